@@ -1,0 +1,89 @@
+# Everything a contributor or a curious reader runs. `make help` lists it.
+#
+# Every target sets up by itself: .venv is made once, and again only when pyproject.toml or
+# constraints.txt change. Paths are relative throughout, so the folder may be called anything.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# buf wants a cache even when it has nothing to keep; a CI user may have no home.
+export BUF_CACHE_DIR ?= $(CURDIR)/$(VENV)/buf
+ARGS ?=
+TESTS ?= tests
+WORKERS ?= 2
+
+##@ Try it
+
+demo: $(STAMP) ## Run all five services here and watch tasks go through them (ARGS="..." are passed on)
+	@$(BIN)/duly demo --queue sqs $(ARGS)
+
+##@ Work on it
+
+setup: $(STAMP) ## Make .venv and install Duly and its tools into it (the others do so when needed)
+	@echo "duly: ready; activate it with: source $(BIN)/activate"
+
+test: $(STAMP) ## Run the tests (TESTS=path narrows, ARGS="-k name" is passed on)
+	@$(BIN)/python -m pytest -n $(WORKERS) -q $(TESTS) $(ARGS)
+
+lint: $(STAMP) ## Check style, formatting, the wire and who imports whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/buf lint
+	$(BIN)/buf format --diff --exit-code
+	$(BIN)/buf breaking --against proto/baseline.binpb
+	$(BIN)/lint-imports --no-logo
+
+types: $(STAMP) ## Check the types (mypy, strict)
+	$(BIN)/mypy
+
+format: $(STAMP) ## Put code and proto files into their one format
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+	$(BIN)/buf format --write
+
+bench: $(STAMP) ## Measure (ARGS="..." are passed on)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+verify: lint types test ## Everything that must hold before a change goes in
+
+##@ Generated files
+
+proto: $(STAMP) ## Rewrite the stubs in sdk/duly/v1 from proto/
+	scripts/genproto
+
+proto-baseline: $(STAMP) ## On release: take today's proto/ as what must not be broken from now on
+	$(BIN)/buf build -o proto/baseline.binpb
+
+constraints: $(STAMP) ## Move constraints.txt to the newest versions that pyproject.toml allows
+	scripts/constraints --upgrade
+
+##@ Tidy up
+
+clean: ## Remove .venv, caches and the data of local runs
+	rm -rf $(VENV) .duly .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+
+# The stamp is written last: an interrupted installation starts over.
+$(STAMP): pyproject.toml constraints.txt
+	@python="$$(scripts/findpython)"; \
+	if ! $(BIN)/python -c 'import pip' >/dev/null 2>&1; then \
+		echo "duly: making $(VENV) with $$("$$python" --version)"; \
+		rm -rf $(VENV); \
+		"$$python" -m venv $(VENV); \
+	fi; \
+	echo "duly: installing Duly and what it needs into $(VENV) (once; about a minute)"; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -e '.[dev]' -c constraints.txt
+	@touch $(STAMP)
+
+.PHONY: demo setup test lint types format bench verify proto proto-baseline constraints clean help

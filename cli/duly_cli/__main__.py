@@ -1,0 +1,34 @@
+"""The `duly` command: services for operators, tasks for client services, the local stack for everybody.
+
+Each command imports what it needs only when it runs: a host that has no store drivers can still run
+`duly worker`, and a client `duly schedule`.
+"""
+
+import sys
+
+try:
+    import typer
+except ModuleNotFoundError:
+    sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
+
+from duly_cli import services, stack, tasks
+
+app = typer.Typer(
+    name="duly",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Asynchronous task scheduling: at least once, never twice at a time, on time.",
+)
+stack.add_commands(app)
+services.add_commands(app)
+tasks.add_commands(app)
+
+
+def main() -> None:
+    """Run the command that the command line names."""
+    app(prog_name="duly")
+
+
+if __name__ == "__main__":
+    main()

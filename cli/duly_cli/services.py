@@ -1,0 +1,79 @@
+"""`duly frontend`, `duly worker` and the others: each runs one service in the foreground until SIGTERM or Ctrl-C."""
+
+from typing import Annotated
+
+import typer
+
+_PANEL = "Services (any order, any number of replicas)"
+
+Listen = Annotated[str | None, typer.Option(help="HOST:PORT to serve on.", show_default=False)]
+Application = Annotated[str, typer.Argument(help="The lambda owner's application, as MODULE:APP.", metavar="MODULE:APP")]
+Processes = Annotated[int | None, typer.Option(help="Callback processes per Executor.", show_default=False)]
+Slots = Annotated[int | None, typer.Option(help="Callbacks at a time per callback process.", show_default=False)]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the services' commands."""
+    for command in (frontend, store_consumer, hsc, worker, controller, executor):
+        app.command(rich_help_panel=_PANEL)(command)
+
+
+def frontend(listen: Listen = None) -> None:
+    """What client services call: schedules, reads, lists, cancels and waits for tasks."""
+    from duly_frontend.__main__ import main
+
+    main(listen=listen)
+
+
+def store_consumer(
+    listen: Annotated[str | None, typer.Option(help="HOST:PORT for health checks.", show_default=False)] = None,
+    poll_interval: Annotated[
+        str | None, typer.Option(help="The safety net of the poll, such as 2s.", show_default=False)
+    ] = None,
+) -> None:
+    """Sends what is due to the queues, and takes up what fell silent."""
+    from duly_store_consumer.__main__ import main
+
+    main(listen=listen, poll_interval=poll_interval)
+
+
+def hsc(listen: Listen = None) -> None:
+    """Heartbeat and status controller: claims, heartbeats and results of the hosts."""
+    from duly_hsc.__main__ import main
+
+    main(listen=listen)
+
+
+def worker(
+    application: Application,
+    executors: Annotated[int | None, typer.Option(help="Executors on this host.", show_default=False)] = None,
+    processes: Processes = None,
+    slots: Slots = None,
+) -> None:
+    """A host: a Controller and its Executors, for one application."""
+    from duly_controller.__main__ import run_worker
+
+    run_worker(application, processes, slots, executors=executors)
+
+
+def controller(
+    listen: Annotated[str | None, typer.Option(help="unix:PATH of the local socket.", show_default=False)] = None,
+) -> None:
+    """A host's Controller alone; Executors that are started by themselves attach to it."""
+    from duly_controller.__main__ import main
+
+    main(listen=listen)
+
+
+def executor(
+    application: Application,
+    controller: Annotated[
+        str | None, typer.Option(help="The Controller's unix:PATH.", show_default="its default socket")
+    ] = None,
+    processes: Processes = None,
+    slots: Slots = None,
+) -> None:
+    """An Executor alone, for the Controller of this host."""
+    from duly_executor.__main__ import main
+
+    main(application, controller, processes=processes, slots=slots)

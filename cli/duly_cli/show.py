@@ -1,0 +1,112 @@
+"""Tasks and lambdas as people and as scripts read them."""
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import duly
+from duly.lambda_info import LambdaInfo
+from duly_core.settings import format_duration
+
+
+def _value(value: Any) -> Any:
+    """What JSON can hold: bytes become base64."""
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _instant(moment: datetime | None) -> str | None:
+    return moment.isoformat(timespec="milliseconds") if moment else None
+
+
+def task_as_json(task: duly.Task) -> dict[str, Any]:
+    """Everything that is known of a task."""
+    return {
+        "task_id": task.task_id,
+        "lambda": task.lambda_name,
+        "collection": task.collection,
+        "priority": task.priority.name.lower(),
+        "status": task.status.name.lower(),
+        "created_at": _instant(task.created_at),
+        "scheduled_at": _instant(task.scheduled_at),
+        "next_trigger_at": _instant(task.next_trigger_at),
+        "started_at": _instant(task.started_at),
+        "finished_at": _instant(task.finished_at),
+        "expires_at": _instant(task.expires_at),
+        "fence": task.fence,
+        "failures": task.failures,
+        "crashes": task.crashes,
+        "holder": task.holder,
+        "cancel_requested": task.cancel_requested,
+        "progress": task.progress,
+        "progress_note": task.progress_note,
+        "payload": _value(task.payload),
+        "result": _value(task.result),
+        "failure": task.failure
+        and {
+            "kind": task.failure.kind.name.lower(),
+            "message": task.failure.message,
+            "failed_at": _instant(task.failure.failed_at),
+        },
+    }
+
+
+def task_lines(task: duly.Task) -> list[str]:
+    """A task, a line for each thing that is worth one."""
+    values = task_as_json(task)
+    failure = values.pop("failure")
+    if failure:
+        values["last failure"] = f"{failure['kind']}: {failure['message']} ({failure['failed_at']})"
+    interesting = {name: value for name, value in values.items() if value not in (None, "", False)}
+    if not task.progress:
+        interesting.pop("progress", None)
+    return [f"{name.replace('_', ' '):>16}  {value}" for name, value in interesting.items()]
+
+
+def _columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Lines with aligned columns; nothing is cut, so that pipes and narrow terminals get all of it."""
+    table = [heads, *rows]
+    widths = [max(len(row[place]) for row in table) for place in range(len(heads))]
+    for row in table:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
+    """Tasks, a line each."""
+    rows = []
+    for task in tasks:
+        moment = task.finished_at or task.next_trigger_at
+        rows.append(
+            (
+                task.task_id,
+                task.lambda_name,
+                task.priority.name.lower(),
+                task.status.name.lower(),
+                moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else "",
+                f"{task.failure.kind.name.lower()}: {task.failure.message}" if task.failure else "",
+            )
+        )
+    if not rows:
+        return iter(["no tasks"])
+    return _columns(("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE"), rows)
+
+
+def lambda_table(lambdas: Iterable[LambdaInfo]) -> Iterator[str]:
+    """Lambdas, a line each."""
+    rows = [
+        (
+            each.name,
+            each.owner,
+            each.version,
+            str(each.max_attempts),
+            str(each.max_crashes),
+            format_duration(each.max_runtime),
+            f"{each.backoff.initial} x {each.backoff.factor:g} up to {each.backoff.maximum}",
+            f"{each.payload_limit:,}",
+        )
+        for each in lambdas
+    ]
+    if not rows:
+        return iter(["no lambdas are registered: start a host with `duly worker MODULE:APP`"])
+    heads = ("LAMBDA", "OWNER", "VERSION", "ATTEMPTS", "CRASHES", "MAX RUNTIME", "BACKOFF", "PAYLOAD LIMIT")
+    return _columns(heads, rows)

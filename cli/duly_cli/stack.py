@@ -1,0 +1,134 @@
+"""`duly up`, `duly demo` and what an operator needs around them."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+_PANEL = "On this machine"
+_OPERATORS = "For operators"
+
+EXIT_FAILED = 1
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the stack's commands."""
+    app.command(rich_help_panel=_PANEL)(up)
+    app.command(rich_help_panel=_PANEL)(demo)
+    app.command(rich_help_panel=_OPERATORS)(health)
+    app.command(rich_help_panel=_OPERATORS)(migrate)
+    app.command(rich_help_panel=_OPERATORS)(config)
+
+
+Queue = Annotated[
+    Literal["postgres", "sqs"],
+    typer.Option(help="sqs without AWS settings or --endpoint-url starts moto's server."),
+]
+
+
+def up(
+    apps: Annotated[list[str] | None, typer.Argument(metavar="[MODULE:APP]...", help="Applications to run here.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Where Postgres keeps its data.", show_default="~/.local/share/duly")] = None,
+    dsn: Annotated[str | None, typer.Option(help="Use this Postgres instead of the embedded one.", show_default=False)] = None,
+    queue: Queue = "postgres",
+    endpoint_url: Annotated[str | None, typer.Option(help="Where SQS is.", show_default=False)] = None,
+    executors: Annotated[int | None, typer.Option(help="Executors per application.", show_default=False)] = None,
+    processes: Annotated[int | None, typer.Option(help="Callback processes per Executor.", show_default=False)] = None,
+    slots: Annotated[int | None, typer.Option(help="Callbacks at a time per process.", show_default=False)] = None,
+    profile: Annotated[Literal["embedded", "production"], typer.Option(help="The timing profile.")] = "embedded",
+    free_ports: Annotated[bool, typer.Option("--free-ports", help="Use any free ports, and say which.")] = False,
+) -> None:
+    """Run the whole of Duly on this machine: Postgres, the queue, the services, and a host per application."""
+    from duly_local.options import StackOptions, default_data_directory
+    from duly_local.stack import up as run_stack
+
+    options = StackOptions(
+        data_directory=data or default_data_directory(),
+        dsn=dsn,
+        queue=queue,
+        endpoint_url=endpoint_url,
+        apps=tuple(apps or ()),
+        executors=executors,
+        processes=processes,
+        slots=slots,
+        profile=profile,
+        ports="free" if free_ports else "usual",
+    )
+    sys.exit(asyncio.run(run_stack(options)))
+
+
+def demo(
+    directory: Annotated[Path | None, typer.Argument(help="Files to index.", show_default="Python's standard library")] = None,
+    queue: Queue = "postgres",
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.", show_default=False)] = None,
+    kill: Annotated[bool, typer.Option(help="Kill an Executor with -9 on the way.")] = True,
+) -> None:
+    """Index every file under a directory through the five services, kill an Executor, and check every result."""
+    from duly_local.demo.command import run_demo
+
+    sys.exit(run_demo(directory, queue, json, kill_an_executor=kill))
+
+
+def health(
+    address: Annotated[str, typer.Argument(help="HOST:PORT or unix:PATH of a service.")],
+    timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
+) -> None:
+    """Ask a service whether it serves; exit 0 if it does."""
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    seconds = _duration(timeout)
+    with grpc.insecure_channel(address) as channel:
+        try:
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=seconds)
+        except grpc.RpcError as error:
+            typer.echo(f"duly health: {address} does not answer: {error.code().name}", err=True)
+            raise typer.Exit(EXIT_FAILED) from error
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    typer.echo(f"{address}: {status}")
+    raise typer.Exit(0 if status == "SERVING" else EXIT_FAILED)
+
+
+def migrate(
+    dsn: Annotated[str | None, typer.Option(help="The store.", show_default="store.dsn")] = None,
+) -> None:
+    """Bring the store's schema up to this release (services do so themselves when they start)."""
+    from duly_core.errors import DulyError
+    from duly_core.store.dsn import describe
+    from duly_core.store.migrate import migrate as run_migrations
+    from duly_core.store.settings import StoreSettings
+
+    try:
+        settings = StoreSettings.load(dsn=dsn)
+        run_migrations(settings.dsn)
+    except DulyError as error:
+        typer.echo(f"duly migrate: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+    typer.echo(f"the store at {describe(settings.dsn)} is up to date")
+
+
+def config() -> None:
+    """Show every setting on one screen: its value, its default, and where it is set."""
+    from duly_cli.config import print_settings
+    from duly_core.errors import DulyError
+
+    try:
+        print_settings()
+    except DulyError as error:
+        typer.echo(f"duly config: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
+
+
+def _duration(text: str) -> float:
+    from datetime import timedelta
+
+    from duly_core.settings import parse_duration
+
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    assert isinstance(duration, timedelta)  # noqa: S101 (text in, duration out)
+    return duration.total_seconds()

@@ -1,0 +1,193 @@
+"""`duly schedule`, `duly get` and the others: the SDK's client from the shell."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+import duly
+from duly_cli.show import task_as_json, task_lines, task_table
+
+_PANEL = "Tasks"
+
+Address = Annotated[
+    str, typer.Option(envvar="DULY_ADDRESS", help="The Frontend.", show_default=True)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+TaskIds = Annotated[list[str], typer.Argument(help="Task ids.", metavar="TASK_ID...")]
+
+_ADDRESS = "127.0.0.1:7401"
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the tasks' commands."""
+    for name, command in (
+        ("schedule", schedule),
+        ("get", get),
+        ("wait", wait),
+        ("list", list_tasks),
+        ("cancel", cancel),
+        ("lambdas", lambdas),
+    ):
+        app.command(name, rich_help_panel=_PANEL)(command)
+
+
+@contextmanager
+def _client(address: str) -> Iterator[duly.Client]:
+    """A client whose errors become one line on stderr and exit code 1."""
+    try:
+        with duly.Client(address) as client:
+            yield client
+    except (duly.DulyError, TypeError, ValueError) as error:
+        typer.echo(f"duly: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def parse_duration(text: str | None) -> timedelta | None:
+    """A duration of the command line: 250ms, 2s, 1m30s, 7d."""
+    from duly_core.settings import parse_duration as parse
+
+    if text is None:
+        return None
+    try:
+        value = parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return value if isinstance(value, timedelta) else None
+
+
+def _payload(text: str) -> Any:
+    source = sys.stdin.read() if text == "-" else text
+    try:
+        return json.loads(source)
+    except json.JSONDecodeError as error:
+        message = f"the payload is no JSON: {error} (a string needs its own quotes: '\"text\"')"
+        raise typer.BadParameter(message) from error
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        message = f"{text!r} is no instant: write it as 2026-12-24T18:00:00+01:00"
+        raise typer.BadParameter(message) from error
+    return moment.astimezone()  # without an offset it is this machine's local time
+
+
+def schedule(
+    lambda_name: Annotated[str, typer.Argument(metavar="LAMBDA")],
+    payload: Annotated[str, typer.Argument(help="JSON, or - for standard input.")] = "null",
+    priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
+    collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
+    delay: Annotated[str | None, typer.Option(help="Run it so much later: 90s, 2h.", show_default=False)] = None,
+    at: Annotated[str | None, typer.Option(help="Run it at this instant (ISO 8601).", show_default=False)] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key.", show_default=False)] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and show it.")] = False,
+    address: Address = _ADDRESS,
+) -> None:
+    """Schedule one task and print its id."""
+    try:
+        chosen = duly.Priority[priority.upper()]
+    except KeyError as error:
+        message = f"{priority!r} is no priority: urgent, high, normal or low"
+        raise typer.BadParameter(message) from error
+    with _client(address) as client:
+        scheduled = client.schedule(
+            lambda_name,
+            _payload(payload),
+            priority=chosen,
+            collection=collection,
+            delay=parse_duration(delay),
+            at=_moment(at),
+            idempotency_key=key,
+        )
+        typer.echo(scheduled.task_id)
+        if wait:
+            _show([client.wait(scheduled)], as_json=False)
+
+
+def get(task_ids: TaskIds, address: Address = _ADDRESS, as_json: AsJson = False) -> None:
+    """Show tasks, with payload and result."""
+    with _client(address) as client:
+        _show([client.get(task_id) for task_id in task_ids], as_json=as_json)
+
+
+def wait(
+    task_ids: TaskIds,
+    timeout: Annotated[str | None, typer.Option(help="At most so long: 30s, 5m.", show_default="no limit")] = None,
+    address: Address = _ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Wait until tasks have ended, and show them; exit 1 if one did not succeed."""
+    with _client(address) as client:
+        ended = client.wait_many(task_ids, parse_duration(timeout))
+        _show(ended, as_json=as_json)
+    if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
+        raise typer.Exit(1)
+
+
+def list_tasks(
+    lambda_name: Annotated[str, typer.Option("--lambda", help="Of this lambda only.")] = "",
+    collection: Annotated[str, typer.Option(help="Of this collection only.")] = "",
+    status: Annotated[list[str] | None, typer.Option(help="In this status only; may be repeated.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    address: Address = _ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """List tasks, the newest first."""
+    try:
+        statuses = [duly.TaskStatus[name.upper()] for name in status or ()]
+    except KeyError as error:
+        known = ", ".join(each.name.lower() for each in duly.TaskStatus)
+        message = f"{error.args[0].lower()!r} is no status: {known}"
+        raise typer.BadParameter(message) from error
+    with _client(address) as client:
+        found = []
+        for task in client.list(
+            lambda_name=lambda_name, collection=collection, statuses=statuses, page_size=min(limit, 1000)
+        ):
+            found.append(task)
+            if len(found) == limit:
+                break
+    if as_json:
+        _show(found, as_json=True)
+    else:
+        typer.echo("\n".join(task_table(found)))
+
+
+def cancel(task_ids: TaskIds, address: Address = _ADDRESS) -> None:
+    """Cancel tasks; a running one is told with its next heartbeat."""
+    failed = False
+    with _client(address) as client:
+        for task_id, answer in zip(task_ids, client.cancel_many(task_ids), strict=True):
+            failed = failed or isinstance(answer, duly.DulyError)
+            if isinstance(answer, duly.DulyError):
+                typer.echo(f"{task_id}: {answer}", err=True)
+            elif answer is duly.TaskStatus.CANCELLED:
+                typer.echo(f"{task_id}: cancelled")
+            else:
+                typer.echo(f"{task_id}: is {answer.name.lower()}; its callback is asked to stop")
+    if failed:
+        raise typer.Exit(1)
+
+
+def lambdas(address: Address = _ADDRESS) -> None:
+    """List the registered lambdas and their policies."""
+    from duly_cli.show import lambda_table
+
+    with _client(address) as client:
+        typer.echo("\n".join(lambda_table(client.lambdas())))
+
+
+def _show(tasks: list[duly.Task], *, as_json: bool) -> None:
+    for task in tasks:
+        if as_json:
+            typer.echo(json.dumps(task_as_json(task)))
+        else:
+            typer.echo("\n".join(task_lines(task)))

@@ -1,0 +1,1 @@
+"""What Duly's services share. The SDK never imports it."""

@@ -1,0 +1,34 @@
+"""Errors that an operator or a caller is meant to read. The docstring says when, the message says what to do."""
+
+
+class DulyError(Exception):
+    """Base of all of them: its text is for people and is printed without a traceback."""
+
+
+class SettingsError(DulyError):
+    """A setting is unusable, or several contradict each other."""
+
+
+class StoreUnavailableError(DulyError):
+    """Postgres cannot be reached, or did not answer in time; trying again may help."""
+
+
+class QueueUnavailableError(DulyError):
+    """The queue cannot be reached, or did not answer in time; trying again may help."""
+
+
+class PortInUseError(DulyError):
+    """Another process listens on the address that a server was told to serve."""
+
+
+class ApplicationError(DulyError):
+    """The lambda owner's module cannot be imported, or declares no lambdas."""
+
+
+class InvalidRequestError(DulyError):
+    """A request is unusable as a whole: becomes INVALID_ARGUMENT with the field named."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.description = message

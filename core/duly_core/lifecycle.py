@@ -1,0 +1,95 @@
+"""The state machine as data: every status a task can have, and every move between them.
+
+Nothing here does anything. `store/transitions.sql` writes the moves; a test holds its headers
+against this table, and docs/lifecycle.md draws the same arrows.
+"""
+
+import enum
+from dataclasses import dataclass
+from itertools import chain
+
+
+class Status(enum.StrEnum):
+    """A task's status, spelled as the store spells it."""
+
+    NEW = "new"
+    ENQUEUED = "enqueued"
+    CLAIMED = "claimed"
+    PROCESSING = "processing"
+    RETRIABLE_FAILURE = "retriable_failure"
+    SUCCESS = "success"
+    FATAL_FAILURE = "fatal_failure"
+    CANCELLED = "cancelled"
+    DROPPED = "dropped"
+
+
+FINAL = frozenset({Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED, Status.DROPPED})
+"""Statuses that a task never leaves; its assoc row is gone."""
+
+LIVE = frozenset(Status) - FINAL
+"""Statuses of an assoc row; each has a next trigger."""
+
+HELD = frozenset({Status.CLAIMED, Status.PROCESSING})
+"""Statuses in which somebody holds a claim token, and every write must carry it."""
+
+READY = frozenset({Status.NEW, Status.RETRIABLE_FAILURE})
+"""Statuses that the Store Consumer enqueues once their next trigger passes."""
+
+
+class Writer(enum.StrEnum):
+    """Who makes a move."""
+
+    FRONTEND = "frontend"
+    STORE_CONSUMER = "store_consumer"
+    HSC = "hsc"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One arrow: a named statement that takes a task from one of `before` to one of `after`."""
+
+    name: str
+    before: frozenset[Status]
+    after: frozenset[Status]
+    writer: Writer
+    next_trigger: str
+    """What the move writes as the next trigger, for people."""
+
+
+def _move(
+    name: str, before: frozenset[Status] | set[Status], after: Status | set[Status], writer: Writer, trigger: str
+) -> Move:
+    return Move(name, frozenset(before), frozenset(after if isinstance(after, set) else {after}), writer, trigger)
+
+
+_S, _W = Status, Writer
+
+MOVES: tuple[Move, ...] = (
+    _move("schedule", set(), _S.NEW, _W.FRONTEND, "the scheduled time"),
+    _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
+    _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
+    _move("put_back", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + a random part of the delay"),
+    _move("reclaim", HELD, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
+    _move("quarantine_silent", HELD, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
+    _move("cancel_silent", HELD, _S.CANCELLED, _W.STORE_CONSUMER, "none"),
+    _move("expire", READY | {_S.ENQUEUED}, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
+    _move("claim", {_S.ENQUEUED}, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
+    _move("heartbeat", HELD, _S.PROCESSING, _W.HSC, "now + heartbeat_timeout"),
+    _move("finish", HELD, {_S.SUCCESS, _S.FATAL_FAILURE, _S.CANCELLED}, _W.HSC, "none"),
+    _move("retry", HELD, _S.RETRIABLE_FAILURE, _W.HSC, "now + backoff, or retry_after"),
+    _move("exhaust", HELD, _S.FATAL_FAILURE, _W.HSC, "none"),
+    _move("snooze", HELD, _S.NEW, _W.HSC, "now + retry_after"),
+    _move("release", HELD, _S.NEW, _W.HSC, "now"),
+    _move("cancel", READY | {_S.ENQUEUED}, _S.CANCELLED, _W.FRONTEND, "none"),
+    _move("request_cancel", HELD, set(HELD), _W.FRONTEND, "unchanged"),
+)
+
+
+def reachable(start: Status) -> frozenset[Status]:
+    """Every status that a task standing at `start` can still come to, `start` included."""
+    seen = {start}
+    while True:
+        further = set(chain.from_iterable(move.after for move in MOVES if move.before & seen)) - seen
+        if not further:
+            return frozenset(seen)
+        seen |= further

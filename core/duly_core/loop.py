@@ -1,0 +1,67 @@
+"""The one shape of every loop: do a round, wait for the time or a wake-up, survive a bad round."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+
+import structlog
+
+from duly_core.errors import QueueUnavailableError, StoreUnavailableError
+
+log = structlog.get_logger()
+
+LONGEST_BACKOFF = timedelta(seconds=5)
+
+
+async def wait_for(event: asyncio.Event, timeout: timedelta) -> bool:
+    """Wait until the event is set, at most this long; True if it was."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, timeout.total_seconds())):
+            await event.wait()
+    return event.is_set()
+
+
+def backoff(failures: int, longest: timedelta = LONGEST_BACKOFF) -> timedelta:
+    """How long to wait after this many failures in a row: exponential from 50 ms, half of it random."""
+    limit = min(longest, timedelta(milliseconds=50) * 2 ** min(failures, 10))
+    return limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load; no secret)
+
+
+async def repeat(name: str, run_once: Callable[[], Awaitable[timedelta]], stop: asyncio.Event, wake: asyncio.Event) -> None:
+    """Run rounds until `stop`; each answers how long to wait before the next, `wake` cuts that short.
+
+    A round that fails because the store or the queue is away is tried again after a backoff. So is any
+    other failure, with its traceback in the log: one bad round must never end the service that promises
+    to come back to every task.
+    """
+    failures = 0
+    while not stop.is_set():
+        wake.clear()
+        try:
+            pause = await run_once()
+            if failures:
+                log.info("works again", loop=name, after_failures=failures)
+            failures = 0
+        except (StoreUnavailableError, QueueUnavailableError) as error:
+            failures += 1
+            pause = backoff(failures)
+            log.warning("a round failed; trying again", loop=name, failures=failures, reason=str(error))
+        except Exception:
+            failures += 1
+            pause = backoff(failures)
+            log.exception("a round failed unexpectedly; trying again", loop=name, failures=failures)
+        await _first(stop, wake, pause)
+
+
+async def _first(stop: asyncio.Event, wake: asyncio.Event, pause: timedelta) -> None:
+    if pause <= timedelta():
+        await asyncio.sleep(0)
+        return
+    waits = [asyncio.ensure_future(event.wait()) for event in (stop, wake)]
+    try:
+        await asyncio.wait(waits, timeout=pause.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiting in waits:
+            waiting.cancel()

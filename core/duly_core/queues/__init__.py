@@ -1,0 +1,1 @@
+"""The queues: the port, and its two backends."""

@@ -1,0 +1,97 @@
+"""Packing of task ids: how many go into one message, and how a message is written and read.
+
+A body is a mark and the ids, 16 bytes each: as they are for Postgres, in base64 where a
+backend takes text only. The mark names the format, so that a body which is not ours, or comes
+from a later release, is told apart before anybody asks the store for what it seems to name.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+
+from duly_core.queues.port import MAX_REFERENCES, Outgoing, TaskId
+from duly_core.routing import QueueKey
+
+_MARK = b"duly1:"
+_ID_BYTES = 16
+_SPREAD = 8
+
+
+class ForeignBodyError(ValueError):
+    """A message's body is not one that Duly wrote; the text never repeats the body."""
+
+
+def pack(task_ids: Sequence[TaskId]) -> bytes:
+    """Write the body of a message of 1 to MAX_REFERENCES ids.
+
+    Raises:
+        ValueError: too few or too many ids, or one that has not 16 bytes.
+    """
+    if not 1 <= len(task_ids) <= MAX_REFERENCES:
+        message = f"a message carries 1 to {MAX_REFERENCES} references, not {len(task_ids)}"
+        raise ValueError(message)
+    if any(len(task_id) != _ID_BYTES for task_id in task_ids):
+        message = f"a task id has {_ID_BYTES} bytes"
+        raise ValueError(message)
+    return _MARK + b"".join(task_ids)
+
+
+def unpack(body: bytes) -> tuple[TaskId, ...]:
+    """Read what `pack` wrote.
+
+    Raises:
+        ForeignBodyError: the body is not ours.
+    """
+    if not body.startswith(_MARK):
+        message = "the body does not begin as ours do"
+        raise ForeignBodyError(message)
+    ids = body[len(_MARK) :]
+    count, rest = divmod(len(ids), _ID_BYTES)
+    if rest or not 1 <= count <= MAX_REFERENCES:
+        message = f"the body does not hold 1 to {MAX_REFERENCES} ids of {_ID_BYTES} bytes"
+        raise ForeignBodyError(message)
+    return tuple(ids[start : start + _ID_BYTES] for start in range(0, len(ids), _ID_BYTES))
+
+
+def pack_text(task_ids: Sequence[TaskId]) -> str:
+    """Write the body for a backend that takes text only.
+
+    Raises:
+        ValueError: as `pack`.
+    """
+    ids = pack(task_ids).removeprefix(_MARK)
+    return (_MARK + base64.b64encode(ids)).decode("ascii")
+
+
+def unpack_text(body: str) -> tuple[TaskId, ...]:
+    """Read what `pack_text` wrote.
+
+    Raises:
+        ForeignBodyError: the body is not ours.
+    """
+    mark = _MARK.decode("ascii")
+    if not body.startswith(mark):
+        message = "the body does not begin as ours do"
+        raise ForeignBodyError(message)
+    try:
+        ids = base64.b64decode(body.removeprefix(mark), validate=True)
+    except (binascii.Error, ValueError):
+        message = "the body is not base64"
+        raise ForeignBodyError(message) from None
+    return unpack(_MARK + ids)
+
+
+def batches(task_ids_by_queue: Mapping[QueueKey, Sequence[TaskId]]) -> list[Outgoing]:
+    """Divide the references of each queue into messages, in their order.
+
+    Few references go one to a message, so that several hosts share them; with a deep backlog a
+    message is full, because there is enough for every host and each message costs a call.
+    """
+    outgoing = []
+    for queue, task_ids in task_ids_by_queue.items():
+        size = min(MAX_REFERENCES, -(-len(task_ids) // _SPREAD))
+        outgoing += [
+            Outgoing(queue, tuple(task_ids[start : start + size]))
+            for start in range(0, len(task_ids), size or 1)
+        ]
+    return outgoing

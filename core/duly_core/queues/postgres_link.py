@@ -1,0 +1,165 @@
+"""Connections to the Postgres of the queue: every wait is bounded, every failure a QueueUnavailableError.
+
+Behind pgbouncer: let it ignore the start-up parameter `options`, and give the role what
+`_SERVER_SETTINGS` says.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg import AsyncConnection, errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from duly_core.errors import QueueUnavailableError, SettingsError
+from duly_core.queues.closed import ClosedError
+
+_CONNECTION_WAIT: Final = 3.0
+"""How long a statement waits for a connection, in seconds: a quick restart of Postgres passes unnoticed."""
+
+_ANSWER_WAIT: Final = 8.0
+"""How long a statement is waited for, in seconds; a Postgres that is well gives up sooner by itself."""
+
+_CLOSE_WAIT: Final = 0.5
+
+_SERVER_SETTINGS: Final = {
+    "statement_timeout": "5s",
+    # A message may be lost, so nobody waits for the disk.
+    "synchronous_commit": "off",
+    # The table is small and churns: statistics of a moment when it was empty must not bring up a plan
+    # that reads all of it. Every statement has an index to go by.
+    "enable_seqscan": "off",
+    "jit": "off",
+    "timezone": "UTC",
+}
+
+_CONNECTION_SETTINGS: Final = {
+    "application_name": "duly queue",
+    "connect_timeout": 3,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # milliseconds
+}
+
+_NOT_MIGRATED: Final = (errors.UndefinedTable, errors.UndefinedFunction)
+
+_UNAVAILABLE: Final = (
+    *_NOT_MIGRATED,
+    psycopg.OperationalError,  # no connection, a timeout, a shutdown
+    psycopg.InterfaceError,  # the connection is closed
+    errors.InsufficientPrivilege,
+    errors.ReadOnlySqlTransaction,  # a standby
+)
+
+
+def connection_string(dsn: str) -> str:
+    """Complete a DSN with our limits; what the DSN itself says goes before them.
+
+    Raises:
+        SettingsError: the DSN cannot be read.
+    """
+    try:
+        given: dict[str, Any] = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        # libpq's message quotes the DSN, password included: say what is expected instead.
+        raise SettingsError(
+            "the queue's DSN is no Postgres address: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        ) from error
+    ours = " ".join(f"-c {name}={value}" for name, value in _SERVER_SETTINGS.items())
+    options = f"{ours} {given.pop('options', None) or ''}".strip()
+    return make_conninfo(**{**_CONNECTION_SETTINGS, **given, "options": options})
+
+
+def reason_of(error: Exception) -> str:
+    """Why Postgres did not do what it was asked, in an operator's words."""
+    if isinstance(error, _NOT_MIGRATED):
+        return (
+            "the queue table does not exist yet: "
+            "start a Frontend, Store Consumer or HSC first, which migrate the store"
+        )
+    said = str(error).strip() or type(error).__name__
+    return f"the queue's Postgres did not do it: {said.splitlines()[0]}"
+
+
+class PostgresLink:
+    """A few connections for short statements; they come back by themselves after an outage."""
+
+    def __init__(self, dsn: str) -> None:
+        self._conninfo = connection_string(dsn)
+        self._pool = AsyncConnectionPool(
+            self._conninfo,
+            kwargs={"autocommit": True},
+            min_size=1,
+            max_size=4,
+            timeout=_CONNECTION_WAIT,
+            # The pool backs off exponentially within one attempt. Short attempts, begun anew by the
+            # next statement, find a Postgres that is back after an hour as fast as after a second.
+            reconnect_timeout=_CONNECTION_WAIT,
+            name="duly-queue",
+            open=False,
+        )
+
+    async def open(self) -> None:
+        """Begin to connect, and do not wait for it: services start in any order."""
+        await self._pool.open(wait=False)
+
+    async def connect(self) -> AsyncConnection[TupleRow]:
+        """Make a connection of the caller's own, outside the pool.
+
+        Raises:
+            psycopg.Error: it cannot be made.
+        """
+        return await AsyncConnection.connect(self._conninfo, autocommit=True)
+
+    async def run(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[TupleRow]:
+        """Run one statement in a transaction of its own; answer its rows.
+
+        Raises:
+            QueueUnavailableError: it was not run, or perhaps not.
+        """
+        try:
+            async with self._pool.connection() as connection:
+                return await self._ask(connection, statement, parameters)
+        except PoolClosed as error:
+            raise ClosedError from error
+        except PoolTimeout as error:
+            raise QueueUnavailableError(await self._why_no_connection()) from error
+        except _UNAVAILABLE as error:
+            raise QueueUnavailableError(reason_of(error)) from error
+        except TimeoutError as error:
+            raise QueueUnavailableError(
+                f"the queue's Postgres did not answer within {_ANSWER_WAIT:.0f} s"
+            ) from error
+
+    async def close(self) -> None:
+        """Let go of the connections; one that is at work is closed when its statement ends."""
+        await self._pool.close(timeout=_CLOSE_WAIT)
+
+    async def _ask(
+        self,
+        connection: AsyncConnection[TupleRow],
+        statement: LiteralString,
+        parameters: Mapping[str, object],
+    ) -> list[TupleRow]:
+        try:
+            async with asyncio.timeout(_ANSWER_WAIT):
+                cursor = await connection.execute(statement, parameters, prepare=True, binary=True)
+                return await cursor.fetchall() if cursor.description else []
+        except psycopg.OperationalError:
+            if connection.closed:  # when Postgres restarts they all are: this failure stands for all of them
+                await self._pool.check()
+            raise
+
+    async def _why_no_connection(self) -> str:
+        """Find out what the pool does not tell."""
+        try:
+            connection = await self.connect()
+        except psycopg.Error as error:
+            return reason_of(error)
+        await connection.close()
+        return f"no connection to the queue's Postgres became free within {_CONNECTION_WAIT:.0f} s"

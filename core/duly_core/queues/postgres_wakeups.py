@@ -1,0 +1,101 @@
+"""Wakes receives that wait for a message in Postgres.
+
+One connection of the process hears a notification for each send. Notifications may be lost
+(pgbouncer, a broken connection), and none tells that a message's visibility ended; so the same
+connection also looks once a second, for all waiting queues together. While it is broken, each try
+to make it anew wakes everybody, to look for themselves.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from duly_core.queues import events
+from duly_core.queues.postgres_link import reason_of
+from duly_core.queues.postgres_notification import queues_of
+from duly_core.queues.postgres_statements import LISTEN, READY
+from duly_core.routing import Priority, QueueKey
+
+_LOOK_INTERVAL: Final = 1.0
+_LOOK_WAIT: Final = 8.0
+_FIRST_BACKOFF: Final = 0.1
+_LONGEST_BACKOFF: Final = 2.0
+_CLOSE_WAIT: Final = 0.3
+
+Connect = Callable[[], Awaitable[AsyncConnection[TupleRow]]]
+
+
+class Wakeups:
+    """The waiting receives of one process, and the task that wakes them."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._waiting: dict[QueueKey, set[asyncio.Event]] = {}
+        self._task = asyncio.create_task(self._run(), name="duly-queue-wakeups")
+
+    @contextmanager
+    def of(self, queue: QueueKey) -> Iterator[asyncio.Event]:
+        """Lend an event that is set whenever the queue may hold a message."""
+        woken = asyncio.Event()
+        self._waiting.setdefault(queue, set()).add(woken)
+        try:
+            yield woken
+        finally:
+            self._waiting[queue].remove(woken)
+            if not self._waiting[queue]:
+                del self._waiting[queue]
+
+    async def close(self) -> None:
+        """Stop, and wake everybody a last time."""
+        self._task.cancel()
+        await asyncio.wait({self._task}, timeout=_CLOSE_WAIT)
+        self._wake(self._waiting)
+
+    async def _run(self) -> None:
+        backoff, lost = _FIRST_BACKOFF, False
+        while True:
+            try:
+                async with await self._connect() as connection:
+                    await connection.execute(LISTEN)
+                    if lost:
+                        events.listener_back()
+                    backoff, lost = _FIRST_BACKOFF, False
+                    self._wake(self._waiting)  # what was sent before we listened
+                    await self._listen(connection)
+            except Exception as error:  # noqa: BLE001 (whatever it was: without this loop, receives wait in vain)
+                if not lost:
+                    events.listener_lost(reason_of(error))
+                lost = True
+            self._wake(self._waiting)
+            await asyncio.sleep(random.uniform(backoff / 2, backoff))  # noqa: S311 (jitter is no secret)
+            backoff = min(backoff * 2, _LONGEST_BACKOFF)
+
+    async def _listen(self, connection: AsyncConnection[TupleRow]) -> None:
+        """Hear and look, in turns, until the connection breaks."""
+        while True:
+            async for heard in connection.notifies(timeout=_LOOK_INTERVAL):
+                self._wake(queues_of(heard.payload) or self._waiting)
+            await self._look(connection)
+
+    async def _look(self, connection: AsyncConnection[TupleRow]) -> None:
+        """Wake those whose queue holds a visible message, whether or not we heard of it."""
+        if not self._waiting:
+            return
+        parameters = {
+            "lambdas": [queue.lambda_name for queue in self._waiting],
+            "priorities": [int(queue.priority) for queue in self._waiting],
+        }
+        async with asyncio.timeout(_LOOK_WAIT):
+            cursor = await connection.execute(READY, parameters, prepare=True, binary=True)
+            rows = await cursor.fetchall()
+        self._wake(QueueKey(lambda_name, Priority(priority)) for lambda_name, priority in rows)
+
+    def _wake(self, queues: Iterable[QueueKey]) -> None:
+        for queue in queues:
+            for woken in self._waiting.get(queue, ()):
+                woken.set()

@@ -1,0 +1,26 @@
+"""A channel to a Duly server: dead peers are noticed, and a server that is back is found soon."""
+
+import grpc
+
+from duly_core.rpc.settings import RpcSettings
+
+
+def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
+    """A channel to HOST:PORT, to unix:PATH, or to several IP:PORT separated by commas (used in turn)."""
+    options: list[tuple[str, str | int]] = [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        # without it a stopped peer goes unnoticed: see docs/decisions/0001-dependencies.md
+        ("grpc.http2.ping_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 500),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if "," in address:
+        address = "ipv4:" + address
+        options.append(("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'))
+    return grpc.aio.insecure_channel(address, options=options)

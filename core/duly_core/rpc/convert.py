@@ -1,0 +1,53 @@
+"""Between the wire's time types and Python's, where several services need it."""
+
+from datetime import UTC, datetime, timedelta
+
+from google.protobuf import duration_pb2, timestamp_pb2
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NANOSECOND_PLACES = 1_000_000_000
+
+
+def to_duration(value: timedelta) -> duration_pb2.Duration:
+    """A timedelta for the wire."""
+    message = duration_pb2.Duration()
+    message.FromTimedelta(value)
+    return message
+
+
+def from_duration(message: duration_pb2.Duration) -> timedelta:
+    """A duration from the wire.
+
+    Raises:
+        ValueError: it is longer than Python can hold, or its parts contradict each other.
+    """
+    if abs(message.nanos) >= _NANOSECOND_PLACES or message.seconds * message.nanos < 0:
+        text = "seconds and nanos contradict each other"
+        raise ValueError(text)
+    try:
+        return timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+
+
+def to_timestamp(value: datetime) -> timestamp_pb2.Timestamp:
+    """An aware datetime for the wire."""
+    message = timestamp_pb2.Timestamp()
+    message.FromDatetime(value)
+    return message
+
+
+def from_timestamp(message: timestamp_pb2.Timestamp) -> datetime:
+    """An instant from the wire, in UTC.
+
+    Raises:
+        ValueError: it is outside the years 1 to 9999, or its nanos are no part of a second.
+    """
+    if not 0 <= message.nanos < _NANOSECOND_PLACES:
+        text = "nanos must be from 0 to 999,999,999"
+        raise ValueError(text)
+    try:
+        return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+    except OverflowError as error:
+        text = "the year must be from 1 to 9999"
+        raise ValueError(text) from error

@@ -1,0 +1,75 @@
+"""What every call of a server passes through: it is timed, and errors become statuses with details."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import grpc
+import structlog
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from duly_core.errors import DulyError, InvalidRequestError, StoreUnavailableError
+
+log = structlog.get_logger()
+
+Handler = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
+
+
+class CallObserver(Protocol):
+    """Told of every call that ended: method, status code's name, seconds."""
+
+    def __call__(self, method: str, code: str, seconds: float) -> None: ...
+
+
+class ServerInterceptor(grpc.aio.ServerInterceptor):
+    """The one place where exceptions meet the wire. Payloads and exception texts of ours never cross it."""
+
+    def __init__(self, observe: CallObserver | None = None) -> None:
+        self._observe = observe
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+        method = handler_call_details.method.rpartition("/")[2]
+        return grpc.unary_unary_rpc_method_handler(
+            self._wrap(handler.unary_unary, method),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    def _wrap(self, behavior: Handler, method: str) -> Handler:
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            started = time.perf_counter()
+            code = "OK"
+            try:
+                return await behavior(request, context)
+            except DulyError as error:
+                status = _status(error)
+                code = grpc.StatusCode[code_pb2.Code.Name(status.code)].name  # type: ignore[arg-type]
+                await context.abort_with_status(rpc_status.to_status(status))
+            except (grpc.aio.AbortError, grpc.RpcError):
+                code = "ABORTED"
+                raise
+            except Exception:
+                code = "INTERNAL"
+                log.exception("a call failed unexpectedly", method=method)
+                await context.abort(grpc.StatusCode.INTERNAL, "internal error: the server's log says more")
+            finally:
+                if self._observe:
+                    self._observe(method, code, time.perf_counter() - started)
+
+        return call
+
+
+def _status(error: DulyError) -> status_pb2.Status:
+    if isinstance(error, InvalidRequestError):
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.description)
+        detail = any_pb2.Any()
+        detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+        return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
+    if isinstance(error, StoreUnavailableError):
+        return status_pb2.Status(code=code_pb2.UNAVAILABLE, message=str(error))
+    return status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message=str(error))

@@ -1,0 +1,50 @@
+"""Call until there is a definite answer: an RPC that is idempotent under its caller's key is simply sent again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import grpc
+
+from duly_core.loop import backoff
+
+Answer = TypeVar("Answer")
+
+TRANSIENT = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.CANCELLED,
+    }
+)
+"""Statuses that leave the outcome open, or may pass; all others are definite."""
+
+_LONGEST_PAUSE = timedelta(seconds=1)
+
+
+async def until_definite(
+    call: Callable[[float], Awaitable[Answer]], *, within: timedelta, attempt_timeout: timedelta
+) -> Answer:
+    """Send `call` (given its deadline in seconds) until it is answered, at the longest for `within` in all.
+
+    Raises:
+        grpc.aio.AioRpcError: a definite refusal, or the last transient one when the time was over.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within.total_seconds()
+    failures = 0
+    while True:
+        left = end - loop.time()
+        try:
+            return await call(max(0.001, min(left, attempt_timeout.total_seconds())))
+        except grpc.aio.AioRpcError as error:
+            failures += 1
+            pause = backoff(failures, _LONGEST_PAUSE).total_seconds()
+            if error.code() not in TRANSIENT or loop.time() + pause >= end:
+                raise
+        await asyncio.sleep(pause)

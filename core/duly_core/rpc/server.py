@@ -1,0 +1,99 @@
+"""A gRPC server with health, reflection, error mapping and a clear word when its port is taken."""
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from duly_core.errors import PortInUseError
+from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
+from duly_core.rpc.settings import RpcSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One gRPC service: its full name, and what adds its servicer to a server."""
+
+    name: str
+    add_to: Callable[[grpc.aio.Server], None]
+
+
+class RpcServer:
+    """Serves on one address from `start` to `stop`; health says NOT_SERVING until told otherwise."""
+
+    def __init__(
+        self, listen: str, services: Sequence[Service], settings: RpcSettings, observe: CallObserver | None = None
+    ) -> None:
+        """Args: `listen` is HOST:PORT (port 0: any) or unix:PATH."""
+        self._listen = listen
+        self._settings = settings
+        self._health = health.aio.HealthServicer()
+        self._services = services
+        self._server = grpc.aio.server(
+            interceptors=[ServerInterceptor(observe)],
+            options=[
+                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                ("grpc.max_send_message_length", settings.max_message_bytes),
+                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.so_reuseport", 0),  # two servers on one port by mistake would share its callers
+            ],
+        )
+
+    async def start(self) -> str:
+        """Begin to serve; answer the address in force (the port that was chosen for port 0).
+
+        Raises:
+            PortInUseError: somebody else listens there.
+        """
+        for service in self._services:
+            service.add_to(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)  # type: ignore[no-untyped-call]
+        names = [service.name for service in self._services]
+        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        self._refuse_a_taken_socket()
+        try:
+            port = self._server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise PortInUseError(
+                f"cannot listen on {self._listen}: another process holds it, or the address is not this machine's; "
+                "stop that process or choose another `listen` address"
+            ) from error
+        await self.set_serving(serving=False)
+        await self._server.start()
+        host, separator, _ = self._listen.rpartition(":")
+        return self._listen if self._listen.startswith("unix:") else f"{host}{separator}{port}"
+
+    def _refuse_a_taken_socket(self) -> None:
+        """gRPC would take a unix socket away from its live owner; a dead one's file is removed."""
+        if not self._listen.startswith("unix:"):
+            return
+        path = self._listen.removeprefix("unix:")
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(path)
+            except FileNotFoundError:
+                return
+            except ConnectionRefusedError:
+                os.unlink(path)
+                return
+            except OSError as error:
+                raise PortInUseError(f"cannot listen on {self._listen}: {error}") from error
+        raise PortInUseError(
+            f"cannot listen on {self._listen}: another process serves there; stop it or choose another socket"
+        )
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """What health checks are told, for the server as a whole and for each service."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *(service.name for service in self._services)):
+            await self._health.set(name, status)
+
+    async def stop(self) -> None:
+        """Refuse new calls, let running ones finish within the grace."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(self._settings.shutdown_grace.total_seconds())

@@ -1,0 +1,129 @@
+"""Settings of one section each, read from the environment and from `duly.toml`.
+
+A section is a frozen class whose fields are the one place for its defaults. Each field is
+read, in this order, from the constructor, the environment (`DULY_<SECTION>_<FIELD>`), the
+section's table in the TOML file (`duly.toml` in the working folder, or the file that
+`DULY_CONFIG` names), and its default.
+"""
+
+import os
+import re
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BeforeValidator, PlainSerializer, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from duly_core.errors import SettingsError
+
+_UNITS = {
+    "us": timedelta(microseconds=1),
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
+
+
+def parse_duration(text: object) -> object:
+    """Read `250ms`, `2s`, `1m30s` or `7d`; leave what is not text to pydantic.
+
+    Raises:
+        ValueError: the text is no duration, or has no unit.
+    """
+    if not isinstance(text, str):
+        return text
+    parts = _PART.findall(text.replace(" ", ""))
+    if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
+        message = f"{text!r} is no duration: write a number and a unit, such as 250ms, 2s, 1m30s, 7d"
+        raise ValueError(message)
+    return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta())
+
+
+def format_duration(duration: timedelta) -> str:
+    """Write a duration the way `parse_duration` reads it: the inverse, in the largest whole unit."""
+    for name, unit in reversed(_UNITS.items()):
+        if duration % unit == timedelta() and duration >= unit:
+            return f"{duration // unit}{name}"
+    return "0s"
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
+
+
+def config_file() -> Path:
+    """The TOML file in force: `DULY_CONFIG`, else `duly.toml` in the working folder."""
+    return Path(os.environ.get("DULY_CONFIG", "duly.toml"))
+
+
+class _TomlSection(PydanticBaseSettingsSource):
+    """The section's table in the TOML file."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        raise NotImplementedError  # pydantic asks for it, and calls __call__ only
+
+    def __call__(self) -> dict[str, Any]:
+        path = config_file()
+        if not path.exists():
+            if "DULY_CONFIG" in os.environ:
+                raise SettingsError(f"DULY_CONFIG names {path}, which does not exist")
+            return {}
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{path} is not TOML: {error}") from error
+        section = self.settings_cls.model_config.get("env_prefix", "")[len("DULY_") : -1].lower()
+        values = table.get(section, {})
+        if not isinstance(values, dict):
+            raise SettingsError(f"{path}: [{section}] must be a table")
+        return values
+
+
+class Section(BaseSettings):
+    """Base of all settings sections; a subclass says `SECTION = "name"` as its class argument."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=True)
+    SECTION: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        cls.model_config["env_prefix"] = f"DULY_{cls.SECTION.upper()}_"
+        super().__init_subclass__(**kwargs)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic names it)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic names it)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, _TomlSection(settings_cls)
+
+    @classmethod
+    def load(cls, **overrides: Any) -> Self:
+        """Read the section; what is None in `overrides` counts as not said.
+
+        Raises:
+            SettingsError: a value is unusable; names the section, the field, and what is wrong.
+        """
+        said = {name: value for name, value in overrides.items() if value is not None}
+        try:
+            return cls(**said)
+        except ValidationError as error:
+            problems = []
+            for problem in error.errors():
+                field = ".".join(str(part) for part in problem["loc"])
+                variable = f"DULY_{cls.SECTION}_{field}".upper()
+                where = f"{cls.SECTION}.{field} (environment: {variable})" if field else cls.SECTION
+                problems.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}")
+            raise SettingsError("; ".join(problems)) from error

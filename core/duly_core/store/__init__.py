@@ -1,0 +1,1 @@
+"""The task store on Postgres: only Frontend, Store Consumer and HSC import it."""

@@ -1,0 +1,111 @@
+"""The exclusive right to run: give it, keep it alive, take it back. Every write compares the token."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from psycopg.rows import TupleRow
+
+from duly_core.store.pool import Store, uuids
+from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, TaskId, Token
+
+
+async def claim(
+    store: Store, asked: Sequence[tuple[Proposal, str]], claim_timeout: timedelta
+) -> list[ClaimedTask | None]:
+    """Claim what is enqueued, each for its holder; None for each proposal that was refused, in order.
+
+    A proposal whose token holds the task already is answered as the first time: its reply was lost.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
+    """
+    batch = sorted(asked, key=lambda each: each[0].task_id)
+    rows = await store.run(
+        TRANSITIONS["claim"],
+        {
+            "task_ids": uuids(proposal.task_id for proposal, _ in batch),
+            "tokens": uuids(proposal.token for proposal, _ in batch),
+            "lambdas": [proposal.lambda_name for proposal, _ in batch],
+            "holders": [holder for _, holder in batch],
+            "claim_timeout": claim_timeout,
+        },
+    )
+    claimed = {row[1]: _claimed(row) for row in rows}
+    if len(claimed) < len(batch):
+        refused = [(proposal.task_id, proposal.token) for proposal, _ in batch if proposal.token not in claimed]
+        for row in await store.run(READS["claimed_before"], _pairs(refused)):
+            claimed[row[1]] = _claimed(row)
+    return [claimed.get(proposal.token) for proposal, _ in asked]
+
+
+def _claimed(row: TupleRow) -> ClaimedTask:
+    return ClaimedTask(
+        task_id=row[0],
+        token=row[1],
+        lambda_name=row[2],
+        priority=row[3],
+        fence=row[4],
+        failures=row[5],
+        crashes=row[6],
+        due_at_us=row[7],
+        payload=row[8],
+        encoding=row[9],
+        max_runtime=row[10],
+    )
+
+
+def _pairs(claims: Sequence[tuple[TaskId, Token]]) -> dict[str, Any]:
+    return {"task_ids": uuids(claim[0] for claim in claims), "tokens": uuids(claim[1] for claim in claims)}
+
+
+async def heartbeat(store: Store, beats: Sequence[Beat], heartbeat_timeout: timedelta) -> list[Kept]:
+    """Renew the leases of those whose token is current; answers in order.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; a later heartbeat covers it.
+    """
+    batch = sorted(beats, key=lambda beat: beat.task_id)
+    rows = await store.run(
+        TRANSITIONS["heartbeat"],
+        _pairs([(beat.task_id, beat.token) for beat in batch])
+        | {
+            "progress": [beat.progress for beat in batch],
+            "notes": [beat.note for beat in batch],
+            "heartbeat_timeout": heartbeat_timeout,
+        },
+    )
+    kept = {row[0]: Kept.CANCEL_REQUESTED if row[1] else Kept.KEPT for row in rows}
+    return [kept.get(beat.token, Kept.LOST) for beat in beats]
+
+
+async def release(
+    store: Store, claims: Sequence[tuple[TaskId, Token]]
+) -> tuple[list[Applied], timedelta | None]:
+    """Hand tasks back, due at once and uncharged; answers in order, and how far ahead the first of them runs again.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
+    """
+    rows = await store.run(TRANSITIONS["release"], _pairs(sorted(claims)))
+    if rows:
+        # a cancel that was asked for while it ran need not wait for another run
+        released = sorted(row[0] for row in rows)
+        await store.run(TRANSITIONS["cancel"], {"task_ids": uuids(released), "only_if_requested": True})
+    return await answer(store, claims, {row[1] for row in rows}), timedelta() if rows else None
+
+
+async def answer(store: Store, claims: Sequence[tuple[TaskId, Token]], applied: set[Token]) -> list[Applied]:
+    """Tell for each write whether it was applied now, was before (a lost reply), or came too late.
+
+    Told apart by token, not by task: one group may carry the current claim of a task and a stale one.
+    """
+    others = [claim for claim in claims if claim[1] not in applied]
+    before: set[Token] = set()
+    if others:
+        before = {row[0] for row in await store.run(READS["applied_before"], _pairs(others))}
+    return [
+        Applied.APPLIED if token in applied else Applied.ALREADY_APPLIED if token in before else Applied.LOST
+        for _, token in claims
+    ]

@@ -1,0 +1,91 @@
+"""Hints that rows are due, by NOTIFY: never needed, only sooner. The poll finds everything without them."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+import psycopg
+import structlog
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.loop import backoff
+from duly_core.store.lambdas import NEW_LAMBDA_CHANNEL
+from duly_core.store.pool import Store, connect_arguments
+from duly_core.store.settings import StoreSettings
+
+log = structlog.get_logger()
+
+DUE_CHANNEL = "duly_due"
+"""The payload is how many milliseconds ahead something is due; 0: now."""
+
+HORIZON = timedelta(minutes=2)
+"""What is due later than this needs no hint: the longest poll interval comes first."""
+
+
+class Hinter:
+    """Tells Store Consumers when something will be due; many hints go as one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._soonest: timedelta | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def due_in(self, ahead: timedelta) -> None:
+        """Something is due this far ahead; returns at once."""
+        if ahead > HORIZON:
+            return
+        self._soonest = ahead if self._soonest is None else min(ahead, self._soonest)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._send())
+
+    async def _send(self) -> None:
+        while self._soonest is not None:
+            milliseconds = max(0, round(self._soonest / timedelta(milliseconds=1)))
+            self._soonest = None
+            try:
+                async with self._store.connection() as connection:
+                    await connection.execute("select pg_notify(%s, %s)", (DUE_CHANNEL, str(milliseconds)))
+            except StoreUnavailableError as error:
+                log.info("a hint was not sent; the poll finds the task", reason=str(error))
+
+
+class Listener:
+    """Listens on a connection of its own; a lost connection is opened anew, and costs lateness only."""
+
+    def __init__(self, settings: StoreSettings, on_due: Callable[[timedelta], None], on_lambda: Callable[[], None]) -> None:
+        self._settings = settings
+        self._on_due = on_due
+        self._on_lambda = on_lambda
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Listen until `stop`."""
+        listening = asyncio.ensure_future(self._listen_for_ever())
+        await stop.wait()
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+
+    async def _listen_for_ever(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(
+                    **connect_arguments(self._settings), autocommit=True
+                ) as connection:
+                    await connection.execute(f"listen {DUE_CHANNEL}")
+                    await connection.execute(f"listen {NEW_LAMBDA_CHANNEL}")
+                    failures = 0
+                    self._on_lambda()  # what was told while nobody listened
+                    async for notification in connection.notifies():
+                        self._tell(notification.channel, notification.payload)
+            except psycopg.OperationalError as error:
+                failures += 1
+                log.warning("listening failed; the poll goes on alone", reason=str(error).strip(), failures=failures)
+            await asyncio.sleep(backoff(failures).total_seconds())
+
+    def _tell(self, channel: str, payload: str) -> None:
+        if channel == NEW_LAMBDA_CHANNEL:
+            self._on_lambda()
+        elif payload.isdecimal():
+            self._on_due(timedelta(milliseconds=int(payload)))

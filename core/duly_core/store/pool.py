@@ -1,0 +1,158 @@
+"""Connections to the store: one pool a process, with a bound on every wait."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import psycopg_pool
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper, Loader
+from psycopg.pq import Format
+from psycopg.rows import TupleRow
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.store.dsn import describe, parse
+from duly_core.store.settings import StoreSettings
+from duly_core.store.statements import Statement
+
+Connection = psycopg.AsyncConnection[TupleRow]
+
+_UUID_OID = 2950
+
+# The hot path's statements look rows up by key, always. Plans are made once and never depend on how large
+# the tables were when a connection first saw them (a plan made on an empty table would scan it for ever).
+_PLANNER = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
+
+
+class Uuid(bytes):
+    """A UUID's 16 bytes on their way to Postgres: no UUID object is made on the hot path."""
+
+    __slots__ = ()
+
+
+class _UuidDumper(Dumper):
+    format = Format.BINARY
+    oid = _UUID_OID
+
+    def dump(self, obj: bytes) -> Buffer:
+        return obj
+
+
+class _UuidBytesLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)
+
+
+def uuids(ids: Iterable[bytes]) -> list[Uuid]:
+    """Ids as an array parameter."""
+    return [Uuid(task_id) for task_id in ids]
+
+
+async def _configure(connection: Connection) -> None:
+    await connection.set_autocommit(True)
+    connection.prepare_threshold = 0
+    connection.adapters.register_dumper(Uuid, _UuidDumper)
+    connection.adapters.register_loader(_UUID_OID, _UuidBytesLoader)
+
+
+def connect_arguments(settings: StoreSettings) -> dict[str, Any]:
+    """libpq parameters with every wait bounded: connecting, a statement, a lock, a dead peer."""
+    timeout_ms = int(settings.statement_timeout / timedelta(milliseconds=1))
+    options = {
+        **_PLANNER,
+        "statement_timeout": timeout_ms,
+        "lock_timeout": timeout_ms,
+        "idle_in_transaction_session_timeout": timeout_ms * 2,
+    }
+    return {
+        **parse(settings.dsn),
+        "connect_timeout": max(2, round(settings.connect_timeout.total_seconds())),
+        "keepalives_idle": 5,
+        "keepalives_interval": 3,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 10_000,
+        "application_name": "duly",
+        "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
+    }
+
+
+class Store:
+    """The pool, and how a statement is run; what the statements say is in the other modules."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
+            kwargs=connect_arguments(settings),
+            min_size=1,
+            max_size=settings.connections,
+            timeout=settings.acquire_timeout.total_seconds(),
+            reconnect_timeout=30,
+            configure=_configure,
+            open=False,
+        )
+
+    async def __aenter__(self) -> "Store":
+        await self._pool.open(wait=False)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close(timeout=2)
+
+    @property
+    def where(self) -> str:
+        """Host, port and database, for messages."""
+        return describe(self._settings.dsn)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection in autocommit mode.
+
+        Raises:
+            StoreUnavailableError: none is to be had, or it broke, or the statement took too long.
+        """
+        try:
+            async with self._pool.connection() as connection:
+                yield connection
+        except (psycopg.OperationalError, psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed) as error:
+            # OperationalError covers lost connections, timeouts (57014), shutdowns and deadlocks alike
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise StoreUnavailableError(f"Postgres at {self.where} did not do it: {reason}") from error
+
+    async def run(self, statement: Statement, parameters: Mapping[str, Any]) -> list[TupleRow]:
+        """Run one statement in a transaction of its own and fetch its rows."""
+        async with self.connection() as connection:
+            return await fetch(connection, statement, parameters)
+
+    async def ping(self) -> None:
+        """Ask Postgres for nothing.
+
+        Raises:
+            StoreUnavailableError: it does not answer.
+        """
+        async with self.connection() as connection:
+            await connection.execute("select 1")
+
+
+async def fetch(connection: Connection, statement: Statement, parameters: Mapping[str, Any]) -> list[TupleRow]:
+    """Run a statement on this connection, prepared and in binary, and fetch its rows."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statement.sql, parameters, prepare=True)
+    return await cursor.fetchall()
+
+
+def as_uuid(task_id: bytes) -> UUID:
+    """Bytes to what SQLAlchemy's and people's side uses."""
+    return UUID(bytes=task_id)
+
+

@@ -1,0 +1,52 @@
+-- Statements of the task path that change nothing.
+
+-- name: existing
+-- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
+select asked.place, task.task_id,
+    task.lambda = asked.lambda and task.payload = asked.payload and task.payload_encoding = asked.encoding
+        and task.priority = asked.priority and task.collection = asked.collection as same
+from unnest(
+    %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
+    %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[]
+) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, key, place)
+left join idempotency_key as taken on taken.lambda = asked.lambda and taken.key = asked.key
+join task on task.task_id = coalesce(taken.task_id, asked.task_id)
+
+-- name: claimed_before
+-- Claims that these very tokens hold already: the answer to a claim whose reply was lost.
+select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures,
+    assoc.crashes, (extract(epoch from assoc.due_at) * 1000000)::int8,
+    task.payload, task.payload_encoding::int4, lambda.max_runtime
+from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+join task_assoc as assoc on assoc.task_id = asked.task_id and assoc.token = asked.token
+join task on task.task_id = assoc.task_id
+join lambda on lambda.name = assoc.lambda
+where assoc.status in ('claimed', 'processing')
+
+-- name: applied_before
+-- Results that were written before under these very tokens.
+select asked.token
+from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+join task on task.task_id = asked.task_id
+left join task_assoc as assoc on assoc.task_id = asked.task_id
+where coalesce(assoc.last_token, task.last_token) = asked.token
+
+-- name: next_triggers
+-- For each queue the instant at which it has something due next, as time from now (negative: it has now).
+select queue.lambda, queue.priority, (
+    select assoc.next_trigger_at
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+        and assoc.status in ('new', 'retriable_failure')
+    order by assoc.next_trigger_at
+    limit 1
+) - (select duly_now()) as due_in
+from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
+
+-- name: next_silence
+-- The instant at which the next silence becomes suspicious, as time from now.
+select next_trigger_at - (select duly_now())
+from task_assoc
+where status in ('enqueued', 'claimed', 'processing')
+order by next_trigger_at
+limit 1

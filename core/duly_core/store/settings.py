@@ -1,0 +1,22 @@
+"""Settings of the store's connections."""
+
+from datetime import timedelta
+from typing import ClassVar
+
+from duly_core.settings import Duration, Section
+
+
+class StoreSettings(Section):
+    """`[store]`: where Postgres is and how long it may take."""
+
+    SECTION: ClassVar[str] = "store"
+
+    dsn: str = "postgresql://duly@127.0.0.1:5432/duly"
+    """A libpq connection string or URI."""
+    connections: int = 6
+    """Connections of one process's pool."""
+    connect_timeout: Duration = timedelta(seconds=5)
+    statement_timeout: Duration = timedelta(seconds=8)
+    """No statement runs longer: less than any RPC deadline that waits for it."""
+    acquire_timeout: Duration = timedelta(seconds=5)
+    """How long a statement may wait for a free connection."""

@@ -1,0 +1,40 @@
+"""Loads the `.sql` files: statements with a name, a sentence, and (transitions) the move they make."""
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+from duly_core.lifecycle import Status
+
+_HEAD = re.compile(r"^-- name: (\w+)\n(?:-- move: (.*)\n)?", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One named statement; `before` and `after` are empty for those that change nothing."""
+
+    name: str
+    sql: str
+    before: frozenset[Status] = frozenset()
+    after: frozenset[Status] = frozenset()
+
+
+def _statuses(text: str) -> frozenset[Status]:
+    return frozenset(Status(part) for part in text.strip().split("|") if part)
+
+
+def load(file_name: str) -> dict[str, Statement]:
+    """Read one file beside this module into its statements, by name."""
+    text = files("duly_core.store").joinpath(file_name).read_text(encoding="utf-8")
+    heads = list(_HEAD.finditer(text))
+    statements = {}
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        body = text[head.end() : following.start() if following else len(text)]
+        sql = "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
+        before, _, after = (head[2] or "").partition("->")
+        statements[head[1]] = Statement(head[1], sql, _statuses(before), _statuses(after))
+    return statements
+
+
+TRANSITIONS = load("transitions.sql")
+READS = load("reads.sql")

@@ -1,0 +1,109 @@
+"""The tables as SQLAlchemy sees them: for reading, and held against the migrations by a test."""
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+from duly_core.lifecycle import Status
+
+metadata = sa.MetaData()
+
+task_status = pg.ENUM(*Status, name="task_status", metadata=metadata)
+
+lambda_ = sa.Table(
+    "lambda",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("max_crashes", sa.Integer, nullable=False),
+    sa.Column("max_runtime", pg.INTERVAL, nullable=False),
+    sa.Column("backoff_initial", pg.INTERVAL, nullable=False),
+    sa.Column("backoff_factor", sa.Float, nullable=False),
+    sa.Column("backoff_max", pg.INTERVAL, nullable=False),
+    sa.Column("payload_limit", sa.Integer, nullable=False),
+    sa.Column("registered_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("updated_at", sa.TIMESTAMP(timezone=True), nullable=False),
+)
+
+task = sa.Table(
+    "task",
+    metadata,
+    sa.Column("task_id", sa.Uuid, primary_key=True),
+    sa.Column("lambda", sa.Text, nullable=False),
+    sa.Column("collection", sa.Text, nullable=False),
+    sa.Column("priority", sa.SmallInteger, nullable=False),
+    sa.Column("payload_encoding", sa.SmallInteger, nullable=False),
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("scheduled_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("expires_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("status", task_status),
+    sa.Column("started_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("finished_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("fence", sa.Integer),
+    sa.Column("failures", sa.Integer),
+    sa.Column("crashes", sa.Integer),
+    sa.Column("last_token", sa.Uuid),
+    sa.Column("result_encoding", sa.SmallInteger),
+    sa.Column("result", sa.LargeBinary),
+    sa.Column("failure_kind", sa.SmallInteger),
+    sa.Column("failure_message", sa.Text),
+    sa.Column("failed_at", sa.TIMESTAMP(timezone=True)),
+    sa.Index("task_by_lambda", "lambda", "task_id"),
+)
+
+task_assoc = sa.Table(
+    "task_assoc",
+    metadata,
+    sa.Column("task_id", sa.Uuid, primary_key=True),
+    sa.Column("lambda", sa.Text, nullable=False),
+    sa.Column("priority", sa.SmallInteger, nullable=False),
+    sa.Column("status", task_status, nullable=False),
+    sa.Column("next_trigger_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("due_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("expires_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("fence", sa.Integer, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("crashes", sa.Integer, nullable=False),
+    sa.Column("token", sa.Uuid),
+    sa.Column("last_token", sa.Uuid),
+    sa.Column("holder", sa.Text),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Column("progress", sa.REAL),
+    sa.Column("progress_note", sa.Text),
+    sa.Index(
+        "task_assoc_ready",
+        "lambda",
+        "priority",
+        "next_trigger_at",
+        postgresql_where=sa.text("status in ('new', 'retriable_failure')"),
+    ),
+    sa.Index(
+        "task_assoc_watched",
+        "next_trigger_at",
+        postgresql_where=sa.text("status in ('enqueued', 'claimed', 'processing')"),
+    ),
+)
+
+idempotency_key = sa.Table(
+    "idempotency_key",
+    metadata,
+    sa.Column("lambda", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("task_id", sa.Uuid, nullable=False),
+    sa.Column("created_at", sa.TIMESTAMP(timezone=True), nullable=False),
+)
+
+queue_message = sa.Table(
+    "queue_message",
+    metadata,
+    sa.Column("message_id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
+    sa.Column("lambda", sa.Text, nullable=False),
+    sa.Column("priority", sa.SmallInteger, nullable=False),
+    sa.Column("reference_count", sa.Integer, nullable=False),
+    sa.Column("visible_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Index("queue_message_visible", "lambda", "priority", "visible_at", "message_id"),
+    prefixes=["UNLOGGED"],
+)

@@ -1,0 +1,126 @@
+"""Read and cancel tasks: the cold paths, written with SQLAlchemy and run on the same connections."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from psycopg.rows import dict_row
+from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
+
+from duly_core.lifecycle import FINAL, Status
+from duly_core.routing import Priority
+from duly_core.store.pool import Store, as_uuid, uuids
+from duly_core.store.statements import TRANSITIONS
+from duly_core.store.tables import task, task_assoc
+from duly_core.task import TaskId
+
+_DIALECT = psycopg_dialect()
+
+TaskRow = dict[str, Any]
+"""A task's columns by name, entity and assoc together; `status` is the one in force."""
+
+_STATUS = sa.func.coalesce(task_assoc.c.status, task.c.status).cast(sa.Text)
+_JOINED = task.outerjoin(task_assoc, task_assoc.c.task_id == task.c.task_id)
+_SUMMARY = (
+    task.c.task_id,
+    task.c["lambda"],
+    task.c.collection,
+    task.c.priority,
+    _STATUS.label("status"),
+    task.c.created_at,
+    task.c.scheduled_at,
+    task.c.expires_at,
+    task.c.started_at,
+    task.c.finished_at,
+    task.c.failure_kind,
+    task.c.failure_message,
+    task.c.failed_at,
+    sa.func.coalesce(task_assoc.c.fence, task.c.fence).label("fence"),
+    sa.func.coalesce(task_assoc.c.failures, task.c.failures).label("failures"),
+    sa.func.coalesce(task_assoc.c.crashes, task.c.crashes).label("crashes"),
+    task_assoc.c.next_trigger_at,
+    task_assoc.c.holder,
+    task_assoc.c.cancel_requested,
+    task_assoc.c.progress,
+    task_assoc.c.progress_note,
+)
+_WHOLE = (*_SUMMARY, task.c.payload, task.c.payload_encoding, task.c.result, task.c.result_encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks to list; empty means any."""
+
+    lambda_name: str = ""
+    collection: str = ""
+    statuses: frozenset[Status] = frozenset()
+    priorities: frozenset[Priority] = frozenset()
+
+
+async def _select(store: Store, query: sa.Select[Any]) -> list[TaskRow]:
+    compiled = query.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
+    async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(compiled.string.encode(), dict(compiled.params))
+        return await cursor.fetchall()
+
+
+async def get_tasks(store: Store, task_ids: Iterable[TaskId]) -> dict[TaskId, TaskRow]:
+    """Whole tasks, payload and result included; those that do not exist are left out."""
+    wanted = [as_uuid(task_id) for task_id in set(task_ids)]
+    rows = await _select(store, sa.select(*_WHOLE).select_from(_JOINED).where(task.c.task_id.in_(wanted)))
+    return {row["task_id"].bytes: row for row in rows}
+
+
+async def final_of(store: Store, task_ids: Iterable[TaskId]) -> set[TaskId]:
+    """Which of these need not be waited for: final, or not there at all."""
+    wanted = set(task_ids)
+    live = sa.select(task_assoc.c.task_id).where(task_assoc.c.task_id.in_([as_uuid(each) for each in wanted]))
+    return wanted - {row["task_id"].bytes for row in await _select(store, live)}
+
+
+async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
+    """Up to `limit` tasks, newest id first, from below `before` on; without payloads and results."""
+    query = sa.select(*_SUMMARY).select_from(_JOINED).order_by(task.c.task_id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(task.c.task_id < as_uuid(before))
+    if wanted.lambda_name:
+        query = query.where(task.c["lambda"] == wanted.lambda_name)
+    if wanted.collection:
+        query = query.where(task.c.collection == wanted.collection)
+    if wanted.priorities:
+        query = query.where(task.c.priority.in_([int(priority) for priority in wanted.priorities]))
+    if wanted.statuses:
+        query = query.where(_status_is_one_of(wanted.statuses))
+    return await _select(store, query)
+
+
+def _status_is_one_of(statuses: frozenset[Status]) -> sa.ColumnElement[bool]:
+    live = [str(status) for status in statuses - FINAL]
+    final = [str(status) for status in statuses & FINAL]
+    return sa.or_(
+        task_assoc.c.status.cast(sa.Text).in_(live) if live else sa.false(),
+        task.c.status.cast(sa.Text).in_(final) if final else sa.false(),
+    )
+
+
+async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Status]:
+    """End those that nobody runs, ask the holders of the others; each one's status after that.
+
+    Tasks that do not exist, and those that were final already, are left out.
+    """
+    left = sorted(set(task_ids))
+    answers: dict[TaskId, Status] = {}
+    for _ in range(3):  # a task may pass from one kind to the other between the two statements
+        rows = await store.run(TRANSITIONS["cancel"], {"task_ids": uuids(left), "only_if_requested": False})
+        answers |= {row[0]: Status.CANCELLED for row in rows}
+        left = [task_id for task_id in left if task_id not in answers]
+        if left:
+            rows = await store.run(TRANSITIONS["request_cancel"], {"task_ids": uuids(left)})
+            answers |= {row[0]: Status(row[1]) for row in rows}
+            left = sorted(set(left) - set(answers) - await final_of(store, left))
+        if not left:
+            break
+        await asyncio.sleep(0)
+    return answers

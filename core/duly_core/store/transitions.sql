@@ -1,0 +1,394 @@
+-- Every statement that changes a task's state. Each is named, says its move ("before -> after", held
+-- against lifecycle.py by a test) and takes many tasks. Each is a compare-and-set: it repeats what it
+-- expects in its own predicate, and a row that it does not touch is an ordinary answer.
+-- Time is duly_now() alone; "(select duly_now())" is asked once a statement, after the request came.
+-- Callers pass task ids in ascending order, so that statements lock rows in one order.
+-- Where rows are found by their ids the status is compared as text: a plan made while the table was small
+-- would else walk a partial index that the enum comparison implies, for ever (measured: 883 us a claim, not 12).
+
+-- name: schedule
+-- move: -> new
+-- Writes entity and assoc together, for lambdas that are registered and keys that are not taken.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
+        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
+        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[]
+    ) as asked (
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key
+    )
+), known as (
+    select asked.*, duly_now() as asked_at
+    from asked join lambda on lambda.name = asked.lambda
+), keyed as (
+    insert into idempotency_key (lambda, key, task_id, created_at)
+    select lambda, key, task_id, asked_at from known where key is not null
+    on conflict do nothing
+    returning task_id
+), entity as (
+    insert into task (
+        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at
+    )
+    select
+        task_id, lambda, collection, priority, encoding, payload, asked_at,
+        greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at
+    from known
+    where key is null or task_id in (select task_id from keyed)
+    on conflict (task_id) do nothing
+    returning task_id, lambda, priority, created_at, scheduled_at, expires_at
+), assoc as (
+    insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at)
+    select task_id, lambda, priority, 'new', scheduled_at, scheduled_at, expires_at from entity
+)
+select task_id, scheduled_at - created_at as due_in from entity
+
+-- name: enqueue
+-- move: new|retriable_failure -> enqueued
+-- Takes what is due, up to each queue's room, oldest first; another Store Consumer's rows are skipped.
+with room as (
+    select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as room (lambda, priority, size)
+), due as (
+    select picked.task_id
+    from room cross join lateral (
+        select assoc.task_id
+        from task_assoc as assoc
+        where assoc.lambda = room.lambda and assoc.priority = room.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select duly_now())
+            and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
+        order by assoc.next_trigger_at
+        limit room.size
+        for update skip locked
+    ) as picked
+)
+update task_assoc as assoc
+set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
+from due
+where assoc.task_id = due.task_id and assoc.status::text in ('new', 'retriable_failure')
+returning assoc.task_id, assoc.lambda, assoc.priority
+
+-- name: enqueue_again
+-- move: enqueued -> enqueued
+-- The message is lost, or waits too long: `send` says to send another (a duplicate dies at the claim). Where the
+-- queue has no room the message surely still waits in it: the row is looked at again later, and blocks nobody.
+with room as (
+    select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as room (lambda, priority, size)
+), silent as (
+    select picked.task_id,
+        row_number() over (partition by picked.lambda, picked.priority order by picked.next_trigger_at)
+            <= coalesce(room.size, 0) as send
+    from (
+        select task_id, lambda, priority, next_trigger_at
+        from task_assoc
+        where status = 'enqueued' and next_trigger_at <= (select duly_now())
+            and (expires_at is null or expires_at > (select duly_now()))
+        order by next_trigger_at
+        limit %(limit)b
+        for update skip locked
+    ) as picked left join room using (lambda, priority)
+)
+update task_assoc as assoc
+set next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
+from silent
+where assoc.task_id = silent.task_id and assoc.status::text = 'enqueued'
+    and assoc.next_trigger_at <= (select duly_now())
+returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
+
+-- name: put_back
+-- move: enqueued -> enqueued
+-- The message could not be sent: look again soon, spread out.
+update task_assoc as assoc
+set next_trigger_at = (select duly_now()) + random() * %(delay)b::interval
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+where assoc.task_id = asked.task_id and assoc.status::text = 'enqueued'
+returning assoc.task_id
+
+-- name: reclaim
+-- move: claimed|processing -> enqueued
+-- The holder fell silent: its token is void from here on, and a crash is counted.
+with silent as (
+    select assoc.task_id
+    from task_assoc as assoc left join lambda on lambda.name = assoc.lambda
+    where assoc.status in ('claimed', 'processing')
+        and assoc.next_trigger_at <= (select duly_now())
+        and not assoc.cancel_requested
+        and assoc.crashes + 1 < coalesce(lambda.max_crashes, 3)
+    order by assoc.next_trigger_at
+    limit %(limit)b
+    for update of assoc skip locked
+)
+update task_assoc as assoc
+set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b,
+    crashes = assoc.crashes + 1, last_token = null, token = null, holder = null,
+    progress = null, progress_note = null
+from silent
+where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
+    and assoc.next_trigger_at <= (select duly_now())
+returning assoc.task_id, assoc.lambda, assoc.priority
+
+-- name: quarantine_silent
+-- move: claimed|processing -> fatal_failure
+-- The holder fell silent once too often for this task.
+with silent as (
+    select assoc.task_id
+    from task_assoc as assoc left join lambda on lambda.name = assoc.lambda
+    where assoc.status in ('claimed', 'processing')
+        and assoc.next_trigger_at <= (select duly_now())
+        and not assoc.cancel_requested
+        and assoc.crashes + 1 >= coalesce(lambda.max_crashes, 3)
+    order by assoc.next_trigger_at
+    limit %(limit)b
+    for update of assoc skip locked
+), ended as (
+    delete from task_assoc as assoc
+    using silent
+    where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
+        and assoc.next_trigger_at <= (select duly_now())
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes
+)
+update task
+set status = 'fatal_failure', finished_at = (select duly_now()),
+    fence = ended.fence, failures = ended.failures, crashes = ended.crashes,
+    failure_kind = 5, failure_message = 'its holder fell silent ' || ended.crashes || ' times: quarantined',
+    failed_at = (select duly_now())
+from ended
+where task.task_id = ended.task_id and task.status is null
+returning task.task_id
+
+-- name: cancel_silent
+-- move: claimed|processing -> cancelled
+-- The holder fell silent after a cancel was asked for: nobody is left to ask.
+with silent as (
+    select assoc.task_id
+    from task_assoc as assoc
+    where assoc.status in ('claimed', 'processing')
+        and assoc.next_trigger_at <= (select duly_now())
+        and assoc.cancel_requested
+    order by assoc.next_trigger_at
+    limit %(limit)b
+    for update skip locked
+), ended as (
+    delete from task_assoc as assoc
+    using silent
+    where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
+        and assoc.next_trigger_at <= (select duly_now())
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes
+)
+update task
+set status = 'cancelled', finished_at = (select duly_now()),
+    fence = ended.fence, failures = ended.failures, crashes = ended.crashes
+from ended
+where task.task_id = ended.task_id and task.status is null
+returning task.task_id
+
+-- name: expire
+-- move: new|retriable_failure|enqueued -> fatal_failure
+-- Its expires_at passed before it could start.
+with late as (
+    select picked.task_id
+    from (
+        select task_id, next_trigger_at from task_assoc
+        where status in ('new', 'retriable_failure') and lambda = any(%(lambdas)b::text[])
+            and next_trigger_at <= (select duly_now()) and expires_at <= (select duly_now())
+        union all
+        select task_id, next_trigger_at from task_assoc
+        where status = 'enqueued' and next_trigger_at <= (select duly_now()) and expires_at <= (select duly_now())
+    ) as picked
+    limit %(limit)b
+), ended as (
+    delete from task_assoc as assoc
+    using late
+    where assoc.task_id = late.task_id and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
+        and assoc.expires_at <= (select duly_now())
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes
+)
+update task
+set status = 'fatal_failure', finished_at = (select duly_now()),
+    fence = ended.fence, failures = ended.failures, crashes = ended.crashes,
+    failure_kind = 7, failure_message = 'expires_at passed before it could start', failed_at = (select duly_now())
+from ended
+where task.task_id = ended.task_id and task.status is null
+returning task.task_id
+
+-- name: claim
+-- move: enqueued -> claimed
+-- Gives the exclusive right to run: the token is the Controller's own, so that a lost reply can be asked for again.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(lambdas)b::text[], %(holders)b::text[]
+    ) as asked (task_id, token, lambda, holder)
+), claimed as (
+    update task_assoc as assoc
+    set status = 'claimed', token = asked.token, holder = asked.holder, fence = assoc.fence + 1,
+        next_trigger_at = (select duly_now()) + %(claim_timeout)b
+    from asked
+    where assoc.task_id = asked.task_id and assoc.lambda = asked.lambda and assoc.status::text = 'enqueued'
+        and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+        assoc.due_at
+)
+select claimed.task_id, claimed.token, claimed.lambda, claimed.priority, claimed.fence, claimed.failures,
+    claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8,
+    task.payload, task.payload_encoding::int4, lambda.max_runtime
+from claimed join task using (task_id) join lambda on lambda.name = claimed.lambda
+
+-- name: heartbeat
+-- move: claimed|processing -> processing
+-- Renews the lease of those whose token is current; the others have lost their claim.
+update task_assoc as assoc
+set status = 'processing', next_trigger_at = (select duly_now()) + %(heartbeat_timeout)b,
+    progress = coalesce(beat.progress, assoc.progress), progress_note = coalesce(beat.note, assoc.progress_note)
+from unnest(
+    %(task_ids)b::uuid[], %(tokens)b::uuid[], %(progress)b::float4[], %(notes)b::text[]
+) as beat (task_id, token, progress, note)
+where assoc.task_id = beat.task_id and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
+returning assoc.token, assoc.cancel_requested
+
+-- name: finish
+-- move: claimed|processing -> success|fatal_failure|cancelled
+-- Ends the task: the assoc goes, the entity gets the final status and the result.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(statuses)b::text[], %(results)b::bytea[], %(encodings)b::int2[],
+        %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[]
+    ) as asked (task_id, token, status, result, encoding, failure_kind, failure_message, started_at)
+), ended as (
+    delete from task_assoc as assoc
+    using asked
+    where assoc.task_id = asked.task_id and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, asked.token, asked.status, asked.result,
+        asked.encoding, asked.failure_kind, asked.failure_message, asked.started_at
+)
+update task
+set status = ended.status::task_status, finished_at = (select duly_now()), started_at = ended.started_at,
+    fence = ended.fence, failures = ended.failures + (ended.status = 'fatal_failure')::int, crashes = ended.crashes,
+    last_token = ended.token, result = ended.result, result_encoding = ended.encoding,
+    failure_kind = coalesce(ended.failure_kind, task.failure_kind),
+    failure_message = coalesce(ended.failure_message, task.failure_message),
+    failed_at = case when ended.failure_kind is null then task.failed_at else (select duly_now()) end
+from ended
+where task.task_id = ended.task_id and task.status is null
+returning ended.task_id, ended.token
+
+-- name: retry
+-- move: claimed|processing -> retriable_failure
+-- A failure or a crash with attempts left: runs again after the backoff, or after the time that the callback asked for.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(crashed)b::bool[], %(retry_after)b::interval[],
+        %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[]
+    ) as asked (task_id, token, crashed, retry_after, failure_kind, failure_message, started_at)
+), planned as (
+    select asked.*, (select duly_now()) + coalesce(asked.retry_after, duly_backoff(
+        lambda.backoff_initial, lambda.backoff_factor, lambda.backoff_max, assoc.failures + assoc.crashes
+    )) as again_at
+    from asked join task_assoc as assoc using (task_id) join lambda on lambda.name = assoc.lambda
+    where case when asked.crashed
+        then assoc.crashes + 1 < lambda.max_crashes
+        else assoc.failures + 1 < lambda.max_attempts
+    end
+), failed as (
+    update task_assoc as assoc
+    set status = 'retriable_failure', next_trigger_at = planned.again_at, due_at = planned.again_at,
+        failures = assoc.failures + (not planned.crashed)::int, crashes = assoc.crashes + planned.crashed::int,
+        token = null, last_token = planned.token, holder = null, progress = null, progress_note = null
+    from planned
+    where assoc.task_id = planned.task_id and assoc.token = planned.token
+        and assoc.status::text in ('claimed', 'processing')
+    returning assoc.task_id, planned.token, planned.again_at, planned.failure_kind, planned.failure_message, planned.started_at
+)
+update task
+set failure_kind = failed.failure_kind, failure_message = failed.failure_message, failed_at = (select duly_now()),
+    started_at = failed.started_at
+from failed
+where task.task_id = failed.task_id and task.status is null
+returning failed.task_id, failed.token, failed.again_at - (select duly_now())
+
+-- name: exhaust
+-- move: claimed|processing -> fatal_failure
+-- The last failure that the lambda allows, or the last crash (quarantine).
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(crashed)b::bool[],
+        %(failure_messages)b::text[], %(started_at)b::timestamptz[]
+    ) as asked (task_id, token, crashed, failure_message, started_at)
+), ended as (
+    delete from task_assoc as assoc
+    using asked, lambda
+    where assoc.task_id = asked.task_id and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+        and lambda.name = assoc.lambda
+        and case when asked.crashed
+            then assoc.crashes + 1 >= lambda.max_crashes
+            else assoc.failures + 1 >= lambda.max_attempts
+        end
+    returning assoc.task_id, assoc.fence, assoc.failures + (not asked.crashed)::int as failures,
+        assoc.crashes + asked.crashed::int as crashes, asked.token, asked.crashed, asked.failure_message,
+        asked.started_at
+)
+update task
+set status = 'fatal_failure', finished_at = (select duly_now()), started_at = ended.started_at,
+    fence = ended.fence, failures = ended.failures, crashes = ended.crashes, last_token = ended.token,
+    failure_kind = case when ended.crashed then 5 else 6 end,
+    failure_message = left(
+        case when ended.crashed
+            then 'crashed ' || ended.crashes || ' times: quarantined; the last: '
+            else 'failed ' || ended.failures || ' times; the last: '
+        end || coalesce(ended.failure_message, ''), 1024),
+    failed_at = (select duly_now())
+from ended
+where task.task_id = ended.task_id and task.status is null
+returning ended.task_id, ended.token
+
+-- name: snooze
+-- move: claimed|processing -> new
+-- Not now: due again after the time that the callback asked for; nothing is charged.
+update task_assoc as assoc
+set status = 'new', next_trigger_at = (select duly_now()) + asked.retry_after,
+    due_at = (select duly_now()) + asked.retry_after,
+    token = null, last_token = asked.token, holder = null, progress = null, progress_note = null
+from unnest(
+    %(task_ids)b::uuid[], %(tokens)b::uuid[], %(retry_after)b::interval[]
+) as asked (task_id, token, retry_after)
+where assoc.task_id = asked.task_id and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+returning assoc.task_id, asked.token, asked.retry_after
+
+-- name: release
+-- move: claimed|processing -> new
+-- Handed back unstarted or unfinished: due at once, nothing is charged, lateness still counts from when it was due.
+update task_assoc as assoc
+set status = 'new', next_trigger_at = (select duly_now()),
+    token = null, last_token = asked.token, holder = null, progress = null, progress_note = null
+from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+where assoc.task_id = asked.task_id and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+returning assoc.task_id, asked.token
+
+-- name: cancel
+-- move: new|retriable_failure|enqueued -> cancelled
+-- Nobody runs it, so it ends at once; its message, if any, is refused at the claim.
+with ended as (
+    delete from task_assoc as assoc
+    using unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    where assoc.task_id = asked.task_id and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
+        and (assoc.cancel_requested or not %(only_if_requested)b)
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes
+)
+update task
+set status = 'cancelled', finished_at = (select duly_now()),
+    fence = ended.fence, failures = ended.failures, crashes = ended.crashes
+from ended
+where task.task_id = ended.task_id and task.status is null
+returning task.task_id
+
+-- name: request_cancel
+-- move: claimed|processing -> claimed|processing
+-- Somebody runs it: the holder learns with its next heartbeat.
+update task_assoc as assoc
+set cancel_requested = true
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+where assoc.task_id = asked.task_id and assoc.status::text in ('claimed', 'processing')
+returning assoc.task_id, assoc.status::text

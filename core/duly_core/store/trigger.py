@@ -1,0 +1,87 @@
+"""The Store Consumer's side of the store: what is due, what fell silent, and when to look again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from psycopg.rows import TupleRow
+
+from duly_core.routing import Priority, QueueKey
+from duly_core.store.pool import Store, uuids
+from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.task import DueTask, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """What came of the tasks whose next trigger passed while they were on their way or running."""
+
+    again: list[DueTask]
+    """Enqueued anew: to be sent to their queues."""
+    reclaimed: int = 0
+    ended: int = 0
+    """Quarantined, cancelled or expired."""
+
+
+def _due(rows: Sequence[TupleRow]) -> list[DueTask]:
+    return [DueTask(row[0], QueueKey(row[1], Priority(row[2]))) for row in rows]
+
+
+def _room(room: Mapping[QueueKey, int]) -> dict[str, Any]:
+    return {
+        "lambdas": [queue.lambda_name for queue in room],
+        "priorities": [int(queue.priority) for queue in room],
+        "room": list(room.values()),
+    }
+
+
+async def enqueue(store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta) -> list[DueTask]:
+    """Enqueue what is due, at most `room` references a queue; update first, push after."""
+    if not room:
+        return []
+    parameters = _room(room) | {"enqueue_timeout": enqueue_timeout}
+    return _due(await store.run(TRANSITIONS["enqueue"], parameters))
+
+
+async def end_silence(
+    store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta, limit: int
+) -> Silence:
+    """Take up what fell silent, at most `limit` tasks of each kind.
+
+    Lost messages are sent again as far as the queues have room; claims whose holder fell silent are void,
+    and their tasks are enqueued anew, quarantined, or cancelled.
+    """
+    again = await store.run(
+        TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
+    )
+    reclaimed = await store.run(TRANSITIONS["reclaim"], {"enqueue_timeout": enqueue_timeout, "limit": limit})
+    ended = 0
+    for name in ("quarantine_silent", "cancel_silent"):
+        ended += len(await store.run(TRANSITIONS[name], {"limit": limit}))
+    lambdas = sorted({queue.lambda_name for queue in room})
+    ended += len(await store.run(TRANSITIONS["expire"], {"lambdas": lambdas, "limit": limit}))
+    return Silence(_due([*(row for row in again if row[3]), *reclaimed]), reclaimed=len(reclaimed), ended=ended)
+
+
+async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> None:
+    """Tasks whose messages could not be sent are looked at again within `delay`, spread out."""
+    await store.run(TRANSITIONS["put_back"], {"task_ids": uuids(sorted(task_ids)), "delay": delay})
+
+
+async def next_triggers(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey, timedelta]:
+    """How long until each queue has something due; queues with nothing ahead are left out."""
+    rows = await store.run(
+        READS["next_triggers"],
+        {
+            "lambdas": [queue.lambda_name for queue in queues],
+            "priorities": [int(queue.priority) for queue in queues],
+        },
+    )
+    return {QueueKey(row[0], Priority(row[1])): row[2] for row in rows if row[2] is not None}
+
+
+async def next_silence(store: Store) -> timedelta | None:
+    """How long until the next silence becomes suspicious; None if nothing is under way."""
+    rows = await store.run(READS["next_silence"], {})
+    return rows[0][0] if rows else None

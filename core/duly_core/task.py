@@ -1,0 +1,159 @@
+"""The shapes that a task takes on its way; each hop changes the shape once, and values are frozen."""
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from duly_core.routing import Priority, QueueKey
+
+TaskId = bytes
+"""A UUIDv7's 16 bytes; text only at the edges."""
+
+Token = bytes
+"""A claim token: 16 random bytes, made by the Controller."""
+
+
+class Encoding(enum.IntEnum):
+    """How payload or result bytes are to be read; the numbers are those of the wire."""
+
+    JSON = 1
+    RAW = 2
+
+
+class FailureKind(enum.IntEnum):
+    """Why an attempt or a task failed; the numbers are those of the wire."""
+
+    CALLBACK = 1
+    EXCEPTION = 2
+    MAX_RUNTIME = 3
+    CRASH = 4
+    QUARANTINED = 5
+    ATTEMPTS_EXHAUSTED = 6
+    EXPIRED = 7
+    BAD_PAYLOAD = 8
+    BAD_RESULT = 9
+    NO_CALLBACK = 10
+
+
+class Outcome(enum.IntEnum):
+    """How an attempt ended; the numbers are those of the wire."""
+
+    SUCCESS = 1
+    FATAL_FAILURE = 2
+    RETRIABLE_FAILURE = 3
+    SNOOZED = 4
+    CRASHED = 5
+    CANCELLED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task that was asked for and found valid; not written yet."""
+
+    task_id: TaskId
+    lambda_name: str
+    payload: bytes
+    encoding: Encoding = Encoding.JSON
+    priority: Priority = Priority.NORMAL
+    collection: str = ""
+    scheduled_at: datetime | None = None
+    delay: timedelta | None = None
+    expires_at: datetime | None = None
+    idempotency_key: str | None = None
+
+
+class Scheduling(enum.Enum):
+    """What became of a NewTask."""
+
+    CREATED = "created"
+    REPEATED = "repeated"
+    """This very task was there already."""
+    UNKNOWN_LAMBDA = "unknown lambda"
+    CONFLICT = "conflict"
+    """Its key or id belongs to a task that says something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """The store's answer to one NewTask; `task_id` is the one in the store."""
+
+    verdict: Scheduling
+    task_id: TaskId
+    due_in: timedelta | None = None
+    """With CREATED: how far ahead it is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueTask:
+    """A task that was just enqueued in the store and is to be sent to its queue."""
+
+    task_id: TaskId
+    queue: QueueKey
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A claim that a Controller asks for."""
+
+    task_id: TaskId
+    token: Token
+    lambda_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedTask:
+    """A task with the right to run it."""
+
+    task_id: TaskId
+    token: Token
+    lambda_name: str
+    priority: int
+    fence: int
+    failures: int
+    crashes: int
+    due_at_us: int
+    """Microseconds since 1970 UTC: kept a number on the hot path, becomes a Timestamp on the wire."""
+    payload: bytes
+    encoding: int
+    max_runtime: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A running task's heartbeat; `progress` and `note` are None when nothing new was told."""
+
+    task_id: TaskId
+    token: Token
+    progress: float | None = None
+    note: str | None = None
+
+
+class Kept(enum.Enum):
+    """The store's answer to a Beat."""
+
+    KEPT = "kept"
+    LOST = "lost"
+    CANCEL_REQUESTED = "cancel requested"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How an attempt ended, with the claim under which it ran."""
+
+    task_id: TaskId
+    token: Token
+    outcome: Outcome
+    result: bytes | None = None
+    encoding: Encoding = Encoding.JSON
+    failure_kind: FailureKind | None = None
+    failure_message: str = ""
+    retry_after: timedelta | None = None
+    started_at: datetime | None = None
+
+
+class Applied(enum.Enum):
+    """The store's answer to a Result or a release."""
+
+    APPLIED = "applied"
+    ALREADY_APPLIED = "already applied"
+    LOST = "lost"

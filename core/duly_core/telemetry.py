@@ -1,0 +1,80 @@
+"""Logs and metrics of a process: structured lines on stderr, Prometheus on a port of its own."""
+
+import logging
+import sys
+from typing import ClassVar, Literal
+
+import structlog
+from prometheus_client import Counter, Histogram, start_http_server
+
+from duly_core.errors import PortInUseError
+from duly_core.settings import Section
+
+
+class TelemetrySettings(Section):
+    """`[telemetry]`: what a process tells of itself."""
+
+    SECTION: ClassVar[str] = "telemetry"
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["console", "json"] = "json"
+    metrics_listen: str = ""
+    """HOST:PORT of the Prometheus endpoint; empty: none."""
+
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+"""Buckets of every histogram of seconds: from a good start to a bad outage."""
+
+SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+"""Buckets of every histogram of group sizes."""
+
+_calls = Counter("duly_rpc_total", "Calls served, by method and status code.", ["method", "code"])
+_call_seconds = Histogram("duly_rpc_seconds", "How long calls took to serve.", ["method"], buckets=SECONDS)
+
+
+def observe_call(method: str, code: str, seconds: float) -> None:
+    """Count one served call; the servers' CallObserver."""
+    _calls.labels(method, code).inc()
+    _call_seconds.labels(method).observe(seconds)
+
+
+def set_up_logging(service: str, settings: TelemetrySettings) -> None:
+    """Send this process's log lines to stderr, each with the service's name; libraries' too, from warning on."""
+    renderer: structlog.types.Processor = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    )
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.processors.format_exc_info, renderer]
+        if settings.log_format == "json"
+        else [*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[settings.log_level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+
+
+def serve_metrics(settings: TelemetrySettings) -> None:
+    """Open the Prometheus endpoint, if there is to be one.
+
+    Raises:
+        PortInUseError: somebody else listens there.
+    """
+    if not settings.metrics_listen:
+        return
+    host, _, port = settings.metrics_listen.rpartition(":")
+    try:
+        start_http_server(int(port), addr=host or "127.0.0.1")
+    except OSError as error:
+        raise PortInUseError(
+            f"cannot serve metrics on {settings.metrics_listen}: {error.strerror}; "
+            "choose another telemetry.metrics_listen (DULY_TELEMETRY_METRICS_LISTEN)"
+        ) from error

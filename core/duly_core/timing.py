@@ -1,0 +1,127 @@
+"""The timing under which no task runs twice at a time, and the check that settings keep to it.
+
+The rule (docs/lifecycle.md, "Timing"): a process is dead by B = the send time of its last
+acknowledged heartbeat + `process_deadline`, before the store may give its tasks to another,
+`heartbeat_timeout` after it applied that heartbeat.
+"""
+
+from datetime import timedelta
+from typing import Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from duly_core.errors import SettingsError
+from duly_core.settings import Duration, Section, format_duration
+
+RATE_ERROR = 1e-3
+"""rho: how wrong a host's clock rate may be; NTP slews by at most 5e-4."""
+
+
+def _seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+PROFILES: dict[str, dict[str, timedelta]] = {
+    "production": {
+        "heartbeat_period": _seconds(15),
+        "heartbeat_deadline": _seconds(10),
+        "process_deadline": _seconds(56),
+        "heartbeat_timeout": _seconds(60),
+        "claim_timeout": _seconds(60),
+        "scheduling_lateness": _seconds(1),
+        "kill_latency": _seconds(1),
+        "clock_step": _seconds(2),
+    },
+    "embedded": {
+        "heartbeat_period": _seconds(3),
+        "heartbeat_deadline": _seconds(2),
+        "process_deadline": _seconds(12),
+        "heartbeat_timeout": _seconds(15),
+        "claim_timeout": _seconds(15),
+        "scheduling_lateness": _seconds(0.5),
+        "kill_latency": _seconds(0.5),
+        "clock_step": _seconds(1),
+    },
+}
+
+
+class Timing(Section):
+    """`[timing]`: read by the HSC (the timeouts) and by Executors (the rest); all hosts should agree.
+
+    `profile` fills in every duration that is not given.
+    """
+
+    SECTION: ClassVar[str] = "timing"
+
+    profile: Literal["production", "embedded"] = "production"
+    heartbeat_period: Duration = timedelta()
+    """H: heartbeats are sent at this fixed rate."""
+    heartbeat_deadline: Duration = timedelta()
+    """R: how long one heartbeat call may take, its in-call retries included."""
+    process_deadline: Duration = timedelta()
+    """T_e: an Executor is dead this long after it sent its last acknowledged heartbeat."""
+    heartbeat_timeout: Duration = timedelta()
+    """T: how long the store waits for the next heartbeat."""
+    claim_timeout: Duration = timedelta()
+    """C: how long the store waits for the first heartbeat after a claim."""
+    scheduling_lateness: Duration = timedelta()
+    """G: how late the Executor may notice anything."""
+    kill_latency: Duration = timedelta()
+    """K: from the kill to the last instruction of the last process."""
+    clock_step: Duration = timedelta()
+    """J: the largest forward step of the store's clock, failover included."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_the_profile(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            return {**PROFILES.get(values.get("profile", "production"), {}), **values}
+        return values
+
+    @model_validator(mode="after")
+    def _keep_to_the_inequalities(self) -> "Timing":
+        for name in PROFILES["production"]:
+            if getattr(self, name) <= timedelta():
+                message = f"{name} must be longer than nothing"
+                raise ValueError(message)
+        strikes = 3 * self.heartbeat_period + self.heartbeat_deadline + self.scheduling_lateness
+        if self.heartbeat_deadline > self.heartbeat_period:
+            message = (
+                f"heartbeat_deadline ({format_duration(self.heartbeat_deadline)}) must not exceed "
+                f"heartbeat_period ({format_duration(self.heartbeat_period)})"
+            )
+            raise ValueError(message)
+        if strikes > self.process_deadline:
+            message = (
+                "three strikes must fire before the deadline: 3 * heartbeat_period + heartbeat_deadline + "
+                f"scheduling_lateness = {format_duration(strikes)} exceeds process_deadline "
+                f"({format_duration(self.process_deadline)}); raise process_deadline or lower heartbeat_period"
+            )
+            raise ValueError(message)
+        for name in ("heartbeat_timeout", "claim_timeout"):
+            safe = self.safe_deadline(getattr(self, name))
+            if self.process_deadline > safe:
+                message = (
+                    f"process_deadline ({format_duration(self.process_deadline)}) must be at most "
+                    f"({name} - clock_step) * (1 - 2 * {RATE_ERROR}) - kill_latency = {safe.total_seconds():.3f}s, "
+                    f"else a task could run twice at a time; raise {name} or lower process_deadline"
+                )
+                raise ValueError(message)
+        return self
+
+    def safe_deadline(self, store_timeout: timedelta) -> timedelta:
+        """The longest deadline on a host that surely ends before `store_timeout` does in the store."""
+        return (store_timeout - self.clock_step) * (1 - 2 * RATE_ERROR) - self.kill_latency
+
+    def check_against(self, claim_timeout: timedelta, heartbeat_timeout: timedelta) -> None:
+        """Hold this host's deadline against the terms that the HSC really applies.
+
+        Raises:
+            SettingsError: with these terms a task could run twice at a time.
+        """
+        for name, theirs in (("claim_timeout", claim_timeout), ("heartbeat_timeout", heartbeat_timeout)):
+            if self.process_deadline > self.safe_deadline(theirs):
+                raise SettingsError(
+                    f"the HSC's {name} is {format_duration(theirs)}, too short for this host's process_deadline of "
+                    f"{format_duration(self.process_deadline)}: use the same timing.profile on the HSC and on hosts"
+                )

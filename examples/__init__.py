@@ -1,0 +1,1 @@
+"""Examples of Duly's use; `duly demo` runs one of them."""

@@ -1,0 +1,1 @@
+"""`duly up`: the whole of Duly on one machine, under one supervisor."""

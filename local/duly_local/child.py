@@ -1,0 +1,151 @@
+"""One supervised process: started, watched until it is ready, started again when it ends, stopped for good."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from datetime import timedelta
+from signal import SIGKILL, SIGTERM
+
+from duly_core.process import PARENT_PID
+from duly_local.prefixing import MergedOutput
+from duly_local.processes import clear_group, how_it_ended, signal_group
+from duly_local.readiness import wait_until_healthy
+from duly_local.specification import ChildGaveUpError, ChildSpec, Pace
+
+_REMEMBERED_LINES = 20
+_LAST_WORDS = timedelta(seconds=1)
+
+
+class Child:
+    """Keeps one process running until `stop`."""
+
+    def __init__(self, spec: ChildSpec, output: MergedOutput, pace: Pace) -> None:
+        self.spec = spec
+        self.ready = asyncio.Event()
+        self.pid: int | None = None
+        """Also the id of its process group; None: it does not run."""
+        self._output = output
+        self._pace = pace
+        self._last_lines: deque[bytes] = deque(maxlen=_REMEMBERED_LINES)
+        self._ready_at: float | None = None
+        self._stopping = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._gone.set()
+
+    async def keep_running(self) -> None:
+        """Run the command, again and again, until `stop`.
+
+        Raises:
+            ChildGaveUpError: it exited with EX_CONFIG, or cannot be started; quotes the last it said.
+        """
+        delay = self._pace.first_delay
+        while not self._stopping.is_set():
+            code, was_ready_for = await self._run_once()
+            if self._stopping.is_set():
+                return
+            if code == os.EX_CONFIG:
+                raise ChildGaveUpError(f"{self.spec.name} cannot work as it is set up: {self.last_line}")
+            if was_ready_for > self._pace.healthy_after:
+                delay = self._pace.first_delay
+            self._say(f"{how_it_ended(code)}; starting it again in {delay.total_seconds():g} s")
+            await _happens(self._stopping, delay)
+            delay = min(2 * delay, self._pace.longest_delay)
+
+    async def stop(self) -> None:
+        """End it for good: SIGTERM, then after the grace SIGKILL to its process group."""
+        self._stopping.set()
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):  # it ended, and we have yet to hear of it
+                os.kill(self.pid, SIGTERM)
+        if not await _happens(self._gone, self._pace.grace):
+            self._say(f"still runs {self._pace.grace.total_seconds():g} s after SIGTERM; killing it")
+            self.kill()
+            await self._gone.wait()
+
+    def kill(self) -> None:
+        """End it for good, at once."""
+        self._stopping.set()
+        if self.pid is not None:
+            signal_group(self.pid, SIGKILL)
+
+    @property
+    def last_line(self) -> str:
+        """The last thing it said that is not empty."""
+        said = (line.decode(errors="replace").strip() for line in reversed(self._last_lines))
+        return next(filter(None, said), "(it said nothing)")
+
+    async def _run_once(self) -> tuple[int, timedelta]:
+        """One life of the process: its exit code, and how long it was ready."""
+        self._gone.clear()
+        self._last_lines.clear()
+        try:
+            process, reading_end = await self._spawn()
+            self.pid = process.pid
+            if self._stopping.is_set():  # `stop` came while it started
+                self.kill()
+            forwarding = asyncio.create_task(self._forward(reading_end))
+            watching = asyncio.create_task(self._watch_readiness())
+            code = await process.wait()
+            was_ready_for = time.monotonic() - self._ready_at if self._ready_at else 0
+            self.pid = self._ready_at = None
+            self.ready.clear()
+            watching.cancel()
+            await clear_group(process.pid, _LAST_WORDS)
+            # A descendant in a group of its own may hold the pipe open.
+            await asyncio.wait({forwarding}, timeout=_LAST_WORDS.total_seconds())
+            forwarding.cancel()
+        finally:
+            self._gone.set()
+        return code, timedelta(seconds=was_ready_for)
+
+    async def _spawn(self) -> tuple[asyncio.subprocess.Process, int]:
+        # Not asyncio's PIPE: with it, wait() may last until the last descendant has closed the pipe.
+        reading_end, writing_end = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.spec.command,
+                env={**os.environ, **self.spec.env, PARENT_PID: str(os.getpid())},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writing_end,
+                stderr=writing_end,
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(reading_end)
+            raise ChildGaveUpError(f"{self.spec.name} cannot be started: {error}") from error
+        finally:
+            os.close(writing_end)
+        return process, reading_end
+
+    async def _forward(self, reading_end: int) -> None:
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading_end, "rb", buffering=0)
+        )
+        try:
+            await self._output.forward(self.spec.name, reader, self._last_lines)
+        finally:
+            transport.close()
+
+    async def _watch_readiness(self) -> None:
+        address = self.spec.health_address
+        while address and not await wait_until_healthy(address, self._pace.ready_within):
+            self._say(f"not ready after {self._pace.ready_within.total_seconds():g} s; still waiting for it")
+        self._ready_at = time.monotonic()
+        self.ready.set()
+        self._say(f"ready on {address}" if address else "started")
+
+    def _say(self, line: str) -> None:
+        self._output.write(self.spec.name, f"[duly] {line}")
+
+
+async def _happens(event: asyncio.Event, within: timedelta) -> bool:
+    """Wait for the event; False: it did not happen in time."""
+    try:
+        async with asyncio.timeout(within.total_seconds()):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,49 @@
+"""What the local stack tells each process through its environment: all names are here."""
+
+from duly_local.moto import AWS_ENVIRONMENT
+from duly_local.options import FRONTEND, HSC, SERVICES, STORE_CONSUMER, Ports, StackOptions, has_aws_settings
+
+_LISTEN = {
+    FRONTEND: "DULY_FRONTEND_LISTEN",
+    STORE_CONSUMER: "DULY_STORE_CONSUMER_LISTEN",
+    HSC: "DULY_HSC_LISTEN",
+}
+
+EXECUTOR_METRICS = 100
+"""An Executor's metrics are this far above its Controller's, where ports are not free ones."""
+
+
+def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str) -> dict[str, str]:
+    """The settings of one process, by name: a service of `SERVICES`, or one of `options.workers`.
+
+    `options.endpoint_url` is the queue's by now, also when that is moto's. A worker is told where the
+    queue is, but never where the store is: it has no business there.
+    """
+    environment = {
+        "PYTHONUNBUFFERED": "1",  # lines appear when they are written
+        "DULY_TELEMETRY_LOG_FORMAT": "console",
+        "DULY_TELEMETRY_METRICS_LISTEN": ports.metrics_address(name),
+        "DULY_TIMING_PROFILE": options.profile,
+        "DULY_QUEUE_BACKEND": options.queue,
+        "DULY_QUEUE_PREFIX": "duly",
+        _LISTEN.get(name, "DULY_CONTROLLER_HEALTH_LISTEN"): ports.address(name),
+    }
+    if options.queue == "postgres":
+        environment["DULY_QUEUE_DSN"] = dsn
+    if options.endpoint_url:
+        environment["DULY_QUEUE_ENDPOINT_URL"] = options.endpoint_url
+        # boto3 insists on credentials, which an SQS look-alike does not look at; the user's own come first.
+        environment |= {name: value for name, value in AWS_ENVIRONMENT.items() if not has_aws_settings()}
+    if name in SERVICES:
+        environment["DULY_STORE_DSN"] = dsn
+        return environment
+    environment["DULY_CONTROLLER_FRONTEND_ADDRESS"] = ports.address(FRONTEND)
+    environment["DULY_CONTROLLER_HSC_ADDRESS"] = ports.address(HSC)
+    if options.ports == "usual":
+        environment["DULY_CONTROLLER_EXECUTOR_METRICS_PORT"] = str(ports.metrics[name] + EXECUTOR_METRICS)
+    numbers = {
+        "DULY_CONTROLLER_EXECUTORS": options.executors,
+        "DULY_EXECUTOR_PROCESSES": options.processes,
+        "DULY_EXECUTOR_SLOTS": options.slots,
+    }
+    return environment | {variable: str(value) for variable, value in numbers.items() if value is not None}

@@ -1,0 +1,23 @@
+"""The commands of the local stack's processes."""
+
+import sys
+
+from duly_local.environment import service_environment
+from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
+from duly_local.specification import ChildSpec
+
+# Only a worker may import what stands in the working folder: a queue.py there must not become ours.
+_SERVICE = (sys.executable, "-P", "-m", "duly_cli")
+_WORKER = (sys.executable, "-m", "duly_cli", "worker")
+
+
+def child_specs(options: StackOptions, dsn: str, ports: Ports) -> list[ChildSpec]:
+    """All of them, for one supervisor."""
+
+    def spec(name: str, command: tuple[str, ...], depends_on: tuple[str, ...] = ()) -> ChildSpec:
+        environment = service_environment(options, dsn, ports, name)
+        return ChildSpec(name, command, environment, ports.address(name), depends_on)
+
+    services = [spec(name, (*_SERVICE, name)) for name in SERVICES]
+    workers = [spec(name, (*_WORKER, app), (FRONTEND, HSC)) for name, app in options.workers.items()]
+    return services + workers

@@ -1,0 +1,146 @@
+"""The whole of Duly on one machine: Postgres, an SQS look-alike if wanted, the services, a host for each app."""
+
+import asyncio
+import os
+import sys
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from duly_core.errors import DulyError
+from duly_local.moto import MotoServer
+from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
+from duly_local.ownership import make_data_directory
+from duly_local.ports import require_free
+from duly_local.postgres import EmbeddedPostgres
+from duly_local.prefixing import MergedOutput
+from duly_local.programs import Program, keep_running
+from duly_local.services import child_specs
+from duly_local.signals import StoppedWhileStartingError, handled_by, interruptible
+from duly_local.specification import Pace
+from duly_local.supervisor import Supervisor
+
+
+class LocalStack:
+    """One stack: `async with` it (returns when all is ready), or `await run_forever()`; main thread only."""
+
+    def __init__(
+        self, options: StackOptions, output: MergedOutput | None = None, pace: Pace | None = None
+    ) -> None:
+        self.options = options
+        self.ports: Ports = options.choose_ports()
+        self.dsn = options.dsn or ""
+        self.supervisor: Supervisor | None = None
+        self._output = output or MergedOutput()
+        self._pace = pace or Pace()
+        self._programs: dict[str, Program] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+
+    @property
+    def frontend_address(self) -> str:
+        """`host:port` that clients are told."""
+        return self.ports.address(FRONTEND)
+
+    @property
+    def hsc_address(self) -> str:
+        """`host:port` of the Heartbeat and Status Controller."""
+        return self.ports.address(HSC)
+
+    async def __aenter__(self) -> Self:
+        try:
+            supervisor = self.start()
+            await supervisor.wait_until_ready(self._pace.ready_within)
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def run_forever(self) -> None:
+        """Start, and run until SIGINT, SIGTERM or SIGHUP (a second one kills); then nothing is left.
+
+        Raises:
+            DulyError: a part cannot work as it is set up.
+        """
+        try:
+            with interruptible():
+                supervisor = self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        with handled_by(supervisor.request_stop):
+            announcing = asyncio.create_task(self._announce(supervisor))
+            try:
+                await supervisor.run()
+            finally:
+                announcing.cancel()
+                await self.stop()
+
+    def start(self) -> Supervisor:
+        """Start what the services stand on, wait for it, and begin to start the services.
+
+        Raises:
+            PortInUseError: a port that a process was told to use is taken.
+            DulyError: Postgres or the SQS look-alike cannot be started.
+        """
+        workers = tuple(self.options.workers)
+        self._output.announce(["duly", "postgres", "sqs", *SERVICES, *workers])
+        options = self.options
+        if options.dsn is None:
+            postgres = EmbeddedPostgres(options.data_directory, self.ports.postgres)
+            self._start_program("postgres", postgres)
+            self.dsn = postgres.dsn
+        if options.needs_moto:
+            make_data_directory(options.data_directory)
+            moto = MotoServer(options.data_directory / "sqs.log", self.ports.sqs)
+            self._start_program("sqs", moto)
+            options = replace(options, endpoint_url=moto.endpoint_url)
+        for name in (*SERVICES, *workers):
+            require_free(self.ports.grpc[name], name)
+            require_free(self.ports.metrics[name], f"{name} (for its metrics)")
+        specs = child_specs(options, self.dsn, self.ports)
+        self.supervisor = Supervisor(specs, self._output, self._pace)
+        self.supervisor.start()
+        for name, program in self._programs.items():
+            self._keepers.append(asyncio.create_task(keep_running(name, program, self._output)))
+        return self.supervisor
+
+    async def stop(self) -> None:
+        """Stop everything, the services before what they stand on."""
+        if self.supervisor is not None:
+            await self.supervisor.stop()
+        for keeper in self._keepers:
+            keeper.cancel()
+        for name in reversed(tuple(self._programs)):
+            await asyncio.to_thread(self._programs.pop(name).stop)
+
+    def _start_program(self, name: str, program: Program) -> None:
+        self._programs[name] = program  # first, so that `stop` knows it whatever happens
+        program.start()
+        self._output.write(name, f"[duly] ready on port {program.port}")
+
+    async def _announce(self, supervisor: Supervisor) -> None:
+        try:
+            await supervisor.wait_until_ready()
+        except DulyError:  # `run` raises it too
+            return
+        self._output.write("duly", f"all is ready; clients connect to {self.frontend_address}")
+        if not self.options.apps:
+            self._output.write("duly", "no worker runs here: `duly up module:app` would start one")
+
+
+async def up(options: StackOptions) -> int:
+    """Run a stack until Ctrl-C or SIGTERM (a second one kills); the exit code, having said why on stderr."""
+    stack = LocalStack(options)
+    try:
+        await stack.run_forever()
+    except StoppedWhileStartingError:
+        return 0
+    except DulyError as error:
+        print(f"duly up: {error}", file=sys.stderr, flush=True)  # noqa: T201 (for people, not for a log)
+        return os.EX_CONFIG
+    return 0

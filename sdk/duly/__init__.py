@@ -1,0 +1,93 @@
+"""Duly's SDK: schedule tasks from any program, and write the callbacks that run them.
+
+    with duly.Client() as client:
+        task = client.schedule("mail.send", {"to": "ann@example.org"}, delay=timedelta(minutes=5))
+        print(client.wait(task).result)
+
+Importing this package does not load gRPC: the processes that run callbacks must not have it (it does
+not survive a fork). `Client` and `AsyncClient` load it when they are first named.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from duly.context import TaskContext
+from duly.enums import FailureKind, Outcome, Priority, TaskStatus
+from duly.errors import (
+    AppImportError,
+    ClosedError,
+    DulyError,
+    EncodingError,
+    InvalidTaskError,
+    KeyConflictError,
+    PayloadError,
+    PayloadTooLargeError,
+    RegistrationError,
+    RequestError,
+    ScheduleManyError,
+    TaskFailedError,
+    TaskFinalError,
+    TaskNotFoundError,
+    UnavailableError,
+    UnknownLambdaError,
+    WaitTimeoutError,
+)
+from duly.new_task import NewTask, ScheduledTask
+from duly.outcome import CallbackOutcome, Cancelled, FatalFailure, RetriableFailure, Snooze, Success
+from duly.policy import Backoff
+from duly.registry import App
+from duly.task import Failure, Task
+
+if TYPE_CHECKING:
+    from duly.client import AsyncClient
+    from duly.sync_client import Client
+
+__all__ = [
+    "App",
+    "AppImportError",
+    "AsyncClient",
+    "Backoff",
+    "CallbackOutcome",
+    "Cancelled",
+    "Client",
+    "ClosedError",
+    "DulyError",
+    "EncodingError",
+    "Failure",
+    "FailureKind",
+    "FatalFailure",
+    "InvalidTaskError",
+    "KeyConflictError",
+    "NewTask",
+    "Outcome",
+    "PayloadError",
+    "PayloadTooLargeError",
+    "Priority",
+    "RegistrationError",
+    "RequestError",
+    "RetriableFailure",
+    "ScheduleManyError",
+    "ScheduledTask",
+    "Snooze",
+    "Success",
+    "Task",
+    "TaskContext",
+    "TaskFailedError",
+    "TaskFinalError",
+    "TaskNotFoundError",
+    "TaskStatus",
+    "UnavailableError",
+    "UnknownLambdaError",
+    "WaitTimeoutError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AsyncClient":
+        from duly.client import AsyncClient  # the reason is above
+
+        return AsyncClient
+    if name == "Client":
+        from duly.sync_client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,99 @@
+"""Calls a Frontend: a deadline for each try, the same request again while there is time, errors named."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import grpc
+
+from duly import error_mapping
+from duly.channel import open_channel
+from duly.errors import ClosedError
+from duly.v1.frontend_pb2_grpc import FrontendServiceStub
+from duly.v1.registry_pb2_grpc import RegistryServiceStub
+
+Answer = TypeVar("Answer")
+
+DEFAULT_TIMEOUT = timedelta(seconds=10)
+
+# One try may take this long before the request is sent again: a Frontend that was lost with its
+# connection intact (a frozen host) is found out in half the default timeout.
+_TRY = timedelta(seconds=5)
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+
+# The outcome is unknown or nothing was done. Sending the same request again is always safe: it
+# carries the same ids. CANCELLED is a server's that was shut down; our own cancels are no statuses.
+_RETRIED = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+)
+
+
+class Caller:
+    """One Frontend's services. Made and used on one event loop."""
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
+        self.address = address
+        self._channel = open_channel(address, credentials)
+        self._closed = False
+        self.frontend = FrontendServiceStub(self._channel)
+        self.registry = RegistryServiceStub(self._channel)
+
+    async def call(
+        self,
+        method: Callable[..., Awaitable[Answer]],
+        request: object,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        *,
+        one_try: timedelta = _TRY,
+    ) -> Answer:
+        """Send a request until it is answered, and return the answer.
+
+        Retries for as long as `timeout` allows, `one_try` at a time. Raises UnavailableError when the
+        time is up, and the SDK's own error for any other status.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + seconds(timeout)
+        longest_pause = _FIRST_PAUSE_S
+        while True:
+            self._check_open()
+            try:
+                return await method(request, timeout=min(max(deadline - clock(), 0), seconds(one_try)))
+            except grpc.aio.AioRpcError as error:
+                pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
+                if error.code() not in _RETRIED or clock() + pause >= deadline:
+                    raise error_mapping.from_status(error, self.address) from error
+            except asyncio.CancelledError:
+                # Closing the channel cancels what is under way, though nobody cancelled the caller.
+                if not _is_cancelled_itself():
+                    self._check_open()
+                raise
+            await asyncio.sleep(pause)
+            longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_S)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client was closed")
+
+    async def close(self) -> None:
+        """Close the connection; calls that are under way are cancelled."""
+        self._closed = True
+        await self._channel.close()
+
+
+def _is_cancelled_itself() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def seconds(timeout: timedelta) -> float:
+    """Return a timeout in seconds; TypeError if it is not a timedelta (is 5 seconds, or milliseconds?)."""
+    if not isinstance(timeout, timedelta):
+        raise TypeError(f"a timeout must be a timedelta, not {type(timeout).__name__}")
+    return timeout.total_seconds()

@@ -1,0 +1,37 @@
+"""The gRPC channel to a Frontend, and where that Frontend is."""
+
+import os
+
+import grpc
+
+DEFAULT_ADDRESS = "127.0.0.1:7401"
+ADDRESS_VARIABLE = "DULY_ADDRESS"
+
+_MESSAGE_LIMIT_BYTES = 8 * 1024 * 1024
+
+# Milliseconds where it is a time. The first three find a dead connection within half a minute, also
+# while nothing is asked; the next two find a restarted Frontend within two seconds.
+_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.max_send_message_length", _MESSAGE_LIMIT_BYTES),
+    ("grpc.max_receive_message_length", _MESSAGE_LIMIT_BYTES),
+    # A connection for each channel, so that one client's trouble, or load, is not another's.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+def resolve_address(address: str | None) -> str:
+    """Return the address given, else DULY_ADDRESS, else the default."""
+    return address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+
+
+def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    """Open a channel on the running event loop; it connects when it is first used. None: no TLS."""
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)

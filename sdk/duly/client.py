@@ -1,0 +1,238 @@
+"""The client for asyncio programs; `duly.Client` is its face for the others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import grpc
+
+from duly import error_mapping, reading
+from duly.caller import DEFAULT_TIMEOUT, Caller
+from duly.channel import resolve_address
+from duly.enums import Priority, TaskStatus
+from duly.errors import ClosedError, DulyError, TaskFailedError, TaskNotFoundError
+from duly.lambda_info import LambdaInfo
+from duly.new_task import NewTask, ScheduledTask
+from duly.reading import TaskRef, id_of
+from duly.scheduling import Scheduler
+from duly.task import Task
+from duly.v1 import frontend_pb2, registry_pb2, task_pb2
+
+# Within the class `list` is a method, so these say what it would hide.
+_Receipts: TypeAlias = list[ScheduledTask]
+_Tasks: TypeAlias = list[Task]
+_TasksOrNone: TypeAlias = list[Task | None]
+_Lambdas: TypeAlias = list[LambdaInfo]
+_Cancellations: TypeAlias = list[TaskStatus | DulyError]
+
+
+class AsyncClient:
+    """Schedules tasks and follows them, through one Frontend.
+
+        async with duly.AsyncClient() as client:
+            task = await client.schedule("mail.send", {"to": "ann@example.org"})
+            print((await client.wait(task)).result)
+
+    One client serves any number of tasks of one event loop; `schedule` calls made at the same time
+    travel together. Every method retries while the Frontend is unreachable, and then raises
+    UnavailableError; sending twice never schedules twice.
+    """
+
+    def __init__(
+        self, address: str | None = None, *, credentials: grpc.ChannelCredentials | None = None
+    ) -> None:
+        """Name the Frontend: "host:port", else the environment's DULY_ADDRESS, else 127.0.0.1:7401.
+
+        `credentials`: for TLS, from `grpc.ssl_channel_credentials`; None is plain text.
+        """
+        self.address = resolve_address(address)
+        self._credentials = credentials
+        self._opened: tuple[Caller, Scheduler] | None = None
+
+    async def open(self) -> None:
+        """Make ready for calls, on the running event loop. Connects with the first call."""
+        if self._opened is None:
+            caller = Caller(self.address, self._credentials)
+            self._opened = caller, Scheduler(caller)
+
+    async def close(self) -> None:
+        """Wait for the schedules under way, then disconnect. Closing twice does no harm."""
+        if self._opened is not None:
+            (caller, scheduler), self._opened = self._opened, None
+            try:
+                await scheduler.close()
+            finally:
+                await caller.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def schedule(
+        self,
+        lambda_name: str,
+        payload: Any = None,
+        *,
+        priority: Priority = Priority.NORMAL,
+        collection: str = "",
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        expires_at: datetime | None = None,
+        idempotency_key: str | None = None,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+    ) -> ScheduledTask:
+        """Schedule a task; when this returns, the task is durable.
+
+            await client.schedule("mail.send", Mail(to=["ann"]), delay=timedelta(hours=1), priority=Priority.LOW)
+
+        - `payload`: bytes, or anything JSON can carry; dataclasses and pydantic models become objects.
+        - `collection`: a label by which operators can pause or drop a part of a lambda's tasks.
+        - `at` or `delay`: when to run it; neither is now. `at` must have a time zone; `delay` is
+          counted on Duly's clock, so it does not depend on this host's.
+        - `expires_at`: a task that has not started by then ends as FATAL_FAILURE.
+        - `idempotency_key`: the same key, within one lambda, never makes a second task; the receipt
+          then names the first one, with `created` False.
+        - `timeout`: for all tries together.
+
+        Raises UnknownLambdaError, PayloadTooLargeError, KeyConflictError, InvalidTaskError,
+        EncodingError, or UnavailableError (the outcome is then unknown).
+        """
+        _, scheduler = self._open()
+        task = NewTask(lambda_name, payload, priority, collection, at, delay, expires_at, idempotency_key)
+        return await scheduler.schedule(task, timeout)
+
+    async def schedule_many(
+        self, tasks: Iterable[NewTask], *, timeout: timedelta = DEFAULT_TIMEOUT
+    ) -> _Receipts:
+        """Schedule many tasks in few calls, and return their receipts in order.
+
+        `timeout` is for each call of up to 1,000 tasks; a few are under way at a time. Raises
+        ScheduleManyError, once all were tried, if any were not written; its `results` tell which.
+        """
+        _, scheduler = self._open()
+        return await scheduler.schedule_many(tasks, timeout)
+
+    async def get(self, task: TaskRef) -> Task:
+        """Return a task as it stands now. Raises TaskNotFoundError."""
+        found = (await self.get_many([task]))[0]
+        if found is None:
+            raise TaskNotFoundError(f"there is no task {id_of(task)}")
+        return found
+
+    async def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
+        """Return tasks as they stand now, in order; None for one that there is not."""
+        caller, _ = self._open()
+        return await reading.get_tasks(caller, [id_of(task) for task in tasks])
+
+    async def wait(
+        self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
+    ) -> Task:
+        """Return the task once it is final: the Frontend is asked to answer when it is, not again and again.
+
+        `timeout` None waits for ever, and through a Frontend's restart. Raises WaitTimeoutError, TaskNotFoundError, and, with
+        `raise_on_failure`, TaskFailedError if it ended otherwise than in SUCCESS.
+        """
+        return (await self.wait_many([task], timeout, raise_on_failure=raise_on_failure))[0]
+
+    async def wait_many(
+        self, tasks: Iterable[TaskRef], timeout: timedelta | None = None, *, raise_on_failure: bool = False
+    ) -> _Tasks:
+        """Return the tasks, in order, once all are final; otherwise as `wait`."""
+        caller, _ = self._open()
+        ended = await reading.wait_tasks(caller, [id_of(task) for task in tasks], timeout)
+        if raise_on_failure:
+            for task in ended:
+                if task.status is not TaskStatus.SUCCESS:
+                    raise TaskFailedError(task)
+        return ended
+
+    async def cancel(self, task: TaskRef) -> TaskStatus:
+        """Cancel a task and return its status now.
+
+        CANCELLED: done. CLAIMED or PROCESSING: its callback has been asked to stop, which takes
+        effect at its next heartbeat, if it heeds it. Raises TaskFinalError, TaskNotFoundError.
+        """
+        result = (await self.cancel_many([task]))[0]
+        if isinstance(result, DulyError):
+            raise result
+        return result
+
+    async def cancel_many(self, tasks: Iterable[TaskRef]) -> _Cancellations:
+        """Cancel tasks; return for each, in order, its status now, or why it was not cancelled."""
+        caller, _ = self._open()
+        results: _Cancellations = []
+        for ids in reading.in_chunks([id_of(task) for task in tasks]):
+            request = frontend_pb2.CancelTaskRequest(task_ids=ids)
+            response = await caller.call(caller.frontend.CancelTask, request)
+            results += [
+                error_mapping.from_item(result.error)
+                if result.HasField("error")
+                else TaskStatus(result.status)
+                for result in response.results
+            ]
+        return results
+
+    async def lambdas(self) -> _Lambdas:
+        """Return the registered lambdas with their policies."""
+        caller, _ = self._open()
+        response = await caller.call(caller.registry.ListLambdas, registry_pb2.ListLambdasRequest())
+        return [LambdaInfo.from_proto(registered) for registered in response.lambdas]
+
+    async def list(
+        self,
+        *,
+        lambda_name: str = "",
+        collection: str = "",
+        statuses: Sequence[TaskStatus] = (),
+        priorities: Sequence[Priority] = (),
+        page_size: int = 100,
+    ) -> AsyncIterator[Task]:
+        """Yield tasks, newest first, without their payloads and results; what is left out is not filtered by.
+
+        Example:
+            async for task in client.list(lambda_name="mail.send", statuses=[TaskStatus.FATAL_FAILURE]):
+                print(task.task_id, task.failure)
+        """
+        pages = self.list_pages(
+            lambda_name=lambda_name,
+            collection=collection,
+            statuses=statuses,
+            priorities=priorities,
+            page_size=page_size,
+        )
+        async for page in pages:
+            for task in page:
+                yield task
+
+    def list_pages(
+        self,
+        *,
+        lambda_name: str = "",
+        collection: str = "",
+        statuses: Sequence[TaskStatus] = (),
+        priorities: Sequence[Priority] = (),
+        page_size: int = 100,
+    ) -> AsyncIterator[_Tasks]:
+        """Yield what `list` yields a page at a time; `page_size` is 1 to 1,000."""
+        caller, _ = self._open()
+        request = frontend_pb2.ListTasksRequest(
+            collection=collection,
+            statuses=[task_pb2.TaskStatus.ValueType(status) for status in statuses],
+            priorities=[task_pb2.Priority.ValueType(priority) for priority in priorities],
+            page_size=page_size,
+        )
+        setattr(request, "lambda", lambda_name)
+        return reading.list_pages(caller, request)
+
+    def _open(self) -> tuple[Caller, Scheduler]:
+        if self._opened is None:
+            raise ClosedError("the client is not open: use `async with AsyncClient() as client`")
+        return self._opened

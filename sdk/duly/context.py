@@ -1,0 +1,111 @@
+"""What a callback may know about the attempt it is, and tell while it runs."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from duly.enums import Priority
+from duly.outcome import Cancelled
+from duly.wire import to_datetime, to_timedelta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from duly.v1 import hsc_pb2
+
+
+class TaskContext:
+    """One attempt, as its callback sees it. Any thread may use it.
+
+    Example:
+        @app.callback("report.build")
+        def build(payload: Report, ctx: duly.TaskContext) -> str:
+            for done, part in enumerate(payload.parts):
+                ctx.raise_if_cancelled()
+                add(part, fence=ctx.fence)
+                ctx.progress((done + 1) / len(payload.parts), part.name)
+    """
+
+    __slots__ = (
+        "_cancelled", "_report", "attempt", "deadline", "due_at", "fence", "lambda_name", "priority", "task_id",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        lambda_name: str,
+        priority: Priority,
+        attempt: int,
+        fence: int,
+        due_at: datetime,
+        deadline: datetime,
+        report: Callable[[float, str], None] | None = None,
+    ) -> None:
+        """Make a context; callbacks are given theirs. `report` is called with each progress told."""
+        self.task_id = task_id
+        """UUIDv7 in text form."""
+        self.lambda_name = lambda_name
+        self.priority = priority
+        self.attempt = attempt
+        """From 1: failures and crashes so far, plus one."""
+        self.fence = fence
+        """Greater with each claim of the task: write it next to what the callback writes, and refuse
+        a write whose fence is smaller, and no stale process can overwrite a newer one's work."""
+        self.due_at = due_at
+        """When this attempt was due (aware, UTC); lateness counts from here."""
+        self.deadline = deadline
+        """When max_runtime ends (aware, UTC): the process is killed then, and the attempt has failed."""
+        self._report = report
+        self._cancelled = threading.Event()
+
+    @classmethod
+    def for_task(
+        cls, task: hsc_pb2.ClaimedTask, report: Callable[[float, str], None] | None = None
+    ) -> TaskContext:
+        """Make the context of an attempt that starts now."""
+        return cls(
+            task_id=str(UUID(bytes=task.claim.task_id)),
+            lambda_name=getattr(task, "lambda"),
+            priority=Priority(task.priority or Priority.NORMAL),
+            attempt=task.attempt,
+            fence=task.fence,
+            due_at=to_datetime(task.due_at),
+            deadline=datetime.now(UTC) + to_timedelta(task.max_runtime),
+            report=report,
+        )
+
+    @property
+    def cancelled(self) -> bool:
+        """True once somebody has asked that the task be cancelled; the callback should stop soon."""
+        return self._cancelled.is_set()
+
+    def wait_cancelled(self, timeout: timedelta | None = None) -> bool:
+        """Sleep until cancelled or until `timeout` has passed, and return `cancelled`.
+
+        For sync callbacks: it blocks the thread. An async callback is cancelled as asyncio does it.
+        """
+        return self._cancelled.wait(None if timeout is None else timeout.total_seconds())
+
+    def raise_if_cancelled(self) -> None:
+        """Raise Cancelled if somebody has asked that the task be cancelled."""
+        if self._cancelled.is_set():
+            raise Cancelled
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Tell how far the work is, from 0 to 1; sent with the next heartbeat, only the newest counts.
+
+        Raises ValueError if `fraction` is not between 0 and 1.
+        """
+        if not 0 <= fraction <= 1:  # NaN fails this too
+            raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
+        if self._report is not None:
+            self._report(float(fraction), str(note))
+
+    def request_cancel(self) -> None:
+        """Make `cancelled` true. For what runs the callback; a callback raises Cancelled instead."""
+        self._cancelled.set()

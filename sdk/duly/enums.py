@@ -1,0 +1,61 @@
+"""The closed lists of the wire, as Python enums: the numbers are those of `duly.v1`."""
+
+from enum import IntEnum
+
+
+class Priority(IntEnum):
+    """Which of a lambda's tasks run first; there is one queue for each (lambda, priority)."""
+
+    URGENT = 1
+    HIGH = 2
+    NORMAL = 3
+    LOW = 4
+
+
+class TaskStatus(IntEnum):
+    """Where a task stands; `docs/lifecycle.md` draws the arrows between these."""
+
+    NEW = 1
+    ENQUEUED = 2
+    CLAIMED = 3
+    PROCESSING = 4
+    RETRIABLE_FAILURE = 5
+    SUCCESS = 6
+    FATAL_FAILURE = 7
+    CANCELLED = 8
+    DROPPED = 9
+
+    @property
+    def is_final(self) -> bool:
+        """True if the task will never change again."""
+        return self >= TaskStatus.SUCCESS
+
+
+class Outcome(IntEnum):
+    """How one attempt ended."""
+
+    SUCCESS = 1
+    FATAL_FAILURE = 2
+    RETRIABLE_FAILURE = 3
+    SNOOZED = 4
+    CRASHED = 5
+    CANCELLED = 6
+
+
+class FailureKind(IntEnum):
+    """Why an attempt, or a task as a whole, did not succeed."""
+
+    # The callback said so; the callback raised.
+    CALLBACK = 1
+    EXCEPTION = 2
+    # It ran longer than its lambda's max_runtime; its process died or fell silent.
+    MAX_RUNTIME = 3
+    CRASH = 4
+    # The task as a whole: too many crashes, too many failures, not started in time.
+    QUARANTINED = 5
+    ATTEMPTS_EXHAUSTED = 6
+    EXPIRED = 7
+    # What went in, or came out, was not as declared.
+    BAD_PAYLOAD = 8
+    BAD_RESULT = 9
+    NO_CALLBACK = 10

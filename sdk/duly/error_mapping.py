@@ -1,0 +1,81 @@
+"""Turns what the Frontend says went wrong into the SDK's errors."""
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from duly.errors import (
+    DulyError,
+    InvalidTaskError,
+    KeyConflictError,
+    PayloadTooLargeError,
+    RequestError,
+    TaskFinalError,
+    TaskNotFoundError,
+    UnavailableError,
+    UnknownLambdaError,
+)
+from duly.v1 import task_pb2
+
+_BY_CODE: dict[int, type[DulyError]] = {
+    task_pb2.ERROR_CODE_UNKNOWN_LAMBDA: UnknownLambdaError,
+    task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE: PayloadTooLargeError,
+    task_pb2.ERROR_CODE_KEY_CONFLICT: KeyConflictError,
+    task_pb2.ERROR_CODE_NOT_FOUND: TaskNotFoundError,
+    task_pb2.ERROR_CODE_ALREADY_FINAL: TaskFinalError,
+}
+
+
+def from_item(error: task_pb2.ItemError) -> DulyError:
+    """Return the error of one item of a request."""
+    if error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT:
+        return InvalidTaskError(
+            f"{error.field}: {error.message}" if error.field else error.message, error.field
+        )
+    return _BY_CODE.get(error.code, RequestError)(error.message)
+
+
+def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
+    """Return the error of a whole request; `address` is where it was sent."""
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return unavailable(address, details)
+    if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+        return late(address)
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        field = _first_bad_field(error)
+        return InvalidTaskError(f"{field}: {details}" if field else details, field)
+    if code is grpc.StatusCode.NOT_FOUND:
+        return TaskNotFoundError(details)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return RequestError(
+            f"what answers at {address} is no Duly Frontend, or one older than this SDK: {details}"
+        )
+    return RequestError(f"the Duly Frontend at {address} answered {code.name}: {details}")
+
+
+def unavailable(address: str, details: str) -> UnavailableError:
+    """Return the error for a Frontend that cannot be reached."""
+    return UnavailableError(
+        f"no Duly Frontend answers at {address}: start one with `duly up`, or say where it is with "
+        f"DULY_ADDRESS or Client(address=...) ({details})"
+    )
+
+
+def late(address: str) -> UnavailableError:
+    """Return the error for a Frontend that did not answer while the caller was ready to wait."""
+    return UnavailableError(
+        f"the Duly Frontend at {address} did not answer in time: see its health and load, or allow a longer timeout"
+    )
+
+
+def _first_bad_field(error: grpc.aio.AioRpcError) -> str:
+    try:
+        status = rpc_status.from_call(error)
+    except ValueError:  # details that contradict the status they came with
+        return ""
+    for detail in status.details if status is not None else ():
+        bad = error_details_pb2.BadRequest()
+        if detail.Unpack(bad) and bad.field_violations:
+            return str(bad.field_violations[0].field)
+    return ""

@@ -1,0 +1,139 @@
+"""Every error the SDK raises on purpose; each docstring says what it means. Free of gRPC."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from duly.enums import TaskStatus
+    from duly.new_task import ScheduledTask
+    from duly.task import Task
+
+
+class DulyError(Exception):
+    """Base of all errors of the SDK."""
+
+
+class EncodingError(DulyError, TypeError):
+    """A payload or result cannot be sent as JSON; the message names the type at fault."""
+
+
+class RegistrationError(DulyError):
+    """A callback was declared in a way that cannot work: found at import, before any task runs."""
+
+
+class AppImportError(DulyError):
+    """The application named by "module:attribute" cannot be imported; the message says how to mend it."""
+
+
+class PayloadError(DulyError):
+    """The payload is not what the callback declares.
+
+    `path` is where, from the payload down (".to[0]"); `problem` is what is wrong there. Neither
+    quotes the payload's values, so the text may be logged and shown.
+    """
+
+    def __init__(self, problem: str, path: str = "") -> None:
+        super().__init__(problem, path)
+        self.problem = problem
+        self.path = path
+
+    def inside(self, step: str) -> PayloadError:
+        """Return the same error as seen from one level up, where `step` (".to", "[0]") leads to it."""
+        return PayloadError(self.problem, step + self.path)
+
+    def __str__(self) -> str:
+        return f"payload{self.path}: {self.problem}"
+
+
+class InvalidTaskError(DulyError):
+    """The Frontend refused a request's content; `field` is the path of what is wrong, or empty."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class UnknownLambdaError(DulyError):
+    """No Executor has ever declared a lambda of this name."""
+
+
+class PayloadTooLargeError(DulyError):
+    """The payload is larger than its lambda's `payload_limit`: store it elsewhere and send a reference."""
+
+
+class KeyConflictError(DulyError):
+    """The idempotency key or task id belongs to a task that says something else."""
+
+
+class TaskNotFoundError(DulyError):
+    """There is no task of this id: never scheduled, or finished so long ago that it was removed."""
+
+
+class TaskFinalError(DulyError):
+    """The task had already ended, so it cannot be cancelled."""
+
+
+class WaitTimeoutError(DulyError, TimeoutError):
+    """The tasks had not all ended when the caller's patience did; they go on regardless.
+
+    `tasks` is how they stood at the last look, in the order of the question.
+    """
+
+    def __init__(self, message: str, tasks: Sequence[Task]) -> None:
+        super().__init__(message)
+        self.tasks = tuple(tasks)
+
+
+class UnavailableError(DulyError, ConnectionError):
+    """No Frontend answered within the time allowed.
+
+    After `schedule` the outcome is unknown: the task may have been written. Scheduling it again is
+    safe only under an idempotency key (the SDK's own retries are safe always).
+    """
+
+
+class RequestError(DulyError):
+    """The Frontend answered with a gRPC status that has no error of its own; the message names it."""
+
+
+class ClosedError(DulyError):
+    """The client was used before it was opened or after it was closed."""
+
+
+class TaskFailedError(DulyError):
+    """`wait(raise_on_failure=True)`: the task ended otherwise than in success. `task` is the task."""
+
+    def __init__(self, task: Task) -> None:
+        status: TaskStatus = task.status
+        reason = f": {task.failure.kind.name}, {task.failure.message}" if task.failure else ""
+        super().__init__(f"task {task.task_id} ({task.lambda_name}) ended as {status.name}{reason}")
+        self.task = task
+
+
+class ScheduleManyError(DulyError):
+    """Some tasks were not written, the others were.
+
+    `results` has, for each task in the order given, its `ScheduledTask` or the error that kept it out.
+    """
+
+    def __init__(self, results: Sequence[ScheduledTask | DulyError]) -> None:
+        errors = [result for result in results if isinstance(result, DulyError)]
+        super().__init__(f"{len(errors)} of {len(results)} tasks were not scheduled; the first: {errors[0]}")
+        self.results = tuple(results)
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's message, whatever its owner's `__str__` does."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 (it is told that it cannot be told)
+        return "(its message cannot be shown)"
+
+
+def describe(error: BaseException) -> str:
+    """Return "TypeName: message" for an exception, or its type's name if it has no message."""
+    message = text_of(error)
+    return f"{type(error).__qualname__}: {message}" if message else type(error).__qualname__

@@ -1,0 +1,126 @@
+"""The one place where a callback is run for a claimed task.
+
+Reads and checks the payload, calls, and turns whatever happens (a value, an outcome, an exception,
+an exit) into the TaskResult that goes to the HSC. Nothing a callback does escapes from here.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import time
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from duly.errors import PayloadError, describe, text_of
+from duly.outcome import Cancelled, FatalFailure, RetriableFailure, Snooze, Success
+from duly.payload import encode
+from duly.v1 import hsc_pb2, task_pb2
+
+if TYPE_CHECKING:
+    from duly.callbacks import Callback
+    from duly.context import TaskContext
+
+RunAsync: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+
+MESSAGE_LIMIT_BYTES = 4096
+_SECOND_NS = 1_000_000_000
+_ASYNC_CANCELLED = (CancelledError, concurrent.futures.CancelledError)
+
+_log = logging.getLogger("duly.callback")
+
+
+def run(
+    callback: Callback, task: hsc_pb2.ClaimedTask, context: TaskContext, run_async: RunAsync
+) -> hsc_pb2.TaskResult:
+    """Run one attempt to its end and return what to report.
+
+    `run_async` runs an async callback's coroutine and returns its value (it may block: this is a
+    thread of the callback's own). Never raises for anything the callback or its payload does; what a
+    callback raised is logged with its traceback, and reported as one line.
+    """
+    result = hsc_pb2.TaskResult(claim=task.claim)
+    result.started_at.seconds, result.started_at.nanos = divmod(time.time_ns(), _SECOND_NS)
+    try:
+        payload = callback.read(task.payload, task.payload_encoding)
+    except PayloadError as error:
+        _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_PAYLOAD, str(error))
+        return result
+    try:
+        value = callback.call(payload, context)
+        if type(value) is CoroutineType:
+            value = run_async(value)
+    except BaseException as error:  # noqa: BLE001 (SystemExit too: user code may not end the process)
+        _set_raised(result, callback, context, error)
+    else:
+        _set_returned(result, callback, value)
+    return result
+
+
+def _set_returned(result: hsc_pb2.TaskResult, callback: Callback, value: object) -> None:
+    if isinstance(value, RetriableFailure | FatalFailure | Snooze):
+        _set_outcome(result, value)
+        return
+    if isinstance(value, Success):
+        value = value.result
+    try:
+        data, encoding = encode(value)
+    except BaseException as error:  # noqa: BLE001 (a model's own dump may raise anything)
+        problem = f"the result, a {type(value).__name__}, cannot be encoded: {text_of(error)}"
+    else:
+        if len(data) <= callback.policy.result_limit:
+            result.outcome = hsc_pb2.OUTCOME_SUCCESS
+            result.result = data
+            result.result_encoding = encoding
+            return
+        problem = (
+            f"the result, a {type(value).__name__} of {len(data)} bytes, is larger than result_limit, "
+            f"{callback.policy.result_limit}"
+        )
+    _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_RESULT, problem)
+
+
+def _set_raised(
+    result: hsc_pb2.TaskResult, callback: Callback, context: TaskContext, error: BaseException
+) -> None:
+    if isinstance(error, RetriableFailure | FatalFailure | Snooze):
+        _set_outcome(result, error)
+        return
+    if isinstance(error, Cancelled) or (context.cancelled and isinstance(error, _ASYNC_CANCELLED)):
+        result.outcome = hsc_pb2.OUTCOME_CANCELLED
+        return
+    _log.warning("task %s, %s: the callback raised", context.task_id, callback.name, exc_info=error)
+    fatal = callback.policy.is_fatal(error)
+    outcome = hsc_pb2.OUTCOME_FATAL_FAILURE if fatal else hsc_pb2.OUTCOME_RETRIABLE_FAILURE
+    _set_failure(result, outcome, task_pb2.FAILURE_KIND_EXCEPTION, describe(error))
+
+
+def _set_outcome(result: hsc_pb2.TaskResult, outcome: RetriableFailure | FatalFailure | Snooze) -> None:
+    if isinstance(outcome, Snooze):
+        result.outcome = hsc_pb2.OUTCOME_SNOOZED
+        result.retry_after.FromTimedelta(outcome.delay)
+        return
+    fatal = isinstance(outcome, FatalFailure)
+    kind = hsc_pb2.OUTCOME_FATAL_FAILURE if fatal else hsc_pb2.OUTCOME_RETRIABLE_FAILURE
+    _set_failure(result, kind, task_pb2.FAILURE_KIND_CALLBACK, text_of(outcome))
+    if isinstance(outcome, RetriableFailure) and outcome.retry_after is not None:
+        result.retry_after.FromTimedelta(outcome.retry_after)
+
+
+def _set_failure(
+    result: hsc_pb2.TaskResult,
+    outcome: hsc_pb2.Outcome.ValueType,
+    kind: task_pb2.FailureKind.ValueType,
+    message: str,
+) -> None:
+    result.outcome = outcome
+    result.failure_kind = kind
+    result.failure_message = one_line(message)
+
+
+def one_line(text: str) -> str:
+    """Return text as the wire takes it: one line, at most 4 KiB of UTF-8, without NULs (Postgres has none)."""
+    line = " ".join(text[:MESSAGE_LIMIT_BYTES].split()).replace("\x00", "\\0")
+    return line.encode("utf-8", "replace")[:MESSAGE_LIMIT_BYTES].decode("utf-8", "ignore")

@@ -1,0 +1,92 @@
+"""A task to be, as the caller says it, and the receipt for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from duly.enums import Priority
+from duly.errors import InvalidTaskError, PayloadTooLargeError
+from duly.ids import new_task_id
+from duly.payload import HARD_LIMIT_BYTES, encode
+from duly.v1 import frontend_pb2, task_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledTask:
+    """The receipt for a scheduled task; accepted wherever a task id is, and `str()` of it is the id."""
+
+    task_id: str
+    # False if this very task was there before: the idempotency key had been used for it.
+    created: bool
+
+    def __str__(self) -> str:
+        return self.task_id
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """One task for `schedule_many`; the fields mean what they mean for `schedule`.
+
+    >>> NewTask("mail.send", {"to": "ann"}, delay=timedelta(minutes=5), collection="marketing").priority.name
+    'NORMAL'
+    """
+
+    lambda_name: str
+    payload: Any = None
+    priority: Priority = Priority.NORMAL
+    collection: str = ""
+    at: datetime | None = None
+    delay: timedelta | None = None
+    expires_at: datetime | None = None
+    idempotency_key: str | None = None
+
+    def to_proto(self) -> frontend_pb2.NewTask:
+        """Return the task as it is sent, under an id of its own unless it has an idempotency key.
+
+        Raises InvalidTaskError for a time that is not one, EncodingError for a payload JSON cannot carry,
+        PayloadTooLargeError for one that no lambda may take (it would sink the call it travels in).
+        """
+        payload, encoding = encode(self.payload)
+        if len(payload) > HARD_LIMIT_BYTES:
+            raise PayloadTooLargeError(
+                f"the payload has {len(payload)} bytes, the limit is {HARD_LIMIT_BYTES}: store it elsewhere and "
+                "send a reference"
+            )
+        task = frontend_pb2.NewTask(
+            payload=payload,
+            payload_encoding=encoding,
+            priority=task_pb2.Priority.ValueType(self.priority),
+            collection=self.collection,
+        )
+        setattr(task, "lambda", self.lambda_name)
+        if self.at is not None and self.delay is not None:
+            raise InvalidTaskError("give either at or delay, not both", "at")
+        if self.at is not None:
+            task.scheduled_at.FromDatetime(_aware("at", self.at))
+        if self.delay is not None:
+            if not isinstance(self.delay, timedelta):
+                raise InvalidTaskError(f"delay must be a timedelta, not {type(self.delay).__name__}", "delay")
+            task.delay.FromTimedelta(self.delay)
+        if self.expires_at is not None:
+            task.expires_at.FromDatetime(_aware("expires_at", self.expires_at))
+        if self.idempotency_key is None:
+            # Makes the SDK's retries safe: a request that arrives twice finds its own ids taken.
+            task.task_id = str(new_task_id())
+        elif self.idempotency_key:
+            task.idempotency_key = self.idempotency_key
+        else:
+            raise InvalidTaskError("an idempotency key must not be empty", "idempotency_key")
+        return task
+
+
+def _aware(name: str, moment: object) -> datetime:
+    if not isinstance(moment, datetime):
+        raise InvalidTaskError(f"{name} must be a datetime, not {type(moment).__name__}", name)
+    if moment.utcoffset() is None:
+        raise InvalidTaskError(
+            f"{name} has no time zone, so it is no instant: use datetime.now(UTC) or moment.astimezone()",
+            name,
+        )
+    return moment

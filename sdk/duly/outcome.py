@@ -1,0 +1,92 @@
+"""What a callback can say about its attempt, beside returning a value or raising.
+
+A plain return value means `Success(value)`. The other three are exceptions as well as values: return
+them, or raise them from wherever in the code the matter is decided.
+
+    @app.callback("mail.send")
+    def send(payload: Mail) -> duly.CallbackOutcome:
+        if not mailbox_exists(payload.to):
+            return duly.FatalFailure("no such mailbox")
+        try:
+            return duly.Success({"message_id": relay.send(payload)})
+        except RelayBusy as busy:
+            raise duly.RetriableFailure("the relay is busy", retry_after=busy.retry_after) from busy
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+_LONGEST_DELAY = timedelta(days=3650)
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """The task is done. `result` is kept with it: bytes, or anything JSON can carry."""
+
+    result: Any = None
+
+
+@dataclass(unsafe_hash=True)
+class RetriableFailure(Exception):
+    """It did not work this time: counts as a failure, and runs again while attempts are left.
+
+    `retry_after` replaces the lambda's backoff for this once.
+    """
+
+    message: str
+    retry_after: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        # So that args, and with them pickling, are right however the fields were given.
+        super().__init__(self.message, self.retry_after)
+        if self.retry_after is not None:
+            _check_delay("retry_after", self.retry_after)
+
+    def __str__(self) -> str:
+        return str(self.message)
+
+
+@dataclass(unsafe_hash=True)
+class FatalFailure(Exception):
+    """It will never work: the task ends as FATAL_FAILURE, whatever attempts are left."""
+
+    message: str
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return str(self.message)
+
+
+@dataclass(unsafe_hash=True)
+class Snooze(Exception):
+    """Not now: the task runs again after `delay`. Nothing is charged, so it may snooze for ever."""
+
+    delay: timedelta
+
+    def __post_init__(self) -> None:
+        super().__init__(self.delay)
+        _check_delay("delay", self.delay)
+
+    def __str__(self) -> str:
+        return f"snoozed for {self.delay}"
+
+
+CallbackOutcome: TypeAlias = Success | RetriableFailure | FatalFailure | Snooze
+
+
+class Cancelled(BaseException):
+    """The callback stops because its cancellation was asked for; the task ends as CANCELLED.
+
+    Raised by `TaskContext.raise_if_cancelled`. Like asyncio's CancelledError it is no Exception, so
+    that an `except Exception` around a piece of work does not swallow it.
+    """
+
+
+def _check_delay(name: str, delay: object) -> None:
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"{name} must be a timedelta, not {type(delay).__name__}")
+    if not timedelta(0) <= delay <= _LONGEST_DELAY:
+        raise ValueError(f"{name} must be between 0 and {_LONGEST_DELAY.days} days, not {delay}")

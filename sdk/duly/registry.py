@@ -1,0 +1,100 @@
+"""The application: the lambdas a lambda owner's module declares, by name."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from duly.callbacks import Callback, make_callback
+from duly.errors import RegistrationError
+from duly.payload import DEFAULT_LIMIT_BYTES
+from duly.policy import Backoff, OnException, Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+    from duly.v1 import registry_pb2
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class App:
+    """A set of lambdas with one owner and one version; an Executor serves it as "module:app".
+
+    Example:
+        app = duly.App(owner="team-mail", version="1.4.2")
+
+        @app.callback("mail.send", max_attempts=5, max_runtime=timedelta(minutes=2))
+        def send(payload: Mail, ctx: duly.TaskContext) -> dict[str, str]:
+            return {"message_id": relay.send(payload, fence=ctx.fence)}
+    """
+
+    def __init__(self, *, owner: str = "", version: str = "") -> None:
+        """Make an empty application. `owner`: who answers for it; `version`: of the owner's code."""
+        self.owner = owner
+        self.version = version
+        self._callbacks: dict[str, Callback] = {}
+
+    @property
+    def callbacks(self) -> Mapping[str, Callback]:
+        """All callbacks by lambda name; cannot be written to."""
+        return MappingProxyType(self._callbacks)
+
+    def callback(
+        self,
+        name: str,
+        *,
+        max_attempts: int | None = None,
+        max_crashes: int | None = None,
+        max_runtime: timedelta | None = None,
+        backoff: Backoff | None = None,
+        payload_limit: int | None = None,
+        result_limit: int = DEFAULT_LIMIT_BYTES,
+        raw: bool = False,
+        fatal_exceptions: tuple[type[BaseException], ...] = (),
+        on_exception: OnException = "retry",
+    ) -> Callable[[F], F]:
+        """Register a function, sync or async, as the callback of a lambda; the function is left as it was.
+
+        It may take `(payload)`, `(payload, ctx)` or nothing. The payload is checked against the first
+        parameter's annotation before the callback runs: JSON as it is for none, Any or dict; a dataclass,
+        TypedDict or pydantic model is built and checked; `bytes` needs `raw=True`.
+
+        - `max_attempts`: failures after which the task is FATAL_FAILURE (default 10).
+        - `max_crashes`: dead processes after which it is quarantined (default 3).
+        - `max_runtime`: an attempt that runs longer is killed and counts as a failure (default 1 h).
+        - `backoff`: how long to wait before the next attempt.
+        - `payload_limit`, `result_limit`: bytes, at most 1 MiB (default 256 KiB).
+        - `fatal_exceptions`: raising one of these ends the task; any other exception is retried.
+        - `on_exception`: "fatal" makes every exception end the task.
+
+        Raises RegistrationError for a name taken or badly formed, and for what could never work.
+        """
+        policy = Policy(
+            max_attempts=max_attempts,
+            max_crashes=max_crashes,
+            max_runtime=max_runtime,
+            backoff=backoff,
+            payload_limit=payload_limit,
+            result_limit=result_limit,
+            fatal_exceptions=fatal_exceptions,
+            on_exception=on_exception,
+        )
+
+        def register(function: F) -> F:
+            callback = make_callback(name, function, policy, raw=raw)
+            if name in self._callbacks:
+                taken_by = getattr(self._callbacks[name].function, "__qualname__", "another callback")
+                raise RegistrationError(f"lambda {name!r} is declared twice: it is {taken_by} already")
+            self._callbacks[name] = callback
+            return function
+
+        return register
+
+    def lambdas(self) -> list[registry_pb2.Lambda]:
+        """Return the lambdas as they are told to the registry, in the order they were declared."""
+        return [
+            callback.policy.declare(name, self.owner, self.version)
+            for name, callback in self._callbacks.items()
+        ]

@@ -1,0 +1,196 @@
+"""The client for programs without an event loop: a thin face on AsyncClient.
+
+The loop runs in one daemon thread of the client's own; each method runs its namesake there and
+waits. No logic lives here, so there is none to keep in step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+import grpc
+
+from duly.caller import DEFAULT_TIMEOUT
+from duly.client import AsyncClient
+from duly.enums import Priority, TaskStatus
+from duly.errors import ClosedError, DulyError
+from duly.lambda_info import LambdaInfo
+from duly.new_task import NewTask, ScheduledTask
+from duly.reading import TaskRef
+from duly.task import Task
+
+Value = TypeVar("Value")
+
+# Within the class `list` is a method, so these say what it would hide.
+_Receipts: TypeAlias = list[ScheduledTask]
+_Tasks: TypeAlias = list[Task]
+_TasksOrNone: TypeAlias = list[Task | None]
+_Lambdas: TypeAlias = list[LambdaInfo]
+_Cancellations: TypeAlias = list[TaskStatus | DulyError]
+
+
+class Client:
+    """Schedules tasks and follows them, through one Frontend; any threads may share one client.
+
+        with duly.Client() as client:
+            task = client.schedule("mail.send", {"to": "ann@example.org"})
+            print(client.wait(task).result)
+
+    Works as soon as it is made; `close` it, or use `with`. After a fork the child makes its own.
+    """
+
+    def __init__(
+        self, address: str | None = None, *, credentials: grpc.ChannelCredentials | None = None
+    ) -> None:
+        """Name the Frontend, as for AsyncClient."""
+        self._client = AsyncClient(address, credentials=credentials)
+        self._process = os.getpid()
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="duly-client", daemon=True)
+        self._thread.start()
+        self._run(self._client.open())
+
+    @property
+    def address(self) -> str:
+        """Where the Frontend is."""
+        return self._client.address
+
+    def close(self) -> None:
+        """Wait for the schedules under way, then disconnect. Closing twice does no harm."""
+        if self._closed:
+            return
+        closed = asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop)
+        self._closed = True
+        closed.result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def schedule(
+        self,
+        lambda_name: str,
+        payload: Any = None,
+        *,
+        priority: Priority = Priority.NORMAL,
+        collection: str = "",
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        expires_at: datetime | None = None,
+        idempotency_key: str | None = None,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+    ) -> ScheduledTask:
+        """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
+        return self._run(
+            self._client.schedule(
+                lambda_name,
+                payload,
+                priority=priority,
+                collection=collection,
+                at=at,
+                delay=delay,
+                expires_at=expires_at,
+                idempotency_key=idempotency_key,
+                timeout=timeout,
+            )
+        )
+
+    def schedule_many(self, tasks: Iterable[NewTask], *, timeout: timedelta = DEFAULT_TIMEOUT) -> _Receipts:
+        """Schedule many tasks in few calls; see AsyncClient.schedule_many."""
+        # Drawn from here: a generator's database session, say, belongs to the thread that made it.
+        return self._run(self._client.schedule_many([*tasks], timeout=timeout))
+
+    def get(self, task: TaskRef) -> Task:
+        """Return a task as it stands now. Raises TaskNotFoundError."""
+        return self._run(self._client.get(task))
+
+    def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
+        """Return tasks as they stand now, in order; None for one that there is not."""
+        return self._run(self._client.get_many([*tasks]))
+
+    def wait(
+        self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
+    ) -> Task:
+        """Return the task once it is final; see AsyncClient.wait."""
+        return self._run(self._client.wait(task, timeout, raise_on_failure=raise_on_failure))
+
+    def wait_many(
+        self, tasks: Iterable[TaskRef], timeout: timedelta | None = None, *, raise_on_failure: bool = False
+    ) -> _Tasks:
+        """Return the tasks, in order, once all are final; otherwise as `wait`."""
+        return self._run(self._client.wait_many([*tasks], timeout, raise_on_failure=raise_on_failure))
+
+    def cancel(self, task: TaskRef) -> TaskStatus:
+        """Cancel a task and return its status now; see AsyncClient.cancel."""
+        return self._run(self._client.cancel(task))
+
+    def cancel_many(self, tasks: Iterable[TaskRef]) -> _Cancellations:
+        """Cancel tasks; return for each, in order, its status now, or why it was not cancelled."""
+        return self._run(self._client.cancel_many([*tasks]))
+
+    def lambdas(self) -> _Lambdas:
+        """Return the registered lambdas with their policies."""
+        return self._run(self._client.lambdas())
+
+    def list(
+        self,
+        *,
+        lambda_name: str = "",
+        collection: str = "",
+        statuses: Sequence[TaskStatus] = (),
+        priorities: Sequence[Priority] = (),
+        page_size: int = 100,
+    ) -> Iterator[Task]:
+        """Yield tasks, newest first, without their payloads and results; see AsyncClient.list."""
+        pages = self._client.list_pages(
+            lambda_name=lambda_name,
+            collection=collection,
+            statuses=statuses,
+            priorities=priorities,
+            page_size=page_size,
+        )
+
+        async def next_page() -> _Tasks | None:
+            return await anext(pages, None)
+
+        while (page := self._run(next_page())) is not None:
+            yield from page
+
+    async def _disconnect(self) -> None:
+        """Close, and end what other threads still wait for, so that they do not wait for ever."""
+        await self._client.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
+        """Run a coroutine on the client's loop and return its value, or raise what it raises."""
+        if self._closed or self._process != os.getpid():
+            coroutine.close()
+            reason = "was closed" if self._closed else "was made before a fork: make a new one in the child"
+            raise ClosedError(f"the client {reason}")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClosedError("the client was closed while this call was under way") from None
+        except BaseException:
+            # An interrupt ends the waiting here; the work there is not to go on without it.
+            future.cancel()
+            raise

@@ -1,0 +1,105 @@
+"""A task as clients see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from duly.enums import FailureKind, Priority, TaskStatus
+from duly.payload import decode
+from duly.wire import to_datetime
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from duly.v1 import task_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The last thing that went wrong with a task; `message` is one line for people."""
+
+    kind: FailureKind
+    message: str
+    failed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """How a task stood when the Frontend was asked. Instants are aware and in UTC; None: not yet."""
+
+    task_id: str
+    lambda_name: str
+    collection: str
+    priority: Priority
+    status: TaskStatus
+    created_at: datetime | None
+    # When the client asked for it to run; when Duly looks at it again.
+    scheduled_at: datetime | None
+    next_trigger_at: datetime | None
+    # When its last attempt started, by the clock of the host that ran it.
+    started_at: datetime | None
+    finished_at: datetime | None
+    expires_at: datetime | None
+    # How often it was claimed; attempts that failed; attempts whose process died.
+    fence: int
+    failures: int
+    crashes: int
+    # Who holds the claim, or empty.
+    holder: str
+    cancel_requested: bool
+    # What the callback last told: 0 to 1, and a note.
+    progress: float
+    progress_note: str
+    failure: Failure | None
+    payload_bytes: bytes = field(repr=False)
+    payload_encoding: int = field(repr=False)
+    result_bytes: bytes = field(repr=False)
+    result_encoding: int = field(repr=False)
+
+    @property
+    def payload(self) -> Any:
+        """The payload, decoded: JSON values, or bytes. None from `list`, which leaves payloads out."""
+        return decode(self.payload_bytes, self.payload_encoding)
+
+    @property
+    def result(self) -> Any:
+        """What the callback returned, decoded; None before SUCCESS, and from `list`."""
+        return decode(self.result_bytes, self.result_encoding)
+
+    @classmethod
+    def from_proto(cls, task: task_pb2.Task) -> Task:
+        """Return the view of a task as it came over the wire."""
+        return cls(
+            task_id=task.task_id,
+            lambda_name=getattr(task, "lambda"),
+            collection=task.collection,
+            priority=Priority(task.priority),
+            status=TaskStatus(task.status),
+            created_at=_instant(task, "created_at"),
+            scheduled_at=_instant(task, "scheduled_at"),
+            next_trigger_at=_instant(task, "next_trigger_at"),
+            started_at=_instant(task, "started_at"),
+            finished_at=_instant(task, "finished_at"),
+            expires_at=_instant(task, "expires_at"),
+            fence=task.fence,
+            failures=task.failures,
+            crashes=task.crashes,
+            holder=task.holder,
+            cancel_requested=task.cancel_requested,
+            progress=task.progress,
+            progress_note=task.progress_note,
+            failure=_failure(task.last_failure) if task.HasField("last_failure") else None,
+            payload_bytes=task.payload,
+            payload_encoding=task.payload_encoding,
+            result_bytes=task.result,
+            result_encoding=task.result_encoding,
+        )
+
+
+def _failure(failure: task_pb2.Failure) -> Failure:
+    return Failure(FailureKind(failure.kind), failure.message, _instant(failure, "failed_at"))
+
+
+def _instant(message: Any, name: str) -> datetime | None:
+    return to_datetime(getattr(message, name)) if message.HasField(name) else None

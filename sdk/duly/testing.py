@@ -1,0 +1,111 @@
+"""Runs a callback in a unit test: no service, no process, the very path a real attempt takes.
+
+Example:
+    def test_a_mail_without_recipients_is_refused():
+        attempt = duly.testing.run(app, "mail.send", {"to": []})
+
+        assert attempt.outcome is duly.Outcome.FATAL_FAILURE
+        assert attempt.failure_message == "nobody to send it to"
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from duly import invoke
+from duly.context import TaskContext
+from duly.enums import FailureKind, Outcome, Priority
+from duly.errors import PayloadTooLargeError, UnknownLambdaError
+from duly.ids import new_task_id
+from duly.payload import DEFAULT_LIMIT_BYTES, decode, encode
+from duly.v1 import hsc_pb2, task_pb2
+from duly.wire import to_duration, to_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from duly.registry import App
+
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """What came of one attempt, as Duly would have been told."""
+
+    # pytest collects classes by this prefix; this one is none of its own.
+    __test__ = False
+
+    outcome: Outcome
+    # With SUCCESS: the result as a client would read it, so after its trip through JSON.
+    result: Any
+    failure_kind: FailureKind | None
+    failure_message: str
+    # With SNOOZED, and with a RETRIABLE_FAILURE that said so.
+    retry_after: timedelta | None
+    # What the callback told with ctx.progress: (fraction, note), oldest first.
+    progress: tuple[tuple[float, str], ...]
+
+
+def run(
+    app: App,
+    name: str,
+    payload: object = None,
+    *,
+    attempt: int = 1,
+    fence: int | None = None,
+    priority: Priority = Priority.NORMAL,
+    due_at: datetime | None = None,
+    cancelled: bool = False,
+) -> TestRun:
+    """Run the callback of lambda `name` once and return what came of it.
+
+    The payload is encoded, decoded and checked as it would be on its way through Duly: raises
+    EncodingError or PayloadTooLargeError where `schedule` would. `cancelled=True`: somebody asked for
+    its cancellation before it started. Exceptions of the callback are outcomes here as they are there
+    (their traceback is in the log).
+    """
+    if (callback := app.callbacks.get(name)) is None:
+        raise UnknownLambdaError(
+            f"the app has no lambda {name!r}; it has: {', '.join(app.callbacks) or 'none'}"
+        )
+    data, encoding = encode(payload)
+    if len(data) > (limit := callback.policy.payload_limit or DEFAULT_LIMIT_BYTES):
+        raise PayloadTooLargeError(f"the payload has {len(data)} bytes, the limit of {name!r} is {limit}")
+    task = hsc_pb2.ClaimedTask(
+        claim=hsc_pb2.Claim(task_id=new_task_id().bytes, token=bytes(16)),
+        priority=task_pb2.Priority.ValueType(priority),
+        payload=data,
+        payload_encoding=encoding,
+        attempt=attempt,
+        fence=attempt if fence is None else fence,
+        due_at=to_timestamp(due_at or datetime.now(UTC)),
+        max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
+    )
+    setattr(task, "lambda", name)
+    told: list[tuple[float, str]] = []
+    context = TaskContext.for_task(task, lambda fraction, note: told.append((fraction, note)))
+    if cancelled:
+        context.request_cancel()
+    return _as_run(invoke.run(callback, task, context, _run_async), told)
+
+
+def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]]) -> TestRun:
+    return TestRun(
+        outcome=Outcome(result.outcome),
+        result=decode(result.result, result.result_encoding),
+        failure_kind=FailureKind(result.failure_kind) if result.failure_kind else None,
+        failure_message=result.failure_message,
+        retry_after=result.retry_after.ToTimedelta() if result.HasField("retry_after") else None,
+        progress=tuple(told),
+    )
+
+
+def _run_async(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine on a loop of its own, in a thread: an async test has a loop running in this one."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()

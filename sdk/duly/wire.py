@@ -1,0 +1,32 @@
+"""Instants and durations between Python and protobuf."""
+
+from datetime import UTC, datetime, timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_timestamp(moment: datetime) -> Timestamp:
+    """Return an aware datetime as a Timestamp."""
+    stamp = Timestamp()
+    stamp.FromDatetime(moment)
+    return stamp
+
+
+def to_duration(delta: timedelta) -> Duration:
+    """Return a timedelta as a Duration."""
+    duration = Duration()
+    duration.FromTimedelta(delta)
+    return duration
+
+
+def to_datetime(stamp: Timestamp) -> datetime:
+    """Return a Timestamp as an aware datetime in UTC, to the microsecond."""
+    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+
+
+def to_timedelta(duration: Duration) -> timedelta:
+    """Return a Duration as a timedelta, to the microsecond."""
+    return timedelta(seconds=duration.seconds, microseconds=duration.nanos // 1000)

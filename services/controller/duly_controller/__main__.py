@@ -1,0 +1,143 @@
+"""Wiring of the Controller process: settings, queue receiver, HSC and Frontend channels, local server."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+from duly.v1 import controller_pb2, controller_pb2_grpc, hsc_pb2_grpc, registry_pb2_grpc
+from duly_controller import events
+from duly_controller.aftermath import Aftermath
+from duly_controller.buffer import Buffer
+from duly_controller.claimer import Claimer
+from duly_controller.demand import Demand
+from duly_controller.disposal import Disposal
+from duly_controller.executors import Executor, Executors
+from duly_controller.poller import Poller
+from duly_controller.registrar import Registrar
+from duly_controller.servicer import ControllerServicer
+from duly_controller.settings import ControllerSettings, default_socket
+from duly_controller.supervisor import ExecutorSpec, Supervisor
+from duly_core.loop import wait_for
+from duly_core.queues.factory import open_receiver
+from duly_core.queues.settings import QueueSettings
+from duly_core.rpc.channel import open_channel
+from duly_core.rpc.server import RpcServer, Service
+from duly_core.rpc.settings import RpcSettings
+from duly_core.service import Serve, run_service
+from duly_core.telemetry import observe_call
+from duly_core.timing import Timing
+
+_ATTACHED_LOOK = timedelta(milliseconds=50)
+
+
+def build(executor_arguments: Sequence[str] = (), **overrides: object) -> Serve:
+    """Read the settings.
+
+    `executor_arguments`: the command line of the Executors that this Controller starts and watches
+    (`duly worker`); without it, it starts none. Others may attach in any case.
+    """
+    settings = ControllerSettings.load(**overrides)
+    queue_settings = QueueSettings.load()
+    rpc = RpcSettings.load()
+    timing = Timing.load()
+
+    async def serve(stop: asyncio.Event) -> None:
+        _make_socket_folder(settings.listen)
+        host_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        receiver = await open_receiver(queue_settings, queue_settings.dsn)
+        hsc_channel = open_channel(settings.hsc_address, rpc)
+        frontend_channel = open_channel(settings.frontend_address, rpc)
+        hsc = hsc_pb2_grpc.HscServiceStub(hsc_channel)
+        buffer = Buffer(settings.low_priority_share)
+        demand = Demand(buffer)
+        disposal = Disposal(receiver)
+        poller = Poller(receiver, buffer, demand, settings.longest_poll, stop)
+        aftermath = Aftermath(hsc, timing.heartbeat_timeout, rpc.call_timeout)
+        registrar = Registrar(registry_pb2_grpc.RegistryServiceStub(frontend_channel), rpc.call_timeout)
+
+        def executor_ended(executor: Executor) -> None:
+            aftermath.deal_with(executor, len(attached))
+            poller.serve(attached.all_lambdas())
+
+        attached = Executors(executor_ended)
+        servicer = ControllerServicer(
+            host_id,
+            attached,
+            registrar,
+            poller,
+            buffer,
+            demand,
+            Claimer(hsc, buffer, disposal, timing, rpc.call_timeout),
+            queue_settings.visibility - settings.dwell_margin,
+        )
+        service = Service(
+            controller_pb2.DESCRIPTOR.services_by_name["ControllerService"].full_name,
+            lambda grpc: controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, grpc),
+        )
+        server = RpcServer(settings.listen, [service], rpc, observe_call)
+        address = await server.start()
+        await server.set_serving(serving=True)
+        health = RpcServer(settings.health_listen, [], rpc) if settings.health_listen else None
+        if health:
+            await health.start()
+            if not executor_arguments:
+                await health.set_serving(serving=True)
+        events.serving(address, host_id)
+        specs = [ExecutorSpec(settings.executors, executor_arguments, settings.executor_metrics_port)]
+        supervisor = Supervisor(specs if executor_arguments else [], address)
+        try:
+            async with asyncio.TaskGroup() as group:
+                if health and executor_arguments:
+                    group.create_task(_serve_when_attached(health, attached, stop))
+                await supervisor.run(stop)
+        finally:
+            if health:
+                await health.stop()
+            # Executors drain first: they still need the HSC, and nobody needs new work
+            await poller.stop()
+            await aftermath.finish()
+            await server.stop()
+            await registrar.stop()
+            await disposal.finish()
+            await receiver.give_back(buffer.drain())
+            await receiver.close()
+            await hsc_channel.close()
+            await frontend_channel.close()
+
+    return serve
+
+
+async def _serve_when_attached(health: RpcServer, attached: Executors, stop: asyncio.Event) -> None:
+    """A host is ready once an Executor of it is."""
+    while not attached and not await wait_for(stop, _ATTACHED_LOOK):
+        pass
+    await health.set_serving(serving=True)
+
+
+def _make_socket_folder(listen: str) -> None:
+    if listen.startswith("unix:"):
+        Path(listen.removeprefix("unix:")).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def main(**overrides: object) -> None:
+    """Run a Controller until told to stop."""
+    run_service("controller", lambda: build(**overrides))
+
+
+def run_worker(application: str, processes: int | None, slots: int | None, **overrides: object) -> None:
+    """Run a host until told to stop: a Controller on a socket of its own, and Executors for one application."""
+    arguments = [application]
+    for name, value in (("--processes", processes), ("--slots", slots)):
+        if value is not None:
+            arguments += [name, str(value)]
+    if overrides.get("listen") is None and "DULY_CONTROLLER_LISTEN" not in os.environ:
+        overrides["listen"] = default_socket(f"worker-{os.getpid()}")
+    run_service("worker", lambda: build(arguments, **overrides))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The references a host holds, by queue: who is served next, and what of a message is still open.
+
+No I/O and no clock of its own. Priorities are served best first, but a share of the picks goes to the
+lowest that waits; lambdas of one priority take turns.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from duly_core.queues.port import Received
+from duly_core.routing import Priority, QueueKey
+from duly_core.task import TaskId
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A received message, and how many of its references have had no definite answer yet."""
+
+    received: Received
+    received_at: float
+    open: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One task id of a message."""
+
+    task_id: TaskId
+    lambda_name: str
+    message: Message
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Deques of references, one a queue."""
+
+    low_priority_share: float
+    _queues: dict[QueueKey, deque[Reference]] = field(default_factory=dict)
+    _credit: float = 0
+    _turn: int = 0
+
+    def add(self, messages: Iterable[Received], now: float) -> None:
+        """Take in what was received at `now`."""
+        for received in messages:
+            message = Message(received, now, len(received.task_ids))
+            waiting = self._queues.setdefault(received.queue, deque())
+            waiting.extend(
+                Reference(task_id, received.queue.lambda_name, message) for task_id in received.task_ids
+            )
+
+    def size(self, queue: QueueKey) -> int:
+        """How many references of this queue wait here."""
+        return len(self._queues.get(queue, ()))
+
+    def has_any(self, lambdas: Collection[str]) -> bool:
+        """Whether anything of these lambdas waits here."""
+        return any(waiting and key.lambda_name in lambdas for key, waiting in self._queues.items())
+
+    def take(self, lambdas: Collection[str], most: int, not_before: float) -> list[Reference]:
+        """Pick up to `most` references of these lambdas.
+
+        Args:
+            not_before: references received earlier are dropped: their message is about to be seen by others.
+        """
+        taken: list[Reference] = []
+        while len(taken) < most:
+            waiting = self._next(lambdas)
+            if waiting is None:
+                break
+            reference = waiting.popleft()
+            if reference.message.received_at >= not_before:
+                taken.append(reference)
+        return taken
+
+    def _next(self, lambdas: Collection[str]) -> deque[Reference] | None:
+        served = [key for key, waiting in self._queues.items() if waiting and key.lambda_name in lambdas]
+        if not served:
+            return None
+        best = min(key.priority for key in served)
+        lowest = max(key.priority for key in served)
+        chosen = best
+        if lowest is not best:
+            self._credit += self.low_priority_share
+            if self._credit >= 1:
+                self._credit -= 1
+                chosen = lowest
+        return self._queues[self._in_turn([key for key in served if key.priority is chosen])]
+
+    def _in_turn(self, keys: Sequence[QueueKey]) -> QueueKey:
+        self._turn += 1
+        return keys[self._turn % len(keys)]
+
+    def answered(self, references: Iterable[Reference]) -> list[Received]:
+        """These had a definite answer; the messages that have nothing open any more, to be deleted."""
+        closed = []
+        for reference in references:
+            reference.message.open -= 1
+            if not reference.message.open:
+                closed.append(reference.message.received)
+        return closed
+
+    def drain(self) -> list[Received]:
+        """Empty the buffer; the messages that were in it, to be given back."""
+        messages = {id(reference.message): reference.message for waiting in self._queues.values() for reference in waiting}
+        self._queues.clear()
+        return [message.received for message in messages.values()]
+
+
+def queues_of(lambdas: Iterable[str]) -> list[QueueKey]:
+    """All queues of these lambdas."""
+    return [QueueKey(name, priority) for name in sorted(lambdas) for priority in Priority]

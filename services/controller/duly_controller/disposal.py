@@ -1,0 +1,36 @@
+"""Deletes settled messages, many at a time and off the path of the work."""
+
+import asyncio
+from collections.abc import Sequence
+
+from duly_controller import events
+from duly_core.errors import QueueUnavailableError
+from duly_core.queues.port import QueueReceiver, Received
+
+
+class Disposal:
+    """`delete` returns at once; a message that could not be deleted comes back, and its claims are refused."""
+
+    def __init__(self, receiver: QueueReceiver) -> None:
+        self._receiver = receiver
+        self._waiting: list[Received] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def delete(self, messages: Sequence[Received]) -> None:
+        """Delete these soon."""
+        self._waiting.extend(messages)
+        if self._waiting and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        while self._waiting:
+            messages, self._waiting = self._waiting, []
+            try:
+                await self._receiver.delete(messages)
+            except QueueUnavailableError as error:
+                events.delete_failed(len(messages), str(error))
+
+    async def finish(self) -> None:
+        """Wait until what was given is deleted, or has failed."""
+        if self._task:
+            await self._task

@@ -1,0 +1,66 @@
+"""Everything the Controller logs and counts."""
+
+from collections.abc import Collection
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+from duly_core.telemetry import SIZES
+
+log = structlog.get_logger()
+
+_claims = Counter("duly_controller_claims_total", "References brought to the HSC, by answer.", ["verdict"])
+_handed = Histogram("duly_next_work_size", "Tasks handed out in one NextWork.", buckets=SIZES)
+_executors = Gauge("duly_executors", "Executors attached to this Controller.")
+_in_flight = Gauge("duly_handed_tasks", "Tasks handed to Executors and not settled.")
+
+
+def serving(address: str, host_id: str) -> None:
+    """The Controller answers from now on."""
+    log.info("controller serves", address=address, host=host_id)
+
+
+def attached(executor_id: str, pid: int, lambdas: Collection[str], executors: int) -> None:
+    """An Executor said what it serves."""
+    _executors.set(executors)
+    log.info("executor attached", executor=executor_id, pid=pid, lambdas=sorted(lambdas))
+
+
+def executor_ended(executor_id: str, crashed: int, released: int, executors: int) -> None:
+    """An attached Executor's process ended; so many of its tasks had started, so many had not."""
+    _executors.set(executors)
+    level = log.warning if crashed or released else log.info
+    level("executor ended", executor=executor_id, tasks_crashed=crashed, tasks_released=released)
+
+
+def not_registered(reason: str) -> None:
+    """The Frontend could not take the lambdas; it is tried again."""
+    log.warning("lambdas are not registered yet; trying again", reason=reason)
+
+
+def claimed(tasks: int, refused: int) -> None:
+    """The HSC answered."""
+    _claims.labels("claimed").inc(tasks)
+    _claims.labels("refused").inc(refused)
+    _handed.observe(tasks)
+
+
+def claim_unknown(references: int, reason: str) -> None:
+    """No definite answer in time: the messages are left to come back."""
+    _claims.labels("unknown").inc(references)
+    log.warning("a claim had no definite answer", references=references, reason=reason)
+
+
+def in_flight(tasks: int) -> None:
+    """So many tasks are with Executors."""
+    _in_flight.set(tasks)
+
+
+def unreported(executor_id: str, tasks: int, reason: str) -> None:
+    """A dead Executor's tasks could not be reported: their leases will run out."""
+    log.error("a dead executor's tasks could not be reported", executor=executor_id, tasks=tasks, reason=reason)
+
+
+def delete_failed(messages: int, reason: str) -> None:
+    """Messages stay in the queue; their tasks' next claims are refused."""
+    log.warning("messages could not be deleted", messages=messages, reason=reason)

@@ -1,0 +1,126 @@
+"""ControllerService: Executors attach, and ask for work."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import grpc
+from grpc.aio import ServicerContext
+
+from duly.v1 import controller_pb2, controller_pb2_grpc
+from duly_controller import events
+from duly_controller.buffer import Buffer, Reference
+from duly_controller.claimer import Claimed, Claimer
+from duly_controller.demand import Demand
+from duly_controller.executors import Executor, Executors
+from duly_controller.poller import Poller
+from duly_controller.registrar import Registrar
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.convert import from_duration
+
+Context = ServicerContext[Any, Any]
+
+_MOST_TASKS = 2_000
+_LONGEST_WAIT = timedelta(seconds=30)
+
+
+class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
+    """NextWork picks, claims and hands out; what cannot be handed out any more is released."""
+
+    def __init__(
+        self,
+        host_id: str,
+        executors: Executors,
+        registrar: Registrar,
+        poller: Poller,
+        buffer: Buffer,
+        demand: Demand,
+        claimer: Claimer,
+        freshness: timedelta,
+    ) -> None:
+        """Args: `freshness` is how long a buffered reference may be handed out after it was received."""
+        self._host_id = host_id
+        self._executors = executors
+        self._registrar = registrar
+        self._poller = poller
+        self._buffer = buffer
+        self._demand = demand
+        self._claimer = claimer
+        self._freshness = freshness.total_seconds()
+        self._releasing: set[asyncio.Task[None]] = set()
+
+    async def AttachExecutor(  # noqa: N802 (the wire's name)
+        self, request: controller_pb2.AttachExecutorRequest, context: Context
+    ) -> controller_pb2.AttachExecutorResponse:
+        lambdas = frozenset(declared.name for declared in request.lambdas)
+        if not request.executor_id or not lambdas or request.pid <= 0:
+            raise InvalidRequestError("executor_id", "executor_id, pid and at least one lambda must be given")
+        problems = await self._registrar.register(request.lambdas)
+        if problems:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "; ".join(problems))
+        try:
+            self._executors.attach(request.executor_id, request.pid, lambdas, request.board_fd)
+        except ProcessLookupError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"pid: there is no process {request.pid}")
+        self._poller.serve(self._executors.all_lambdas())
+        events.attached(request.executor_id, request.pid, lambdas, len(self._executors))
+        return controller_pb2.AttachExecutorResponse(host_id=self._host_id)
+
+    async def NextWork(  # noqa: N802
+        self, request: controller_pb2.NextWorkRequest, context: Context
+    ) -> controller_pb2.NextWorkResponse:
+        executor = self._executors.get(request.executor_id)
+        if executor is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "attach first: this Controller does not know you")
+        executor.settle(request.settled_task_ids)
+        if not 1 <= request.max_tasks <= _MOST_TASKS:
+            raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_TASKS:,}")
+        timeout = min(from_duration(request.timeout), _LONGEST_WAIT)
+        with self._demand.asking(executor.lambdas, request.max_tasks):
+            return await self._find_work(executor, request.max_tasks, timeout)
+
+    async def _find_work(
+        self, executor: Executor, most: int, timeout: timedelta
+    ) -> controller_pb2.NextWorkResponse:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout.total_seconds()
+        while True:
+            references = self._buffer.take(executor.lambdas, most, loop.time() - self._freshness)
+            if references:
+                claimed = await self._claim(executor, references)
+                if claimed.tasks:
+                    events.in_flight(self._executors.held())
+                    return _response(claimed)
+            elif not await self._something_comes(end - loop.time()):
+                return controller_pb2.NextWorkResponse()
+
+    async def _something_comes(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._demand.arrival()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _claim(self, executor: Executor, references: list[Reference]) -> Claimed:
+        """Claim to the end even if the Executor hangs up meanwhile, and then hand back what it cannot get."""
+        claiming = asyncio.get_running_loop().create_task(self._claimer.claim(references, executor.executor_id))
+        try:
+            claimed = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            claiming.add_done_callback(self._hand_back)
+            raise
+        executor.held.update((task.claim.task_id, task.claim) for task in claimed.tasks)
+        return claimed
+
+    def _hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
+        if not claiming.cancelled() and claiming.exception() is None:
+            releasing = asyncio.get_running_loop().create_task(self._claimer.release(claiming.result().tasks))
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
+
+
+def _response(claimed: Claimed) -> controller_pb2.NextWorkResponse:
+    response = controller_pb2.NextWorkResponse(tasks=claimed.tasks, terms=claimed.terms)
+    response.claim_sent_since_boot.FromNanoseconds(claimed.sent_boot_ns)
+    return response

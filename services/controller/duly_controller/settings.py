@@ -1,0 +1,42 @@
+"""Settings of the Controller."""
+
+import os
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from duly_core.settings import Duration, Section
+
+
+def default_socket(name: str = "controller") -> str:
+    """A socket that only this user can reach."""
+    folder = os.environ.get("XDG_RUNTIME_DIR") or str(Path(tempfile.gettempdir()) / f"duly-{os.getuid()}")
+    return f"unix:{folder}/{name}.sock"
+
+
+class ControllerSettings(Section):
+    """`[controller]`."""
+
+    SECTION: ClassVar[str] = "controller"
+
+    listen: str = Field(default_factory=default_socket)
+    """A unix socket: NextWork never leaves the host."""
+    health_listen: str = ""
+    """HOST:PORT of a second server that answers health checks only; empty: none."""
+    executors: int = Field(default=1, ge=0, le=256)
+    """`duly worker`: how many Executor processes the Controller starts for the application."""
+    executor_metrics_port: int = Field(default=0, ge=0, le=65_000)
+    """The metrics port of the first Executor it starts, the next has the next; 0: none."""
+    frontend_address: str = "127.0.0.1:7401"
+    """Where lambdas are registered."""
+    hsc_address: str = "127.0.0.1:7402"
+    """Where tasks are claimed; several IP:PORT may be given, separated by commas."""
+    low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
+    """The part of starts that lower priorities get while higher ones wait, so that they never starve."""
+    longest_poll: Duration = timedelta(seconds=20)
+    """How long one receive of a queue stays open."""
+    dwell_margin: Duration = timedelta(seconds=10)
+    """A reference that was buffered longer than the queue's visibility less this is left to come back."""

@@ -1,0 +1,95 @@
+"""Starts a host's Executors, starts them again when they die, and drains them at the end."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from duly_core.errors import ApplicationError
+from duly_core.loop import backoff, wait_for
+from duly_core.process import PARENT_PID
+from duly_core.service import EXIT_CONFIG
+
+log = structlog.get_logger()
+
+_HEALTHY_AFTER = timedelta(seconds=10)
+"""A process that lived this long starts again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSpec:
+    """Executors to start: how many of them, and what each is told on its command line."""
+
+    count: int
+    arguments: Sequence[str]
+    metrics_port: int = 0
+    """Of the first of them; 0: none."""
+
+
+class Supervisor:
+    """Runs until told to stop, or until an Executor says that starting it again cannot help."""
+
+    def __init__(self, specs: Sequence[ExecutorSpec], controller_address: str) -> None:
+        self._specs = specs
+        self._address = controller_address
+        self._hopeless: ApplicationError | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the Executors alive until `stop`.
+
+        Raises:
+            ApplicationError: an Executor ended with EX_CONFIG; it has said on stderr what is wrong.
+        """
+        keepers = [
+            asyncio.get_running_loop().create_task(self._keep(spec, number, stop))
+            for spec in self._specs
+            for number in range(spec.count)
+        ]
+        await stop.wait()
+        await asyncio.gather(*keepers)
+        if self._hopeless:
+            raise self._hopeless
+
+    async def _keep(self, spec: ExecutorSpec, number: int, stop: asyncio.Event) -> None:
+        metrics = f"127.0.0.1:{spec.metrics_port + number}" if spec.metrics_port else ""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while not stop.is_set():
+            started = loop.time()
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "duly_executor",
+                "--controller",
+                self._address,
+                *spec.arguments,
+                env=os.environ | {PARENT_PID: str(os.getpid()), "DULY_TELEMETRY_METRICS_LISTEN": metrics},
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+            code = await self._wait(process, stop)
+            if stop.is_set():
+                return
+            if code == EXIT_CONFIG:
+                self._hopeless = ApplicationError("an Executor cannot run; its own message above says why")
+                stop.set()
+                return
+            failures = 0 if loop.time() - started > _HEALTHY_AFTER.total_seconds() else failures + 1
+            pause = backoff(failures)
+            log.warning("an executor ended; starting another", pid=process.pid, code=code)
+            await wait_for(stop, pause)
+
+    async def _wait(self, process: Process, stop: asyncio.Event) -> int:
+        """Until it ends by itself, or, once `stop` is set, by SIGTERM: an Executor drains within its own grace."""
+        ended = asyncio.ensure_future(process.wait())
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not ended.done():
+            process.send_signal(signal.SIGTERM)
+        return await ended

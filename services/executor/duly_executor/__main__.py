@@ -1,0 +1,41 @@
+"""Wiring of the Executor process: its command line, settings, and the worker."""
+
+import argparse
+import asyncio
+
+from duly_core.rpc.settings import RpcSettings
+from duly_core.service import Serve, run_service
+from duly_core.timing import Timing
+from duly_executor.settings import ExecutorSettings
+from duly_executor.worker import Worker
+
+
+def build(application: str, controller_address: str, **overrides: object) -> Serve:
+    """Read the settings; `overrides` are those of [executor]."""
+    settings = ExecutorSettings.load(**overrides)
+    timing = Timing.load()
+    rpc = RpcSettings.load()
+
+    async def serve(stop: asyncio.Event) -> None:
+        await Worker(application, controller_address, settings, timing, rpc).run(stop)
+
+    return serve
+
+
+def main(application: str, controller_address: str, **overrides: object) -> None:
+    """Run until told to stop."""
+    run_service("executor", lambda: build(application, controller_address, **overrides))
+
+
+def _from_command_line() -> None:
+    parser = argparse.ArgumentParser(prog="duly executor", description="Run the callbacks of one application.")
+    parser.add_argument("application", help="MODULE:APP")
+    parser.add_argument("--controller", required=True, help="the Controller's address: unix:PATH")
+    parser.add_argument("--processes", type=int)
+    parser.add_argument("--slots", type=int)
+    arguments = parser.parse_args()
+    main(arguments.application, arguments.controller, processes=arguments.processes, slots=arguments.slots)
+
+
+if __name__ == "__main__":
+    _from_command_line()

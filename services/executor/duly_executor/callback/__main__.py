@@ -1,0 +1,60 @@
+"""A callback process: imports the application, says which lambdas it has, and runs what it is told to.
+
+Started by the Executor only:
+    python -m duly_executor.callback EXECUTOR_ID APPLICATION SOCKET_FD BOARD_FD PROCESS_NUMBER
+"""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+
+from duly.errors import AppImportError
+from duly.loading import load_app
+from duly.v1 import callback_pb2
+from duly_core.board import Board
+from duly_core.process import die_with_parent
+from duly_executor import frames
+from duly_executor.callback.outbox import Outbox
+from duly_executor.callback.slots import Slots
+
+
+def main() -> None:
+    """Run until the Executor closes the socket or dies."""
+    die_with_parent(signal.SIGKILL)
+    _, application, link_fd, board_fd, process = sys.argv[1:]
+    link = socket.socket(fileno=int(link_fd))
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        app = load_app(application)
+        lambdas = app.lambdas()
+        if not lambdas:
+            raise AppImportError(f"{application} declares no lambdas: use @app.callback(NAME)")
+    except AppImportError as error:
+        if error.__cause__ is not None:
+            logging.getLogger("duly.callback").error("importing %s failed", application, exc_info=error.__cause__)
+        link.sendall(frames.write(callback_pb2.CallbackReport(import_error=str(error))))
+        return
+    outbox = Outbox(link)
+    slots = Slots(app, Board(int(board_fd)), int(process), outbox)
+    hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=lambdas))
+    link.sendall(frames.write(hello))
+    threading.Thread(target=outbox.send_for_ever, name="duly-outbox", daemon=True).start()
+    _obey(link, slots)
+    os._exit(0)  # callbacks may still run: nobody waits for them any more
+
+
+def _obey(link: socket.socket, slots: Slots) -> None:
+    with link.makefile("rb") as stream:
+        while (order := frames.read(stream, callback_pb2.CallbackOrder)) is not None:
+            for task_id in order.cancel:
+                slots.cancel(task_id)
+            if order.recall:
+                slots.recall()
+            slots.start(list(order.start))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Everything the Executor logs and counts."""
+
+from collections.abc import Collection
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+from duly.v1 import hsc_pb2
+from duly_core.settings import format_duration
+from duly_core.routing import Priority
+from duly_core.telemetry import SECONDS
+from datetime import timedelta
+
+log = structlog.get_logger()
+
+_lateness = Histogram(
+    "duly_start_lateness_seconds", "From when an attempt was due to its start.", ["lambda", "priority"], buckets=SECONDS
+)
+_ended = Counter("duly_attempts_total", "Attempts that ended, by outcome.", ["lambda", "outcome"])
+_held = Gauge("duly_held_tasks", "Tasks this Executor holds claims of.")
+_strikes = Counter("duly_strikes_total", "Heartbeat calls that failed.")
+_lost = Counter("duly_lost_claims_total", "Claims that were no longer ours.")
+_killed = Counter("duly_killed_processes_total", "Callback processes that were killed, by reason.", ["reason"])
+_crashed = Counter("duly_crashed_processes_total", "Callback processes that died by themselves.")
+
+
+def ready(executor_id: str, application: str, lambdas: Collection[str], processes: int, slots: int) -> None:
+    """The application is imported."""
+    log.info(
+        "executor ready", executor=executor_id, app=application, lambdas=sorted(lambdas), processes=processes, slots=slots
+    )
+
+
+def attached(host_id: str) -> None:
+    """The Controller knows this Executor."""
+    log.info("attached to the controller", host=host_id)
+
+
+def not_attached(address: str, reason: str) -> None:
+    """The Controller is not there; it is tried again."""
+    log.warning("no work from the controller; trying again", address=address, reason=reason)
+
+
+def attempt_ended(task: hsc_pb2.ClaimedTask, result: hsc_pb2.TaskResult) -> None:
+    """A callback is over."""
+    name = getattr(task, "lambda")
+    _ended.labels(name, hsc_pb2.Outcome.Name(result.outcome).removeprefix("OUTCOME_").lower()).inc()
+    started, due = result.started_at, task.due_at
+    lateness = started.seconds - due.seconds + (started.nanos - due.nanos) / 1e9
+    _lateness.labels(name, Priority(task.priority).name.lower()).observe(max(0.0, lateness))
+
+
+def held(tasks: int) -> None:
+    """So many claims are held."""
+    _held.set(tasks)
+
+
+def strike(count: int, reason: str) -> None:
+    """A heartbeat call failed."""
+    _strikes.inc()
+    log.warning("a heartbeat call failed", strikes=count, reason=reason)
+
+
+def struck_out() -> None:
+    """The last strike: this process ends itself, and its callbacks with it."""
+    log.error("three heartbeat calls failed in a row: ending this process before its tasks are given to others")
+
+
+def claims_lost(count: int, where: str) -> None:
+    """The store has given these to others, or ended them."""
+    _lost.inc(count)
+    log.warning("claims were lost", count=count, told_by=where)
+
+
+def process_killed(pid: int, reason: str) -> None:
+    """A callback process was killed on purpose."""
+    _killed.labels(reason).inc()
+    log.warning("callback process killed", pid=pid, reason=reason)
+
+
+def process_crashed(pid: int, code: int, suspects: int) -> None:
+    """A callback process died by itself."""
+    _crashed.inc()
+    log.error("callback process died", pid=pid, code=code, tasks_it_ran=suspects)
+
+
+def unreported(what: str, count: int, reason: str) -> None:
+    """The HSC refused or was away too long."""
+    log.error("not taken by the HSC", what=what, count=count, reason=reason)
+
+
+def draining(tasks: int, grace: timedelta) -> None:
+    """Stopping: what runs may finish."""
+    log.info("draining", tasks=tasks, grace=format_duration(grace))
+
+
+def handed_back(tasks: int) -> None:
+    """Released without charge."""
+    log.info("tasks handed back", count=tasks)

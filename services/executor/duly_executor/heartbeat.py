@@ -1,0 +1,130 @@
+"""Heartbeats: one call a period for everything held, three strikes, and the kernel's timer as the last word.
+
+Periods are counted from start to start. A call is sent again within its deadline when it fails; only a
+call that failed as a whole is a strike. The deadline of the process moves with acknowledged calls alone,
+and counts from when the acknowledged request was *sent*.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import grpc
+
+from duly.v1 import hsc_pb2
+from duly_core.clock import since_boot_ns
+from duly_core.loop import wait_for
+from duly_core.rpc.retry import until_definite
+from duly_core.task import TaskId
+from duly_core.timing import Timing
+from duly_executor import events
+from duly_executor.deadman import DeadMan
+from duly_executor.holdings import Holdings
+from duly_executor.leases import Strikes
+
+if TYPE_CHECKING:
+    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
+
+_ATTEMPTS = 3
+"""A call is tried about so often within its deadline."""
+
+_REARM_EVERY = timedelta(milliseconds=250)
+
+
+class Heart:
+    """Keeps every held claim alive, or ends this process."""
+
+    def __init__(
+        self,
+        hsc: "HscServiceAsyncStub",
+        holdings: Holdings,
+        timing: Timing,
+        deadman: DeadMan,
+        *,
+        lost: Callable[[TaskId], None],
+        cancel_requested: Callable[[TaskId], None],
+    ) -> None:
+        """Args: `lost` and `cancel_requested` are told of single tasks; `lost` must stop the callback at once."""
+        self._hsc = hsc
+        self._holdings = holdings
+        self._timing = timing
+        self._deadman = deadman
+        self._lost = lost
+        self._cancel_requested = cancel_requested
+        self._strikes = Strikes()
+
+    def rearm(self) -> None:
+        """Set the kernel's timer to the earliest deadline of all; to be called when a claim comes in."""
+        self._deadman.arm(self._holdings.leases.earliest())
+
+    async def run(self, executor_id: str, stop: asyncio.Event) -> None:
+        """Beat at the fixed rate until `stop`."""
+        await asyncio.gather(self._beat_for_ever(executor_id, stop), self._rearm_for_ever(stop))
+
+    async def _rearm_for_ever(self, stop: asyncio.Event) -> None:
+        """Tasks that ended no longer limit this process's life."""
+        while not await wait_for(stop, _REARM_EVERY):
+            self.rearm()
+        self._deadman.arm(None)
+
+    async def _beat_for_ever(self, executor_id: str, stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        period = self._timing.heartbeat_period.total_seconds()
+        next_beat = loop.time() + period
+        while not await wait_for(stop, timedelta(seconds=next_beat - loop.time())):
+            next_beat = max(next_beat + period, loop.time())
+            await self.beat(executor_id)
+
+    async def beat(self, executor_id: str) -> None:
+        """One heartbeat call for everything that is held."""
+        request = self._holdings.heartbeat_request(executor_id)
+        events.held(len(request.items))
+        if not request.items:
+            self._strikes.call_succeeded()
+            return
+        sent = since_boot_ns()
+
+        async def call(timeout: float) -> hsc_pb2.HeartbeatResponse:
+            nonlocal sent
+            sent = since_boot_ns()  # of the try that is acknowledged
+            response: hsc_pb2.HeartbeatResponse = await self._hsc.Heartbeat(request, timeout=timeout)
+            return response
+
+        try:
+            response = await until_definite(
+                call, within=self._timing.heartbeat_deadline, attempt_timeout=self._timing.heartbeat_deadline / _ATTEMPTS
+            )
+        except grpc.aio.AioRpcError as error:
+            self._strike(f"{error.code().name}: {error.details()}")
+            return
+        self._strikes.call_succeeded()
+        task_ids = [item.claim.task_id for item in request.items]
+        self._apply(zip(task_ids, response.verdicts, strict=True), sent)
+
+    def _apply(self, verdicts: Iterable[tuple[TaskId, int]], sent_ns: int) -> None:
+        kept: list[TaskId] = []
+        lost: list[TaskId] = []
+        for task_id, verdict in verdicts:
+            if verdict == hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM:
+                if self._holdings.is_running(task_id):  # else its result is on its way: that answer counts
+                    lost.append(task_id)
+            else:
+                kept.append(task_id)
+                if verdict == hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED:
+                    self._cancel_requested(task_id)
+        self._holdings.leases.acknowledged(kept, sent_ns)
+        self.rearm()
+        if lost:
+            events.claims_lost(len(lost), "Heartbeat")
+            for task_id in lost:
+                self._lost(task_id)
+
+    def _strike(self, reason: str) -> None:
+        last = self._strikes.call_failed()
+        events.strike(self._strikes.count, reason)
+        if last:
+            events.struck_out()
+            os.kill(os.getpid(), signal.SIGKILL)  # callback processes follow: PR_SET_PDEATHSIG

@@ -1,0 +1,118 @@
+"""One callback process as the Executor sees it: what it was given, what it told, and its end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Iterable
+
+from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
+from duly_core.board import Board
+from duly_core.errors import ApplicationError
+from duly_core.process import PARENT_PID
+from duly_core.task import TaskId
+from duly_executor import frames
+
+# What a callback process has no business with: it runs the lambda owner's code.
+_WITHHELD = ("DULY_STORE_", "DULY_QUEUE_")
+
+
+class CallbackProcess:
+    """Started, fed in batches, and killed as a whole, its process group included."""
+
+    def __init__(self, number: int, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.number = number
+        self.process = process
+        self.tasks: set[TaskId] = set()
+        """Given to it and not answered."""
+        self.alone = False
+        """Whether it runs a task that must have it for itself."""
+        self.killed_for: TaskId | None = None
+        """The task for whose sake it was killed, if it was."""
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def start(cls, number: int, executor_id: str, application: str, board: Board) -> "CallbackProcess":
+        """Start the process; it says hello when the application is imported."""
+        ours, theirs = socket.socketpair()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "duly_executor.callback",
+                executor_id,
+                application,
+                str(theirs.fileno()),
+                str(board.descriptor),
+                str(number),
+                pass_fds=[theirs.fileno(), board.descriptor],
+                stdin=asyncio.subprocess.DEVNULL,
+                env=environment | {PARENT_PID: str(os.getpid())},
+                start_new_session=True,
+            )
+        board.set_pid(number, process.pid)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return cls(number, process, reader, writer)
+
+    async def hello(self) -> list[registry_pb2.Lambda]:
+        """Wait for the application; its lambdas.
+
+        Raises:
+            ApplicationError: it cannot be imported, declares nothing, or ended the process.
+        """
+        report = await self.read()
+        if report is None:
+            code = await self.process.wait()
+            raise ApplicationError(f"the application ended the callback process while it was imported (exit code {code})")
+        if report.import_error:
+            raise ApplicationError(report.import_error)
+        return list(report.hello.lambdas)
+
+    async def read(self) -> callback_pb2.CallbackReport | None:
+        """What it tells next; None when it is gone."""
+        try:
+            head = await self._reader.readexactly(frames.LENGTH.size)
+            body = await self._reader.readexactly(frames.LENGTH.unpack(head)[0])
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        return callback_pb2.CallbackReport.FromString(body)
+
+    def give(self, tasks: Iterable[hsc_pb2.ClaimedTask], start_before_boot_ns: int) -> None:
+        """Have these run; they must start before that instant."""
+        order = callback_pb2.CallbackOrder()
+        for task in tasks:
+            order.start.add(task=task, start_before_boottime_ns=start_before_boot_ns)
+            self.tasks.add(task.claim.task_id)
+        self._write(order)
+
+    def cancel(self, task_ids: Iterable[TaskId]) -> None:
+        """Ask these to stop."""
+        self._write(callback_pb2.CallbackOrder(cancel=task_ids))
+
+    def recall(self) -> None:
+        """Have it give back what it has not started."""
+        self._write(callback_pb2.CallbackOrder(recall=True))
+
+    def _write(self, order: callback_pb2.CallbackOrder) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(frames.write(order))
+
+    def kill(self, for_task: TaskId | None = None) -> None:
+        """End it at once, with what it started in its process group."""
+        if self.killed_for is None:
+            self.killed_for = for_task
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    async def ended(self) -> int:
+        """Wait for its end, and for that of its process group; the exit code, negative for a signal."""
+        code = await self.process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._writer.close()
+        return code

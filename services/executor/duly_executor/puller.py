@@ -1,0 +1,165 @@
+"""Asks the Controller for work: only as much as the slots can start soon."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import grpc
+
+from duly.v1 import controller_pb2, hsc_pb2
+from duly_core.clock import since_boot_ns
+from duly_core.errors import ApplicationError
+from duly_core.loop import backoff, wait_for
+from duly_core.rpc.convert import from_duration, to_duration
+from duly_core.timing import Timing
+from duly_executor import events
+from duly_executor.crew import Crew
+from duly_executor.heartbeat import Heart
+from duly_executor.holdings import Holdings
+from duly_executor.pace import Pace
+from duly_executor.reporter import Reporter
+from duly_executor.settings import ExecutorSettings
+
+if TYPE_CHECKING:
+    from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
+
+_ATTACH_TIMEOUT = timedelta(seconds=10)
+_ANSWER_MARGIN = timedelta(seconds=10)
+_MOST_A_CALL = 1_000
+
+
+class Puller:
+    """Attaches, then keeps up to two NextWork calls open whenever there is room for more work."""
+
+    def __init__(
+        self,
+        controller: "ControllerServiceAsyncStub",
+        address: str,
+        attach: controller_pb2.AttachExecutorRequest,
+        holdings: Holdings,
+        crew: Crew,
+        heart: Heart,
+        reporter: Reporter,
+        pace: Pace,
+        timing: Timing,
+        settings: ExecutorSettings,
+    ) -> None:
+        self._controller = controller
+        self._address = address
+        self._attach_request = attach
+        self._holdings = holdings
+        self._crew = crew
+        self._heart = heart
+        self._reporter = reporter
+        self._pace = pace
+        self._timing = timing
+        self._settings = settings
+        self._slots = settings.processes * settings.slots
+        self._asked = 0
+        self._room = asyncio.Event()
+
+    def attempts_ended(self, count: int) -> None:
+        """So many slots are free again."""
+        self._pace.ended(count, asyncio.get_running_loop().time())
+        self._room.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Pull until `stop`.
+
+        Raises:
+            ApplicationError: the registry refuses the application's lambdas.
+            SettingsError: the HSC's lease terms are too short for this host's deadlines.
+        """
+        failures = 0
+        attached = False
+        while not stop.is_set():
+            try:
+                if not attached:
+                    await self._attach()
+                    attached = True
+                await self._pull_until_failure(stop)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                    raise ApplicationError(f"the registry refuses: {error.details()}") from error
+                attached = attached and error.code() is not grpc.StatusCode.FAILED_PRECONDITION
+                failures = 0 if error.code() is grpc.StatusCode.FAILED_PRECONDITION else failures + 1
+                if failures:
+                    events.not_attached(self._address, f"{error.code().name}: {error.details()}")
+                    await wait_for(stop, backoff(failures))
+            else:
+                failures = 0
+
+    async def _attach(self) -> None:
+        response = await self._controller.AttachExecutor(
+            self._attach_request, timeout=_ATTACH_TIMEOUT.total_seconds(), wait_for_ready=True
+        )
+        events.attached(response.host_id)
+
+    async def _pull_until_failure(self, stop: asyncio.Event) -> None:
+        """Two calls at a time: one is being answered while the other waits."""
+        pulls = {asyncio.get_running_loop().create_task(self._pull_for_ever()) for _ in range(2)}
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            done, _ = await asyncio.wait({*pulls, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()
+        finally:
+            for task in (*pulls, stopping):
+                task.cancel()
+            await asyncio.gather(*pulls, return_exceptions=True)
+            self._asked = 0
+
+    async def _pull_for_ever(self) -> None:
+        while True:
+            most = await self._wait_for_room()
+            self._asked += most
+            try:
+                response = await self._next_work(most)
+            finally:
+                self._asked -= most
+            if response.tasks:
+                self._take(response)
+
+    async def _wait_for_room(self) -> int:
+        while True:
+            self._room.clear()
+            ahead = self._pace.ahead(asyncio.get_running_loop().time())
+            self._crew.most_each = self._settings.slots + -(-ahead // self._settings.processes)
+            free = self._slots + ahead - self._holdings.unfinished() - self._asked
+            if free > 0:
+                return min(free, _MOST_A_CALL)
+            await self._room.wait()
+
+    async def _next_work(self, most: int) -> controller_pb2.NextWorkResponse:
+        settled = self._holdings.take_settled()
+        request = controller_pb2.NextWorkRequest(
+            executor_id=self._attach_request.executor_id,
+            max_tasks=most,
+            timeout=to_duration(self._settings.poll_timeout),
+            settled_task_ids=settled,
+        )
+        timeout = self._settings.poll_timeout + _ANSWER_MARGIN
+        response: controller_pb2.NextWorkResponse = await self._controller.NextWork(
+            request, timeout=timeout.total_seconds()
+        )
+        return response
+
+    def _take(self, response: controller_pb2.NextWorkResponse) -> None:
+        terms = response.terms
+        self._timing.check_against(from_duration(terms.claim_timeout), from_duration(terms.heartbeat_timeout))
+        sent = response.claim_sent_since_boot.ToNanoseconds()
+        deadline = self._holdings.add(response.tasks, sent)
+        if since_boot_ns() >= deadline:
+            # too late to start anything under these claims: others may have them any moment
+            self._give_up(response.tasks)
+            return
+        self._heart.rearm()
+        self._crew.give(response.tasks)
+
+    def _give_up(self, tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
+        ids = [task.claim.task_id for task in tasks]
+        events.claims_lost(len(ids), "a late NextWork")
+        self._holdings.settle(ids)
+        self._reporter.release([task.claim for task in tasks])
+

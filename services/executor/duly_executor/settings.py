@@ -1,0 +1,33 @@
+"""Settings of the Executor."""
+
+from datetime import timedelta
+from typing import ClassVar
+
+from pydantic import Field
+
+from duly_core.settings import Duration, Section
+
+
+class ExecutorSettings(Section):
+    """`[executor]`: of each Executor process; a host may run several."""
+
+    SECTION: ClassVar[str] = "executor"
+
+    hsc_address: str = "127.0.0.1:7402"
+    """Where heartbeats and results go; several IP:PORT may be given, separated by commas."""
+    processes: int = Field(default=1, ge=1, le=256)
+    """Callback processes."""
+    slots: int = Field(default=8, ge=1, le=1024)
+    """Callbacks that one callback process runs at a time, each on a thread of its own."""
+    most_ahead: int = Field(default=1_000, ge=0)
+    """Tasks held beyond the slots, at most: how many it really is follows from how fast they end."""
+    ahead: Duration = timedelta(milliseconds=100)
+    """As much is held ahead as ends within this time."""
+    poll_timeout: Duration = timedelta(seconds=20)
+    """How long one NextWork waits for work."""
+    recall_after: Duration = timedelta(seconds=1)
+    """When nothing ended for this long, what waits for a slot is handed back to other hosts."""
+    cancel_grace: Duration = timedelta(seconds=10)
+    """A callback that was asked to stop is killed after this."""
+    drain_grace: Duration = timedelta(seconds=30)
+    """How long a stopping Executor lets running callbacks finish before it hands them back."""

@@ -1,0 +1,146 @@
+"""The life of an Executor: start the callback processes, attach, pull and beat; at the end, drain."""
+
+import asyncio
+import os
+import socket
+from datetime import timedelta
+from uuid import uuid4
+
+from duly.v1 import controller_pb2, controller_pb2_grpc, hsc_pb2_grpc
+from duly_core.board import Board
+from duly_core.clock import nanoseconds
+from duly_core.errors import DulyError
+from duly_core.loop import repeat, wait_for
+from duly_core.rpc.channel import open_channel
+from duly_core.rpc.settings import RpcSettings
+from duly_core.task import TaskId
+from duly_core.timing import Timing
+from duly_executor import events
+from duly_executor.crew import Crew
+from duly_executor.deadman import DeadMan
+from duly_executor.enforcement import Enforcement
+from duly_executor.heartbeat import Heart
+from duly_executor.holdings import Holdings
+from duly_executor.leases import Leases
+from duly_executor.pace import Pace
+from duly_executor.puller import Puller
+from duly_executor.reporter import Reporter
+from duly_executor.settings import ExecutorSettings
+
+_DRAIN_LOOK = timedelta(milliseconds=50)
+_LAST_REPORTS = timedelta(seconds=5)
+
+
+class Worker:
+    """One Executor."""
+
+    def __init__(
+        self, application: str, controller_address: str, settings: ExecutorSettings, timing: Timing, rpc: RpcSettings
+    ) -> None:
+        self._application = application
+        self._address = controller_address
+        self._settings = settings
+        self._timing = timing
+        self.executor_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self._hsc_channel = open_channel(settings.hsc_address, rpc)
+        self._controller_channel = open_channel(controller_address, rpc)
+        hsc = hsc_pb2_grpc.HscServiceStub(self._hsc_channel)
+        self._board = Board.create(settings.processes, settings.slots)
+        self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)))
+        self._reporter = Reporter(hsc, rpc.call_timeout, self._holdings.settle)
+        self._crew = Crew(
+            application, self.executor_id, self._board, self._holdings, self._reporter, self._attempts_ended
+        )
+        self._enforcement = Enforcement(self._board, self._holdings, self._crew, settings)
+        self._heart = Heart(
+            hsc,
+            self._holdings,
+            timing,
+            DeadMan(),
+            lost=self._lost,
+            cancel_requested=self._enforcement.cancel_requested,
+        )
+        self._puller: Puller | None = None
+        self._failure: DulyError | None = None
+
+    def _attempts_ended(self, count: int) -> None:
+        self._enforcement.attempts_ended()
+        if self._puller:
+            self._puller.attempts_ended(count)
+
+    def _lost(self, task_id: TaskId) -> None:
+        self._crew.stop_for(task_id, "lost_claim", None)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop`, then drain.
+
+        Raises:
+            ApplicationError: the application cannot be imported, or the registry refuses its lambdas.
+            SettingsError: this host's timing does not fit the HSC's.
+        """
+
+        def fail(error: DulyError) -> None:
+            self._failure = error
+            stop.set()
+
+        lambdas = await self._crew.start(fail)
+        settings = self._settings
+        events.ready(
+            self.executor_id,
+            self._application,
+            [declared.name for declared in lambdas],
+            settings.processes,
+            settings.slots,
+        )
+        self._puller = self._make_puller(
+            controller_pb2.AttachExecutorRequest(
+                executor_id=self.executor_id, pid=os.getpid(), lambdas=lambdas, board_fd=self._board.descriptor
+            )
+        )
+        done = asyncio.Event()
+        beating = asyncio.ensure_future(self._heart.run(self.executor_id, done))
+        enforcing = asyncio.ensure_future(repeat("enforcement", self._enforce, done, asyncio.Event()))
+        try:
+            await self._puller.run(stop)
+        except DulyError as error:
+            fail(error)
+        await self._drain()
+        done.set()
+        await asyncio.gather(beating, enforcing)
+        await self._controller_channel.close()
+        await self._hsc_channel.close()
+        if self._failure:
+            raise self._failure
+
+    async def _enforce(self) -> timedelta:
+        return self._enforcement.look()
+
+    def _make_puller(self, attach: controller_pb2.AttachExecutorRequest) -> Puller:
+        return Puller(
+            controller_pb2_grpc.ControllerServiceStub(self._controller_channel),
+            self._address,
+            attach,
+            self._holdings,
+            self._crew,
+            self._heart,
+            self._reporter,
+            Pace(self._settings.ahead, self._settings.most_ahead),
+            self._timing,
+            self._settings,
+        )
+
+    async def _drain(self) -> None:
+        """Hand back what has not started, let the rest finish within the grace; heartbeats go on to the very end."""
+        loop = asyncio.get_running_loop()
+        events.draining(len(self._holdings), self._settings.drain_grace)
+        self._crew.recall()
+        end = loop.time() + self._settings.drain_grace.total_seconds()
+        never = asyncio.Event()
+        while self._holdings.unfinished() and loop.time() < end:
+            await wait_for(never, _DRAIN_LOOK)
+        await self._crew.close()
+        try:
+            async with asyncio.timeout(_LAST_REPORTS.total_seconds()):
+                await self._reporter.finish()
+        except TimeoutError:
+            events.unreported("at the end", len(self._holdings), "the HSC did not answer in time")

@@ -1,0 +1,63 @@
+"""Wiring of the Frontend process: settings, store, servicers, server."""
+
+import asyncio
+
+from duly.v1 import frontend_pb2, frontend_pb2_grpc, registry_pb2, registry_pb2_grpc
+from duly_core.rpc.server import RpcServer, Service
+from duly_core.rpc.settings import RpcSettings
+from duly_core.service import Serve, run_service
+from duly_core.store.hints import Hinter
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from duly_core.store.start import migrate_when_there
+from duly_core.telemetry import observe_call
+from duly_frontend import events
+from duly_frontend.known_lambdas import KnownLambdas
+from duly_frontend.registry import RegistryServicer
+from duly_frontend.servicer import FrontendServicer
+from duly_frontend.settings import FrontendSettings
+
+
+def build(**overrides: object) -> Serve:
+    """Read the settings; `overrides` are those of [frontend]."""
+    settings = FrontendSettings.load(**overrides)
+    store_settings = StoreSettings.load()
+    rpc_settings = RpcSettings.load()
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with Store(store_settings) as store:
+            known = KnownLambdas(store)
+            frontend = FrontendServicer(store, settings, known, Hinter(store))
+            registry = RegistryServicer(store, known)
+            server = RpcServer(
+                settings.listen,
+                [
+                    Service(
+                        frontend_pb2.DESCRIPTOR.services_by_name["FrontendService"].full_name,
+                        lambda grpc: frontend_pb2_grpc.add_FrontendServiceServicer_to_server(frontend, grpc),
+                    ),
+                    Service(
+                        registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name,
+                        lambda grpc: registry_pb2_grpc.add_RegistryServiceServicer_to_server(registry, grpc),
+                    ),
+                ],
+                rpc_settings,
+                observe_call,
+            )
+            address = await server.start()
+            if await migrate_when_there(store_settings, stop):
+                await server.set_serving(serving=True)
+                events.serving(address)
+            await stop.wait()
+            await server.stop()
+
+    return serve
+
+
+def main(**overrides: object) -> None:
+    """Run until told to stop."""
+    run_service("frontend", lambda: build(**overrides))
+
+
+if __name__ == "__main__":
+    main()

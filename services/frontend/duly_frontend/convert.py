@@ -1,0 +1,34 @@
+"""From the store's rows to the wire's Task."""
+
+from datetime import datetime
+from uuid import UUID
+
+from duly.v1 import task_pb2
+from duly_core.lifecycle import Status
+from duly_core.store.tasks import TaskRow
+
+STATUS_TO_WIRE = {status: task_pb2.TaskStatus.Value(f"TASK_STATUS_{status.name}") for status in Status}
+STATUS_FROM_WIRE = {number: status for status, number in STATUS_TO_WIRE.items()}
+
+_TIMES = ("created_at", "scheduled_at", "next_trigger_at", "started_at", "finished_at", "expires_at")
+_PLAIN = ("collection", "priority", "fence", "failures", "crashes", "holder", "cancel_requested", "progress", "progress_note")
+_BODY = ("payload", "payload_encoding", "result", "result_encoding")
+
+
+def task_to_wire(row: TaskRow) -> task_pb2.Task:
+    """A Task with what the row has; a list's rows have neither payload nor result."""
+    task_id: UUID = row["task_id"]
+    task = task_pb2.Task(task_id=str(task_id), status=STATUS_TO_WIRE[Status(row["status"])])
+    setattr(task, "lambda", row["lambda"])
+    for name in (*_PLAIN, *_BODY):
+        if row.get(name) is not None:
+            setattr(task, name, row[name])
+    for name in _TIMES:
+        moment: datetime | None = row.get(name)
+        if moment is not None:
+            getattr(task, name).FromDatetime(moment)
+    if row["failure_kind"] is not None:
+        task.last_failure.kind = row["failure_kind"]
+        task.last_failure.message = row["failure_message"] or ""
+        task.last_failure.failed_at.FromDatetime(row["failed_at"])
+    return task

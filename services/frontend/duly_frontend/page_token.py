@@ -1,0 +1,44 @@
+"""Page tokens of ListTasks: where the next page begins, bound to the filters of the first."""
+
+import base64
+import binascii
+import hashlib
+
+from duly.v1 import frontend_pb2
+from duly_core.errors import InvalidRequestError
+
+_ID_BYTES = 16
+_FINGERPRINT_BYTES = 8
+
+
+def _fingerprint(request: frontend_pb2.ListTasksRequest) -> bytes:
+    filters = frontend_pb2.ListTasksRequest()
+    filters.CopyFrom(request)
+    filters.ClearField("page_size")
+    filters.ClearField("page_token")
+    return hashlib.sha256(filters.SerializeToString(deterministic=True)).digest()[:_FINGERPRINT_BYTES]
+
+
+def write(request: frontend_pb2.ListTasksRequest, last: bytes) -> str:
+    """The token of the page after the one that ends with task `last`."""
+    return base64.urlsafe_b64encode(last + _fingerprint(request)).decode().rstrip("=")
+
+
+def read(request: frontend_pb2.ListTasksRequest) -> bytes | None:
+    """The task id below which this page begins; None for the first page.
+
+    Raises:
+        InvalidRequestError: the token is not one of ours, or of a list with other filters.
+    """
+    if not request.page_token:
+        return None
+    text = request.page_token
+    try:
+        token = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        token = b""
+    if len(token) != _ID_BYTES + _FINGERPRINT_BYTES:
+        raise InvalidRequestError("page_token", "not a page token: use the next_page_token of the page before")
+    if token[_ID_BYTES:] != _fingerprint(request):
+        raise InvalidRequestError("page_token", "belongs to a list with other filters: repeat the filters, or start anew")
+    return token[:_ID_BYTES]

@@ -1,0 +1,150 @@
+"""RegistryService: lambdas as their hosts declare them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from google.protobuf import duration_pb2
+from grpc.aio import ServicerContext
+
+from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.routing import LAMBDA_NAME
+from duly_core.rpc.convert import from_duration, to_duration, to_timestamp
+from duly_core.store import lambdas
+from duly_core.store.lambdas import LambdaPolicy, RegisteredLambda
+from duly_core.store.pool import Store
+from duly_frontend import events
+from duly_frontend.known_lambdas import KnownLambdas
+from duly_frontend.settings import HARD_PAYLOAD_LIMIT
+from duly_frontend.validation import Problem
+
+Context = ServicerContext[Any, Any]
+
+_MOST_LAMBDAS = 1000
+_TEXT_LIMIT = 256
+_LONGEST = timedelta(days=365)
+
+
+class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
+    """Answers each lambda for itself; one with an error has changed nothing."""
+
+    def __init__(self, store: Store, known: KnownLambdas) -> None:
+        self._store = store
+        self._known = known
+
+    async def RegisterLambdas(  # noqa: N802 (the wire's name)
+        self, request: registry_pb2.RegisterLambdasRequest, context: Context
+    ) -> registry_pb2.RegisterLambdasResponse:
+        if not 1 <= len(request.lambdas) <= _MOST_LAMBDAS:
+            raise InvalidRequestError("lambdas", f"there must be 1 to {_MOST_LAMBDAS:,} in one call")
+        results = []
+        valid = {}
+        for declared in request.lambdas:
+            try:
+                policy = policy_from_wire(declared)
+                valid[policy.name] = policy
+                results.append(registry_pb2.RegisterLambdasResult())
+            except Problem as problem:
+                error = task_pb2.ItemError(code=problem.code, field=problem.field, message=problem.message)
+                results.append(registry_pb2.RegisterLambdasResult(error=error))
+        if valid:
+            await lambdas.register(self._store, list(valid.values()))
+            self._known.forget()
+            events.lambdas_registered(sorted(valid), next(iter(valid.values())).owner)
+        return registry_pb2.RegisterLambdasResponse(results=results)
+
+    async def ListLambdas(  # noqa: N802
+        self, request: registry_pb2.ListLambdasRequest, context: Context
+    ) -> registry_pb2.ListLambdasResponse:
+        registered = await lambdas.list_lambdas(self._store)
+        return registry_pb2.ListLambdasResponse(lambdas=[_to_wire(each) for each in registered])
+
+
+def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
+    """A lambda's policy with the defaults filled in.
+
+    Raises:
+        Problem: names the field and the mend.
+    """
+    if not LAMBDA_NAME.fullmatch(declared.name):
+        raise Problem(
+            "name", "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit"
+        )
+    policy = LambdaPolicy(
+        declared.name, owner=_text("owner", declared.owner), version=_text("version", declared.version)
+    )
+    for name, lowest, highest in (
+        ("max_attempts", 1, 1_000_000),
+        ("max_crashes", 1, 1_000_000),
+        ("payload_limit", 0, HARD_PAYLOAD_LIMIT),
+    ):
+        if declared.HasField(name):  # type: ignore[arg-type]
+            value = getattr(declared, name)
+            _check(name, f"must be from {lowest:,} to {highest:,}", lambda v=value, lo=lowest, hi=highest: lo <= v <= hi)
+            policy = replace(policy, **{name: value})
+    if declared.HasField("max_runtime"):
+        longest = _duration("max_runtime", declared.max_runtime)
+        _check("max_runtime", "must be longer than nothing", lambda: longest > timedelta())
+        policy = replace(policy, max_runtime=longest)
+    if declared.HasField("backoff"):
+        policy = _with_backoff(policy, declared.backoff)
+    return policy
+
+
+def _with_backoff(policy: LambdaPolicy, declared: registry_pb2.Backoff) -> LambdaPolicy:
+    if declared.HasField("initial"):
+        initial = _duration("backoff.initial", declared.initial)
+        policy = replace(policy, backoff_initial=initial, backoff_max=max(initial, policy.backoff_max))
+    if declared.HasField("factor"):
+        _check("backoff.factor", "must be from 1 to 1000", lambda: 1 <= declared.factor <= 1000)  # noqa: PLR2004
+        policy = replace(policy, backoff_factor=declared.factor)
+    if declared.HasField("max"):
+        policy = replace(policy, backoff_max=_duration("backoff.max", declared.max))
+    _check("backoff.max", "must not be below backoff.initial", lambda: policy.backoff_max >= policy.backoff_initial)
+    return policy
+
+
+def _check(field: str, message: str, holds: Callable[[], bool]) -> None:
+    if not holds():
+        raise Problem(field, message)
+
+
+def _duration(field: str, message: duration_pb2.Duration) -> timedelta:
+    try:
+        duration = from_duration(message)
+    except ValueError as error:
+        raise Problem(field, str(error)) from error
+    _check(field, "must be from 0 to 365 days", lambda: timedelta() <= duration <= _LONGEST)
+    return duration
+
+
+def _text(field: str, text: str) -> str:
+    _check(field, f"must be at most {_TEXT_LIMIT} characters", lambda: len(text) <= _TEXT_LIMIT)
+    _check(field, "must not contain NUL", lambda: "\x00" not in text)
+    return text
+
+
+def _to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:
+    policy = registered.policy
+    return registry_pb2.RegisteredLambda(
+        **{
+            "lambda": registry_pb2.Lambda(
+                name=policy.name,
+                owner=policy.owner,
+                version=policy.version,
+                max_attempts=policy.max_attempts,
+                max_crashes=policy.max_crashes,
+                max_runtime=to_duration(policy.max_runtime),
+                backoff=registry_pb2.Backoff(
+                    initial=to_duration(policy.backoff_initial),
+                    factor=policy.backoff_factor,
+                    max=to_duration(policy.backoff_max),
+                ),
+                payload_limit=policy.payload_limit,
+            ),
+            "registered_at": to_timestamp(registered.registered_at),
+            "updated_at": to_timestamp(registered.updated_at),
+        }
+    )

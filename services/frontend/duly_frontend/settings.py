@@ -1,0 +1,27 @@
+"""Settings of the Frontend."""
+
+from datetime import timedelta
+from typing import ClassVar
+
+from duly_core.settings import Duration, Section
+
+HARD_PAYLOAD_LIMIT = 1024 * 1024
+"""No lambda may allow more: the store's CHECK says so too."""
+
+
+class FrontendSettings(Section):
+    """`[frontend]`."""
+
+    SECTION: ClassVar[str] = "frontend"
+
+    listen: str = "127.0.0.1:7401"
+    horizon: Duration = timedelta(days=365)
+    """How far ahead a task may be scheduled."""
+    max_tasks_per_call: int = 10_000
+    max_waited_per_call: int = 1_000
+    longest_wait: Duration = timedelta(seconds=60)
+    """The longest WaitTask."""
+    max_group: int = 1_000
+    """How many tasks one statement writes (a single larger call is not split)."""
+    group_concurrency: int = 2
+    """How many such statements run at a time."""

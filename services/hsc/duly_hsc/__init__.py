@@ -1,0 +1,1 @@
+"""The HSC (heartbeat and status controller): what Controllers and Executors tell the store."""

@@ -1,0 +1,51 @@
+"""Wiring of the HSC process: settings, store, servicer, server."""
+
+import asyncio
+
+from duly.v1 import hsc_pb2, hsc_pb2_grpc
+from duly_core.rpc.server import RpcServer, Service
+from duly_core.rpc.settings import RpcSettings
+from duly_core.service import Serve, run_service
+from duly_core.store.hints import Hinter
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from duly_core.store.start import migrate_when_there
+from duly_core.telemetry import observe_call
+from duly_core.timing import Timing
+from duly_hsc import events
+from duly_hsc.servicer import HscServicer
+from duly_hsc.settings import HscSettings
+
+
+def build(**overrides: object) -> Serve:
+    """Read the settings; `overrides` are those of [hsc]."""
+    settings = HscSettings.load(**overrides)
+    timing = Timing.load()
+    store_settings = StoreSettings.load()
+    rpc_settings = RpcSettings.load()
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with Store(store_settings) as store:
+            servicer = HscServicer(store, settings, timing, Hinter(store))
+            service = Service(
+                hsc_pb2.DESCRIPTOR.services_by_name["HscService"].full_name,
+                lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),
+            )
+            server = RpcServer(settings.listen, [service], rpc_settings, observe_call)
+            address = await server.start()
+            if await migrate_when_there(store_settings, stop):
+                await server.set_serving(serving=True)
+                events.serving(address)
+            await stop.wait()
+            await server.stop()
+
+    return serve
+
+
+def main(**overrides: object) -> None:
+    """Run until told to stop."""
+    run_service("hsc", lambda: build(**overrides))
+
+
+if __name__ == "__main__":
+    main()

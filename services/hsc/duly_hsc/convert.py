@@ -1,0 +1,181 @@
+"""Between the wire's claims, beats and results and the store's shapes; checks what it reads."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from duly.v1 import hsc_pb2, task_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.convert import from_duration, from_timestamp, to_duration
+from duly_core.task import (
+    Applied,
+    Beat,
+    ClaimedTask,
+    Encoding,
+    FailureKind,
+    Kept,
+    Outcome,
+    Proposal,
+    Result,
+    TaskId,
+    Token,
+)
+
+_ID_BYTES = 16
+_RESULT_LIMIT = 1024 * 1024
+_MESSAGE_LIMIT = 4096
+_NOTE_LIMIT = 1024
+_LONGEST_RETRY = timedelta(days=365)
+
+KEPT_TO_WIRE = {
+    Kept.KEPT: hsc_pb2.HEARTBEAT_VERDICT_KEPT,
+    Kept.LOST: hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM,
+    Kept.CANCEL_REQUESTED: hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED,
+}
+APPLIED_TO_WIRE = {
+    Applied.APPLIED: hsc_pb2.RESULT_VERDICT_APPLIED,
+    Applied.ALREADY_APPLIED: hsc_pb2.RESULT_VERDICT_ALREADY_APPLIED,
+    Applied.LOST: hsc_pb2.RESULT_VERDICT_LOST_CLAIM,
+}
+
+
+def check_count(field: str, count: int, limit: int) -> None:
+    """Refuse an empty call and one that is too large.
+
+    Raises:
+        InvalidRequestError: it is either.
+    """
+    if not 1 <= count <= limit:
+        raise InvalidRequestError(field, f"there must be 1 to {limit:,} in one call, not {count:,}")
+
+
+def claims(field: str, messages: Iterable[hsc_pb2.Claim]) -> list[tuple[TaskId, Token]]:
+    """Task ids and tokens, each task once.
+
+    Raises:
+        InvalidRequestError: an id or a token is not 16 bytes, or a task comes twice.
+    """
+    pairs = [(message.task_id, message.token) for message in messages]
+    for task_id, token in pairs:
+        if len(task_id) != _ID_BYTES or len(token) != _ID_BYTES:
+            raise InvalidRequestError(field, "task_id and token must be 16 bytes each")
+    if len({task_id for task_id, _ in pairs}) < len(pairs):
+        raise InvalidRequestError(field, "names a task twice")
+    return pairs
+
+
+def proposals(messages: Sequence[hsc_pb2.ClaimProposal]) -> list[Proposal]:
+    """What a Controller asks to claim."""
+    pairs = claims("proposals", (message.claim for message in messages))
+    return [
+        Proposal(task_id, token, getattr(message, "lambda"))
+        for (task_id, token), message in zip(pairs, messages, strict=True)
+    ]
+
+
+def claimed_to_wire(task: ClaimedTask | None) -> hsc_pb2.ClaimAnswer:
+    """The answer to one proposal."""
+    if task is None:
+        return hsc_pb2.ClaimAnswer(verdict=hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED)
+    message = hsc_pb2.ClaimedTask(
+        claim=hsc_pb2.Claim(task_id=task.task_id, token=task.token),
+        priority=task_pb2.Priority.ValueType(task.priority),
+        payload=task.payload,
+        payload_encoding=task_pb2.Encoding.ValueType(task.encoding),
+        attempt=task.failures + task.crashes + 1,
+        fence=task.fence,
+        crashes=task.crashes,
+        max_runtime=to_duration(task.max_runtime),
+    )
+    setattr(message, "lambda", task.lambda_name)
+    message.due_at.FromMicroseconds(task.due_at_us)
+    return hsc_pb2.ClaimAnswer(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED, task=message)
+
+
+def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[Beat]:
+    """Heartbeats with what was told of progress.
+
+    Raises:
+        InvalidRequestError: progress is not from 0 to 1, or the note is too long.
+    """
+    read = []
+    for (task_id, token), message in zip(claims("items", (m.claim for m in messages)), messages, strict=True):
+        progress = message.progress if message.HasField("progress") else None
+        note = message.progress_note if message.HasField("progress_note") else None
+        if progress is not None and not 0 <= progress <= 1:
+            raise InvalidRequestError("items.progress", "must be from 0 to 1")
+        if note is not None and (len(note.encode()) > _NOTE_LIMIT or "\x00" in note):
+            raise InvalidRequestError("items.progress_note", f"must be at most {_NOTE_LIMIT} bytes without NUL")
+        read.append(Beat(task_id, token, progress, note))
+    return read
+
+
+def results(messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
+    """How attempts ended.
+
+    Raises:
+        InvalidRequestError: an outcome is unknown, or lacks or exceeds what belongs to it; nothing is written.
+    """
+    pairs = claims("results", (message.claim for message in messages))
+    return [_result(task_id, token, message) for (task_id, token), message in zip(pairs, messages, strict=True)]
+
+
+def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Result:
+    try:
+        outcome = Outcome(message.outcome)
+    except ValueError as error:
+        raise InvalidRequestError("results.outcome", f"{message.outcome} is no outcome") from error
+    if outcome is Outcome.SUCCESS:
+        if len(message.result) > _RESULT_LIMIT:
+            raise InvalidRequestError("results.result", f"must be at most {_RESULT_LIMIT:,} bytes")
+        try:
+            encoding = Encoding(message.result_encoding or task_pb2.ENCODING_JSON)
+        except ValueError as error:
+            raise InvalidRequestError("results.result_encoding", str(error)) from error
+        return Result(task_id, token, outcome, message.result, encoding, started_at=_started_at(message))
+    retry_after = _retry_after(message)
+    if outcome is Outcome.SNOOZED and retry_after is None:
+        raise InvalidRequestError("results.retry_after", "a snoozed task must say for how long")
+    return Result(
+        task_id,
+        token,
+        outcome,
+        failure_kind=_failure_kind(outcome, message),
+        failure_message=_cut(message.failure_message.replace("\x00", "\N{REPLACEMENT CHARACTER}")),
+        retry_after=retry_after,
+        started_at=_started_at(message),
+    )
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:_MESSAGE_LIMIT].decode(errors="ignore")
+
+
+def _failure_kind(outcome: Outcome, message: hsc_pb2.TaskResult) -> FailureKind | None:
+    if outcome in (Outcome.SNOOZED, Outcome.CANCELLED):
+        return None
+    default = FailureKind.CRASH if outcome is Outcome.CRASHED else FailureKind.CALLBACK
+    try:
+        return FailureKind(message.failure_kind or default)
+    except ValueError as error:
+        raise InvalidRequestError("results.failure_kind", f"{message.failure_kind} is no failure kind") from error
+
+
+def _retry_after(message: hsc_pb2.TaskResult) -> timedelta | None:
+    if not message.HasField("retry_after"):
+        return None
+    try:
+        delay = from_duration(message.retry_after)
+    except ValueError as error:
+        raise InvalidRequestError("results.retry_after", str(error)) from error
+    if not timedelta() <= delay <= _LONGEST_RETRY:
+        raise InvalidRequestError("results.retry_after", "must be from 0 to 365 days")
+    return delay
+
+
+def _started_at(message: hsc_pb2.TaskResult) -> datetime | None:
+    if not message.HasField("started_at"):
+        return None
+    try:
+        return from_timestamp(message.started_at)
+    except ValueError as error:
+        raise InvalidRequestError("results.started_at", str(error)) from error

@@ -1,0 +1,55 @@
+"""Everything the HSC logs and counts."""
+
+from collections import Counter as Count
+from collections.abc import Sequence
+
+import structlog
+from prometheus_client import Counter, Histogram
+
+from duly_core.task import Applied, ClaimedTask, Kept, Outcome, Result
+from duly_core.telemetry import SIZES
+
+log = structlog.get_logger()
+
+_claims = Counter("duly_claims_total", "Claims asked for, by verdict.", ["verdict"])
+_beats = Counter("duly_heartbeats_total", "Tasks heartbeated, by verdict.", ["verdict"])
+_results = Counter("duly_results_total", "Results written, by outcome and verdict.", ["outcome", "verdict"])
+_released = Counter("duly_released_total", "Claims handed back, by verdict.", ["verdict"])
+_groups = Histogram("duly_hsc_group_size", "Items of one statement, by RPC.", ["rpc"], buckets=SIZES)
+
+
+def serving(address: str) -> None:
+    """The HSC answers from now on."""
+    log.info("hsc serves", address=address)
+
+
+def group_written(rpc: str, size: int) -> None:
+    """One statement carried so many items of this RPC."""
+    _groups.labels(rpc).observe(size)
+
+
+def claimed(answers: Sequence[ClaimedTask | None]) -> None:
+    """Claims were answered."""
+    refused = sum(answer is None for answer in answers)
+    _claims.labels("claimed").inc(len(answers) - refused)
+    _claims.labels("refused").inc(refused)
+
+
+def beaten(verdicts: Sequence[Kept]) -> None:
+    """Heartbeats were answered."""
+    for verdict, count in Count(verdicts).items():
+        _beats.labels(verdict.value).inc(count)
+
+
+def results_written(results: Sequence[Result], verdicts: Sequence[Applied]) -> None:
+    """Results were answered."""
+    for (outcome, verdict), count in Count(
+        (result.outcome, verdict) for result, verdict in zip(results, verdicts, strict=True)
+    ).items():
+        _results.labels(Outcome(outcome).name.lower(), verdict.value).inc(count)
+
+
+def released(verdicts: Sequence[Applied]) -> None:
+    """Claims were handed back."""
+    for verdict, count in Count(verdicts).items():
+        _released.labels(verdict.value).inc(count)

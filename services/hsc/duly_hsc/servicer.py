@@ -1,0 +1,110 @@
+"""HscService: claims, heartbeats, results and releases, each kind group committed by itself.
+
+Heartbeats and results never wait behind claims: each kind has its own share of the store's connections.
+"""
+
+from functools import partial
+from typing import Any
+
+from grpc.aio import ServicerContext
+
+from duly.v1 import hsc_pb2, hsc_pb2_grpc
+from duly_core.coalesce import Coalescer
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.convert import to_duration
+from duly_core.store import claims as store_claims
+from duly_core.store import results as store_results
+from duly_core.store.hints import Hinter
+from duly_core.store.pool import Store
+from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
+from duly_core.timing import Timing
+from duly_hsc import convert, events
+from duly_hsc.settings import HscSettings
+
+Context = ServicerContext[Any, Any]
+
+_HOLDER_LIMIT = 128
+
+
+class HscServicer(hsc_pb2_grpc.HscServiceServicer):
+    """Every write compares the claim token; every answer is per item."""
+
+    def __init__(self, store: Store, settings: HscSettings, timing: Timing, hinter: Hinter) -> None:
+        self._store = store
+        self._settings = settings
+        self._timing = timing
+        self._hinter = hinter
+        self._terms = hsc_pb2.LeaseTerms(
+            claim_timeout=to_duration(timing.claim_timeout), heartbeat_timeout=to_duration(timing.heartbeat_timeout)
+        )
+        group = settings.max_group
+        self._claim = Coalescer(
+            self._claim_group,
+            max_items=group,
+            concurrency=settings.claim_concurrency,
+            observe=partial(events.group_written, "ClaimTask"),
+        )
+        self._beat = Coalescer(self._beat_group, max_items=group, observe=partial(events.group_written, "Heartbeat"))
+        self._set = Coalescer(
+            self._set_group,
+            max_items=group,
+            concurrency=settings.result_concurrency,
+            observe=partial(events.group_written, "SetResults"),
+        )
+        self._release = Coalescer(self._release_group, max_items=group)
+
+    async def ClaimTask(  # noqa: N802 (the wire's name)
+        self, request: hsc_pb2.ClaimTaskRequest, context: Context
+    ) -> hsc_pb2.ClaimTaskResponse:
+        convert.check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
+        if not 1 <= len(request.holder) <= _HOLDER_LIMIT or "\x00" in request.holder:
+            raise InvalidRequestError("holder", f"must be 1 to {_HOLDER_LIMIT} characters without NUL")
+        asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
+        answers = [convert.claimed_to_wire(task) for task in await self._claim(asked)]
+        return hsc_pb2.ClaimTaskResponse(answers=answers, terms=self._terms)
+
+    async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
+        tasks = await store_claims.claim(self._store, asked, self._timing.claim_timeout)
+        events.claimed(tasks)
+        return tasks
+
+    async def Heartbeat(  # noqa: N802
+        self, request: hsc_pb2.HeartbeatRequest, context: Context
+    ) -> hsc_pb2.HeartbeatResponse:
+        convert.check_count("items", len(request.items), self._settings.max_items_per_call)
+        kept = await self._beat(convert.beats(request.items))
+        verdicts = [convert.KEPT_TO_WIRE[each] for each in kept]
+        return hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=self._terms)
+
+    async def _beat_group(self, beats: list[Beat]) -> list[Kept]:
+        verdicts = await store_claims.heartbeat(self._store, beats, self._timing.heartbeat_timeout)
+        events.beaten(verdicts)
+        return verdicts
+
+    async def SetResults(  # noqa: N802
+        self, request: hsc_pb2.SetResultsRequest, context: Context
+    ) -> hsc_pb2.SetResultsResponse:
+        convert.check_count("results", len(request.results), self._settings.max_items_per_call)
+        applied = await self._set(convert.results(request.results))
+        return hsc_pb2.SetResultsResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
+
+    async def _set_group(self, results: list[Result]) -> list[Applied]:
+        verdicts, due_in = await store_results.set_results(self._store, results)
+        if due_in is not None:
+            self._hinter.due_in(due_in)
+        events.results_written(results, verdicts)
+        return verdicts
+
+    async def Release(  # noqa: N802
+        self, request: hsc_pb2.ReleaseRequest, context: Context
+    ) -> hsc_pb2.ReleaseResponse:
+        convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
+        applied = await self._release(convert.claims("claims", request.claims))
+        return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
+
+    async def _release_group(self, claims: list[tuple[TaskId, Token]]) -> list[Applied]:
+        verdicts, due_in = await store_claims.release(self._store, claims)
+        if due_in is not None:
+            self._hinter.due_in(due_in)
+        events.released(verdicts)
+        return verdicts

@@ -1,0 +1,20 @@
+"""Settings of the HSC."""
+
+from typing import ClassVar
+
+from duly_core.settings import Section
+
+
+class HscSettings(Section):
+    """`[hsc]`; the timeouts it applies are those of `[timing]`."""
+
+    SECTION: ClassVar[str] = "hsc"
+
+    listen: str = "127.0.0.1:7402"
+    max_items_per_call: int = 5_000
+    """Claims, heartbeats or results in one call."""
+    max_group: int = 1_000
+    """How many of them one statement takes (a single larger call is not split)."""
+    claim_concurrency: int = 2
+    """How many claim statements run at a time; results and heartbeats have connections of their own."""
+    result_concurrency: int = 2

@@ -1,0 +1,56 @@
+"""Wiring of the Store Consumer process: settings, store, queue sender, loop."""
+
+import asyncio
+
+from duly_core.loop import repeat
+from duly_core.queues.factory import open_sender
+from duly_core.queues.settings import QueueSettings
+from duly_core.rpc.server import RpcServer
+from duly_core.rpc.settings import RpcSettings
+from duly_core.service import Serve, run_service
+from duly_core.settings import format_duration
+from duly_core.store.hints import Listener
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from duly_core.store.start import migrate_when_there
+from duly_store_consumer import events
+from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.settings import StoreConsumerSettings
+
+
+def build(**overrides: object) -> Serve:
+    """Read the settings; `overrides` are those of [store_consumer]."""
+    settings = StoreConsumerSettings.load(**overrides)
+    store_settings = StoreSettings.load()
+    queue_settings = QueueSettings.load()
+    rpc_settings = RpcSettings.load()
+
+    async def serve(stop: asyncio.Event) -> None:
+        # serves nothing but health and reflection
+        server = RpcServer(settings.listen, [], rpc_settings)
+        address = await server.start()
+        if not await migrate_when_there(store_settings, stop):
+            await server.stop()
+            return
+        sender = await open_sender(queue_settings, store_settings.dsn)
+        async with Store(store_settings) as store:
+            consumer = Consumer(store, sender, settings)
+            listener = Listener(store_settings, consumer.due_in, consumer.lambdas_changed)
+            events.polling(address, format_duration(settings.poll_interval), exact=settings.exact)
+            await server.set_serving(serving=True)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(listener.run(stop))
+                group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
+            await sender.close()
+        await server.stop()
+
+    return serve
+
+
+def main(**overrides: object) -> None:
+    """Run until told to stop."""
+    run_service("store-consumer", lambda: build(**overrides))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""One round of the Store Consumer: enqueue what is due, push it, take up silences, find the next instant.
+
+Update, then push: pushed first, a fast Controller could claim before the row says `enqueued`, be refused,
+and delete the only message.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from duly_core.errors import QueueUnavailableError
+from duly_core.queues.message import batches
+from duly_core.queues.port import QueueSender
+from duly_core.routing import Priority, QueueKey
+from duly_core.store import lambdas, trigger
+from duly_core.store.pool import Store
+from duly_core.task import DueTask
+from duly_store_consumer import events
+from duly_store_consumer.depth import DepthBounds
+from duly_store_consumer.settings import StoreConsumerSettings
+
+_FULL_QUEUE_PAUSE = timedelta(milliseconds=20)
+_SILENCE_EVERY = timedelta(milliseconds=200)
+_SILENCE_BATCH = 500
+
+
+class Consumer:
+    """`run_once` is the whole service; `wake` cuts the pause between rounds short."""
+
+    def __init__(self, store: Store, sender: QueueSender, settings: StoreConsumerSettings) -> None:
+        self.wake = asyncio.Event()
+        self._store = store
+        self._sender = sender
+        self._settings = settings
+        self._bounds = DepthBounds(settings.depth_horizon, settings.depth_least, settings.depth_most)
+        self._queues: list[QueueKey] = []
+        self._queues_read_at = float("-inf")
+        self._polled_at = float("-inf")
+        self._silence_at = float("-inf")
+        self._sleeps_until = float("inf")
+
+    def lambdas_changed(self) -> None:
+        """Lambdas were registered: look at their queues from the next round on, which is now."""
+        self._queues_read_at = float("-inf")
+        self.wake.set()
+
+    def due_in(self, ahead: timedelta) -> None:
+        """A hint: something is due so far ahead."""
+        loop = asyncio.get_running_loop()
+        if not self._settings.exact or loop.time() + ahead.total_seconds() >= self._sleeps_until:
+            return
+        if ahead > timedelta():
+            self._sleeps_until = loop.time() + ahead.total_seconds()
+            loop.call_later(ahead.total_seconds(), self.wake.set)
+        else:
+            self.wake.set()
+
+    async def run_once(self) -> timedelta:
+        """One round; answers how long nothing needs to be done.
+
+        Raises:
+            StoreUnavailableError, QueueUnavailableError: the round was not completed.
+        """
+        now = await self._keep_the_gap()
+        self._sleeps_until = float("inf")
+        await self._read_queues(now)
+        await self._look_at_depths(now)
+        room = self._bounds.room(self._queues, self._settings.batch)
+        due = await trigger.enqueue(self._store, room, self._settings.enqueue_timeout)
+        if due:
+            await self._push(due, "due")
+        silence_in = await self._take_up_silences(now)
+        pause = timedelta() if due else min(await self._next_due(room), silence_in, self._settings.poll_interval)
+        if not self._settings.exact:
+            pause = self._settings.poll_interval
+        self._sleeps_until = asyncio.get_running_loop().time() + pause.total_seconds()
+        events.round_completed()
+        return pause
+
+    async def _keep_the_gap(self) -> float:
+        loop = asyncio.get_running_loop()
+        early = self._polled_at + self._settings.batching_gap.total_seconds() - loop.time()
+        if early > 0:
+            await asyncio.sleep(early)
+            self.wake.clear()  # what woke us is found by the poll that comes now
+        self._polled_at = loop.time()
+        return self._polled_at
+
+    async def _read_queues(self, now: float) -> None:
+        if now - self._queues_read_at < self._settings.poll_interval.total_seconds():
+            return
+        registered = await lambdas.list_lambdas(self._store)
+        self._queues = [QueueKey(each.policy.name, priority) for each in registered for priority in Priority]
+        self._queues_read_at = now
+
+    async def _look_at_depths(self, now: float) -> None:
+        unsure = self._bounds.unsure(self._queues, now)
+        if unsure:
+            depths = await self._sender.depth(unsure)
+            self._bounds.looked({key: depths.get(key, 0) for key in unsure}, now)
+            for key, depth in depths.items():
+                events.depth(key, depth)
+
+    async def _push(self, tasks: Sequence[DueTask], kind: str) -> None:
+        by_queue: dict[QueueKey, list[bytes]] = {}
+        for task in tasks:
+            by_queue.setdefault(task.queue, []).append(task.task_id)
+        for key, task_ids in by_queue.items():
+            self._bounds.sent(key, len(task_ids))
+        messages = batches(by_queue)
+        try:
+            failed = await self._sender.send(messages)
+        except QueueUnavailableError:
+            await self._put_back(tasks)
+            raise
+        events.sent(tasks, kind)
+        if failed:
+            lost = {task_id for message in failed for task_id in message.task_ids}
+            await self._put_back([task for task in tasks if task.task_id in lost])
+
+    async def _put_back(self, tasks: Sequence[DueTask]) -> None:
+        events.unsent(tasks)
+        await trigger.put_back(self._store, [task.task_id for task in tasks], self._settings.put_back_delay)
+
+    async def _take_up_silences(self, now: float) -> timedelta:
+        """Every now and then under load, and whenever there is nothing else to do; answers when the next is due."""
+        if now - self._silence_at < _SILENCE_EVERY.total_seconds():
+            return _SILENCE_EVERY
+        self._silence_at = now
+        ahead = await trigger.next_silence(self._store)
+        if ahead is None:
+            return self._settings.poll_interval
+        if ahead > timedelta():
+            return ahead
+        room = self._bounds.room(self._queues, _SILENCE_BATCH)
+        found = await trigger.end_silence(self._store, room, self._settings.enqueue_timeout, _SILENCE_BATCH)
+        if found.again:
+            await self._push(found.again, "again")
+        if found.again or found.ended:
+            events.silence(found)
+        return _SILENCE_EVERY
+
+    async def _next_due(self, room: dict[QueueKey, int]) -> timedelta:
+        """How long until a queue has something due; a full queue is looked at again soon."""
+        ahead = await trigger.next_triggers(self._store, self._queues)
+        waits = [
+            max(timedelta(), due_in) if key in room else max(_FULL_QUEUE_PAUSE, due_in) for key, due_in in ahead.items()
+        ]
+        return min(waits, default=self._settings.poll_interval)

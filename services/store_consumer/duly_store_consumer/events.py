@@ -1,0 +1,61 @@
+"""Everything the Store Consumer logs and counts."""
+
+from collections import Counter as Count
+from collections.abc import Sequence
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+from duly_core.routing import QueueKey
+from duly_core.store.trigger import Silence
+from duly_core.task import DueTask
+from duly_core.telemetry import SIZES
+
+log = structlog.get_logger()
+
+_enqueued = Counter("duly_enqueued_total", "References sent to queues.", ["lambda", "priority", "kind"])
+_unsent = Counter("duly_unsent_total", "References that could not be sent and were put back.", ["lambda", "priority"])
+_reclaimed = Counter("duly_reclaimed_total", "Claims whose holder fell silent.")
+_ended = Counter("duly_ended_total", "Tasks ended by the Store Consumer: quarantined, cancelled, expired.")
+_depth = Gauge("duly_queue_depth", "References in the queue, as far as it knows.", ["lambda", "priority"])
+_polls = Histogram("duly_poll_size", "References one poll took.", buckets=SIZES)
+_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed: liveness is progress.")
+
+
+def polling(address: str, interval: str, *, exact: bool) -> None:
+    """The loop begins."""
+    log.info("store consumer polls", address=address, poll_interval=interval, exact=exact)
+
+
+def depth(queue: QueueKey, references: int) -> None:
+    """A queue was found this deep."""
+    _depth.labels(queue.lambda_name, queue.priority.name.lower()).set(references)
+
+
+def sent(tasks: Sequence[DueTask], kind: str) -> None:
+    """These went to their queues: `due` for the first time, `again` after a silence."""
+    for queue, count in Count(task.queue for task in tasks).items():
+        _enqueued.labels(queue.lambda_name, queue.priority.name.lower(), kind).inc(count)
+    if kind == "due":
+        _polls.observe(len(tasks))
+
+
+def unsent(tasks: Sequence[DueTask]) -> None:
+    """These could not be sent."""
+    for queue, count in Count(task.queue for task in tasks).items():
+        _unsent.labels(queue.lambda_name, queue.priority.name.lower()).inc(count)
+    log.warning("references could not be sent; they are put back", count=len(tasks))
+
+
+def silence(found: Silence) -> None:
+    """Tasks whose next trigger passed while they were on their way or running."""
+    _reclaimed.inc(found.reclaimed)
+    _ended.inc(found.ended)
+    log.warning(
+        "tasks fell silent", sent_again=len(found.again) - found.reclaimed, reclaimed=found.reclaimed, ended=found.ended
+    )
+
+
+def round_completed() -> None:
+    """One round of the loop went well."""
+    _round.set_to_current_time()

@@ -1,0 +1,184 @@
+"""What the Postgres queue promises beyond the contract."""
+
+import asyncio
+from dataclasses import replace
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from structlog.testing import capture_logs
+
+from duly_core.errors import QueueUnavailableError, SettingsError
+from duly_core.queues import postgres_wakeups
+from duly_core.queues.factory import open_sender
+from duly_core.queues.settings import QueueSettings
+from tests.fixtures.queues import NO_WAIT, SECOND, message, queue_of
+
+DEADLINE = 5
+
+
+@pytest.fixture
+def installation(postgres_queue):
+    return postgres_queue
+
+
+@pytest.fixture
+async def database(dsn):
+    """The hand of an operator on the same database."""
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def stranger(database):
+    """A role that may do nothing here."""
+    role = f"stranger_{uuid4().hex}"
+    await database.execute(f"create role {role}")
+    yield role
+    await database.execute(f"drop role {role}")
+
+
+async def insert(database, body):
+    await database.execute(
+        "insert into queue_message (lambda, priority, reference_count, visible_at, body)"
+        " values (%s, %s, 1, duly_now(), %s)",
+        (queue_of().lambda_name, int(queue_of().priority), body),
+    )
+
+
+async def count(database):
+    return (await (await database.execute("select count(*) from queue_message")).fetchone())[0]
+
+
+async def test_a_stale_receipt_does_not_delete(installation, sender, receiver):
+    sent = message()
+    await sender.send([sent])
+    stale = await receiver.receive(sent.queue, 1, SECOND)
+    await installation.receive_after_visibility(receiver, sent.queue)
+
+    await receiver.delete(stale)
+
+    assert len(await installation.receive_after_visibility(receiver, sent.queue)) == 1
+
+
+async def test_the_oldest_message_comes_first(sender, receiver):
+    sent = [message() for _ in range(20)]
+    await sender.send(sent[:10])
+    await sender.send(sent[10:])
+
+    received = await receiver.receive(queue_of(), 15, NO_WAIT)
+
+    assert [each.task_ids for each in received] == [each.task_ids for each in sent[:15]]
+
+
+async def test_a_foreign_body_is_deleted_and_the_message_behind_it_delivered(database, sender, receiver):
+    sent = message()
+    await insert(database, b"drop table task")
+    await sender.send([sent])
+
+    with capture_logs() as logs:
+        received = await receiver.receive(sent.queue, 1, NO_WAIT)
+
+    assert [each.task_ids for each in received] == [sent.task_ids]
+    assert await count(database) == 1
+    assert [log["event"] for log in logs] == ["foreign_message_dropped"]
+    assert "drop table" not in str(logs)
+
+
+async def test_a_notification_alone_wakes_a_waiting_receive(monkeypatch, installation, sender):
+    monkeypatch.setattr(postgres_wakeups, "_LOOK_INTERVAL", 60.0)
+    receiver = await installation.open_receiver()
+    for _ in range(3):  # the first may be seen by the first look of all, the others may not
+        polling = asyncio.create_task(receiver.receive(queue_of(), 1, 20 * SECOND))
+        await sender.depth([queue_of()])
+
+        await sender.send([message()])
+
+        await receiver.delete(await asyncio.wait_for(polling, DEADLINE))
+
+
+async def test_a_message_whose_notification_was_lost_is_found_by_looking(database, sender, receiver):
+    polling = asyncio.create_task(receiver.receive(queue_of(), 1, 20 * SECOND))
+    await sender.depth([queue_of()])
+
+    await insert(database, b"duly1:" + bytes(16))
+
+    assert len(await asyncio.wait_for(polling, DEADLINE)) == 1
+
+
+async def test_a_message_whose_visibility_ends_during_a_poll_is_found(installation, sender, receiver):
+    await sender.send([message()])
+    await receiver.receive(queue_of(), 1, SECOND)
+    polling = asyncio.create_task(receiver.receive(queue_of(), 1, 20 * SECOND))
+    await sender.depth([queue_of()])
+
+    await installation.clock.tick(installation.settings.visibility + SECOND)
+
+    assert len(await asyncio.wait_for(polling, DEADLINE)) == 1
+
+
+async def test_it_goes_on_after_all_its_connections_were_ended(database, sender, receiver):
+    await sender.send([message()])
+    await receiver.delete(await receiver.receive(queue_of(), 1, SECOND))
+    await database.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where application_name = 'duly queue' and datname = current_database()"
+    )
+
+    async def persist(attempt):
+        while True:
+            try:
+                return await attempt()
+            except QueueUnavailableError:
+                continue
+
+    async with asyncio.timeout(DEADLINE):
+        await persist(lambda: sender.send([message()]))
+        received = await persist(lambda: receiver.receive(queue_of(), 1, 20 * SECOND))
+
+    assert len(received) == 1
+
+
+async def test_a_waiting_receive_survives_the_loss_of_the_listener(database, sender, receiver):
+    await receiver.receive(queue_of(), 1, NO_WAIT)
+    polling = asyncio.create_task(receiver.receive(queue_of(), 1, 20 * SECOND))
+    await sender.depth([queue_of()])
+    await database.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%'"
+    )
+
+    await sender.send([message()])
+
+    assert len(await asyncio.wait_for(polling, DEADLINE)) == 1
+
+
+async def test_a_store_that_was_not_migrated_is_named_as_the_reason(database, sender, receiver):
+    await database.execute("drop table queue_message")
+
+    with pytest.raises(QueueUnavailableError, match="start a Frontend, Store Consumer or HSC first"):
+        await sender.send([message()])
+    with pytest.raises(QueueUnavailableError, match="start a Frontend, Store Consumer or HSC first"):
+        await receiver.receive(queue_of(), 1, SECOND)
+
+
+async def test_a_role_without_rights_is_named_as_the_reason(database, installation, stranger):
+    dsn = make_conninfo(installation.dsn, options=f"-c role={stranger}")
+    receiver = await replace(installation, dsn=dsn).open_receiver()
+
+    with pytest.raises(QueueUnavailableError, match="permission denied"):
+        await receiver.receive(queue_of(), 1, NO_WAIT)
+
+
+async def test_the_queue_may_live_in_another_database_than_the_store(installation):
+    elsewhere = QueueSettings(dsn=installation.dsn)
+    sender = await replace(installation, settings=elsewhere, dsn="host=elsewhere.invalid").open_sender()
+
+    assert await sender.send([message()]) == []
+
+
+async def test_a_dsn_that_cannot_be_read_is_refused_without_repeating_its_password():
+    with pytest.raises(SettingsError) as refusal:
+        await open_sender(QueueSettings(dsn="postgresql//duly:secret@host"), "")
+
+    assert "secret" not in str(refusal.value)

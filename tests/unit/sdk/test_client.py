@@ -1,0 +1,359 @@
+import asyncio
+import socket
+from collections import deque
+from datetime import UTC, datetime, timedelta
+
+import grpc
+import pytest
+from google.protobuf.any_pb2 import Any
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+import duly
+from duly.v1 import task_pb2
+
+SECOND = timedelta(seconds=1)
+
+
+async def test_a_scheduled_task_carries_what_the_caller_said(client, frontend):
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+
+    receipt = await client.schedule(
+        "mail.send",
+        {"to": "ann"},
+        priority=duly.Priority.HIGH,
+        collection="marketing",
+        at=at,
+        expires_at=at + SECOND,
+    )
+
+    (task,) = frontend.requests[0].tasks
+    assert (getattr(task, "lambda"), task.payload, task.collection) == (
+        "mail.send",
+        b'{"to":"ann"}',
+        "marketing",
+    )
+    assert task.priority == task_pb2.PRIORITY_HIGH
+    assert task.scheduled_at.ToDatetime(UTC) == at
+    assert task.expires_at.ToDatetime(UTC) == at + SECOND
+    assert receipt == duly.ScheduledTask(task.task_id, created=True)
+    assert str(receipt) == task.task_id
+
+
+async def test_calls_made_together_travel_together(client, frontend):
+    receipts = await asyncio.gather(*[client.schedule("mail.send", number) for number in range(100)])
+
+    assert len(frontend.requests) == 1
+    assert [task.task_id for task in frontend.requests[0].tasks] == [str(receipt) for receipt in receipts]
+
+
+async def test_calls_made_while_two_are_under_way_go_together_in_the_next(client, frontend):
+    frontend.open.clear()
+    first = asyncio.create_task(client.schedule("mail.send"))
+    await frontend.until_arrived(1)
+    second = asyncio.create_task(client.schedule("mail.send"))
+    await frontend.until_arrived(2)
+
+    others = asyncio.gather(*[client.schedule("mail.send") for _ in range(50)])
+    await asyncio.sleep(0)
+    frontend.open.set()
+    await asyncio.gather(first, second, others)
+
+    assert [len(request.tasks) for request in frontend.requests] == [1, 1, 50]
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED])
+async def test_a_retry_is_the_same_request_with_the_same_ids(client, frontend, code):
+    frontend.failures.extend([(code,), (code,)])
+
+    receipt = await client.schedule("mail.send")
+
+    assert len(frontend.requests) == 3
+    assert frontend.requests[0] == frontend.requests[1] == frontend.requests[2]
+    assert str(receipt) == frontend.requests[0].tasks[0].task_id
+
+
+async def test_a_task_our_own_retry_wrote_counts_as_created(client, frontend, monkeypatch):
+    found_there = frontend._schedule
+
+    def schedule(task):
+        result = found_there(task)
+        result.created = False
+        return result
+
+    monkeypatch.setattr(frontend, "_schedule", schedule)
+
+    assert (await client.schedule("mail.send")).created
+    assert not (await client.schedule("mail.send", idempotency_key="k")).created
+
+
+async def test_an_error_that_is_not_passing_is_not_retried(client, frontend):
+    frontend.failures.append((grpc.StatusCode.PERMISSION_DENIED,))
+
+    with pytest.raises(duly.RequestError, match="PERMISSION_DENIED"):
+        await client.schedule("mail.send")
+
+    assert len(frontend.requests) == 1
+
+
+async def test_a_frontend_that_does_not_answer_in_time_is_unavailable(client, frontend):
+    frontend.open.clear()
+
+    with pytest.raises(duly.UnavailableError, match="did not answer in time"):
+        await client.schedule("mail.send", timeout=SECOND / 10)
+
+
+async def test_a_patient_caller_in_a_batch_outlasts_an_impatient_one(client, frontend):
+    frontend.open.clear()
+    impatient = asyncio.create_task(client.schedule("mail.send", timeout=SECOND / 10))
+    patient = asyncio.create_task(client.schedule("mail.send"))
+    with pytest.raises(duly.UnavailableError):
+        await impatient
+
+    frontend.open.set()
+
+    assert (await patient).created
+
+
+async def test_no_frontend_at_all_is_an_error_that_says_where_and_what_to_do():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+
+        async with duly.AsyncClient(address) as client:
+            with pytest.raises(
+                duly.UnavailableError, match=rf"no Duly Frontend answers at {address}.*`duly up`"
+            ):
+                await client.schedule("mail.send", timeout=SECOND / 10)
+
+
+async def test_the_address_comes_from_the_environment_if_none_is_given(monkeypatch):
+    monkeypatch.setenv("DULY_ADDRESS", "frontend.internal:7401")
+
+    assert duly.AsyncClient().address == "frontend.internal:7401"
+    assert duly.AsyncClient("other:1").address == "other:1"
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (task_pb2.ERROR_CODE_UNKNOWN_LAMBDA, duly.UnknownLambdaError),
+        (task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE, duly.PayloadTooLargeError),
+        (task_pb2.ERROR_CODE_KEY_CONFLICT, duly.KeyConflictError),
+        (task_pb2.ERROR_CODE_INVALID_ARGUMENT, duly.InvalidTaskError),
+        (99, duly.RequestError),
+    ],
+)
+async def test_an_item_error_is_raised_to_its_own_caller_alone(client, frontend, code, error):
+    frontend.item_errors["bad"] = task_pb2.ItemError(code=code, field="lambda", message="no good")
+
+    good, bad = await asyncio.gather(client.schedule("good"), client.schedule("bad"), return_exceptions=True)
+
+    assert good.created
+    assert type(bad) is error
+    assert "no good" in str(bad)
+
+
+async def test_a_refused_request_names_the_field_at_fault(client, frontend):
+    bad = error_details_pb2.BadRequest(
+        field_violations=[{"field": "tasks[0].lambda", "description": "empty"}]
+    )
+    detail = Any()
+    detail.Pack(bad)
+    status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message="as the test said", details=[detail])
+    trailer = ("grpc-status-details-bin", status.SerializeToString())
+    frontend.failures.append((grpc.StatusCode.INVALID_ARGUMENT, trailer))
+
+    with pytest.raises(duly.InvalidTaskError) as raised:
+        await client.schedule("mail.send")
+
+    assert raised.value.field == "tasks[0].lambda"
+
+
+async def test_many_tasks_go_in_calls_of_a_thousand_and_come_back_in_order(client, frontend):
+    receipts = await client.schedule_many(duly.NewTask("mail.send", number) for number in range(2500))
+
+    assert sorted(len(request.tasks) for request in frontend.requests) == [500, 1000, 1000]
+    ids = {task.task_id: task.payload for request in frontend.requests for task in request.tasks}
+    assert [ids[str(receipt)] for receipt in receipts] == [b"%d" % number for number in range(2500)]
+
+
+async def test_many_large_tasks_go_in_calls_of_about_a_mebibyte(client, frontend):
+    await client.schedule_many(duly.NewTask("mail.send", bytes(300_000)) for _ in range(7))
+
+    assert sorted(len(request.tasks) for request in frontend.requests) == [1, 3, 3]
+
+
+async def test_the_tasks_that_failed_among_many_are_told_after_all_were_tried(client, frontend):
+    frontend.item_errors["bad"] = task_pb2.ItemError(
+        code=task_pb2.ERROR_CODE_UNKNOWN_LAMBDA, message="unknown"
+    )
+
+    with pytest.raises(duly.ScheduleManyError, match="2 of 3") as raised:
+        await client.schedule_many([duly.NewTask("bad"), duly.NewTask("good", {1j}), duly.NewTask("good")])
+
+    first, second, third = raised.value.results
+    assert isinstance(first, duly.UnknownLambdaError)
+    assert isinstance(second, duly.EncodingError)
+    assert third.created
+
+
+async def test_scheduling_nothing_asks_nobody(client, frontend):
+    assert await client.schedule_many([]) == []
+    assert frontend.requests == []
+
+
+async def test_a_task_is_read_by_its_receipt_its_id_or_itself(client, frontend, make_task):
+    receipt = await client.schedule("mail.send")
+    frontend.tasks[str(receipt)] = make_task(
+        str(receipt), result=b'{"ok":true}', payload=b"\x00", payload_encoding=2
+    )
+
+    task = await client.get(receipt)
+
+    assert task.status is duly.TaskStatus.SUCCESS
+    assert task.status.is_final
+    assert (task.payload, task.result, task.failure, task.finished_at) == (b"\x00", {"ok": True}, None, None)
+    assert await client.get(task) == await client.get(task.task_id) == task
+
+
+async def test_a_task_there_is_none_of_is_an_error_alone_and_none_among_many(client, frontend, make_task):
+    frontend.tasks["here"] = make_task("here")
+
+    with pytest.raises(duly.TaskNotFoundError):
+        await client.get("gone")
+
+    here, gone = await client.get_many(["here", "gone"])
+    assert here.task_id == "here"
+    assert gone is None
+
+
+async def test_an_answer_too_large_for_one_message_is_asked_for_in_halves(client, frontend, make_task):
+    frontend.tasks = {
+        str(n): make_task(str(n), payload=bytes(900_000), payload_encoding=2) for n in range(12)
+    }
+
+    tasks = await client.get_many([str(n) for n in range(12)])
+
+    assert [task.task_id for task in tasks] == [str(n) for n in range(12)]
+
+
+async def test_waiting_asks_again_until_the_task_is_final(client, frontend, make_task):
+    frontend.tasks["t"] = deque(
+        [make_task("t", task_pb2.TASK_STATUS_PROCESSING), make_task("t", result=b"5")]
+    )
+
+    assert (await client.wait("t", 10 * SECOND)).result == 5
+    assert len(frontend.requests) == 2
+
+
+async def test_waiting_for_many_asks_again_only_for_those_that_go_on(client, frontend, make_task):
+    frontend.tasks["quick"] = make_task("quick")
+    frontend.tasks["slow"] = deque([make_task("slow", task_pb2.TASK_STATUS_NEW), make_task("slow")])
+
+    tasks = await client.wait_many(["slow", "quick", "slow"])
+
+    assert [task.task_id for task in tasks] == ["slow", "quick", "slow"]
+    assert [list(request.task_ids) for request in frontend.requests] == [["slow", "quick"], ["slow"]]
+
+
+async def test_waiting_too_long_tells_how_the_task_stood(client, frontend, make_task):
+    frontend.tasks["t"] = make_task("t", task_pb2.TASK_STATUS_ENQUEUED)
+
+    with pytest.raises(duly.WaitTimeoutError, match="ENQUEUED") as raised:
+        await client.wait("t", timedelta(0))
+
+    assert raised.value.tasks[0].status is duly.TaskStatus.ENQUEUED
+
+
+async def test_a_failed_task_is_returned_or_raised_as_asked(client, frontend, make_task):
+    failure = task_pb2.Failure(kind=task_pb2.FAILURE_KIND_EXPIRED, message="too late")
+    frontend.tasks["t"] = make_task("t", task_pb2.TASK_STATUS_FATAL_FAILURE, last_failure=failure)
+
+    assert (await client.wait("t")).failure == duly.Failure(duly.FailureKind.EXPIRED, "too late", None)
+    with pytest.raises(duly.TaskFailedError, match="FATAL_FAILURE: EXPIRED, too late"):
+        await client.wait("t", raise_on_failure=True)
+
+
+async def test_cancelling_tells_the_status_or_why_not(client):
+    assert await client.cancel("t") is duly.TaskStatus.CANCELLED
+    with pytest.raises(duly.TaskFinalError):
+        await client.cancel("ended")
+
+    status, error = await client.cancel_many(["t", "ended"])
+    assert status is duly.TaskStatus.CANCELLED
+    assert isinstance(error, duly.TaskFinalError)
+
+
+async def test_a_listing_goes_through_all_its_pages(client, frontend, make_task):
+    frontend.tasks = {str(n): make_task(str(n)) for n in range(5)}
+
+    listed = [task.task_id async for task in client.list(statuses=[duly.TaskStatus.SUCCESS], page_size=2)]
+
+    assert listed == ["0", "1", "2", "3", "4"]
+    assert [request.page_token for request in frontend.requests] == ["", "2", "4"]
+    assert all(list(request.statuses) == [task_pb2.TASK_STATUS_SUCCESS] for request in frontend.requests)
+
+
+async def test_lambdas_are_listed_with_their_policies(client):
+    (listed,) = await client.lambdas()
+
+    assert (listed.name, listed.owner, listed.max_attempts) == ("mail.send", "team-mail", 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"at": datetime(2030, 1, 1)}, "no time zone"),  # noqa: DTZ001 (the point)
+        ({"at": "tomorrow"}, "must be a datetime, not str"),
+        ({"expires_at": datetime(2030, 1, 1)}, "no time zone"),  # noqa: DTZ001 (the point)
+        ({"delay": 5}, "must be a timedelta, not int"),
+        ({"delay": SECOND, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "not both"),
+        ({"idempotency_key": ""}, "must not be empty"),
+    ],
+)
+async def test_a_time_that_is_none_is_refused_before_anything_is_sent(client, frontend, options, message):
+    with pytest.raises(duly.InvalidTaskError, match=message):
+        await client.schedule("mail.send", **options)
+
+    assert frontend.requests == []
+
+
+async def test_a_payload_no_lambda_may_take_does_not_sink_its_batch(client, frontend):
+    large, small = await asyncio.gather(
+        client.schedule("mail.send", bytes(2**20 + 1)), client.schedule("mail.send"), return_exceptions=True
+    )
+
+    assert isinstance(large, duly.PayloadTooLargeError)
+    assert small.created
+
+
+async def test_a_timeout_in_bare_numbers_is_refused(client):
+    with pytest.raises(TypeError, match="must be a timedelta"):
+        await client.schedule("mail.send", timeout=5)
+
+
+async def test_closing_waits_for_what_is_under_way_and_refuses_what_comes_after(frontend):
+    client = duly.AsyncClient(frontend.address)
+    await client.open()
+    under_way = asyncio.create_task(client.schedule("mail.send"))
+    await frontend.until_arrived(1)
+
+    await client.close()
+
+    assert (await under_way).created
+    with pytest.raises(duly.ClosedError):
+        await client.schedule("mail.send")
+    await client.close()
+
+
+async def test_closing_ends_a_wait_with_an_error_and_not_with_a_cancellation(frontend):
+    client = duly.AsyncClient(frontend.address)
+    await client.open()
+    frontend.open.clear()
+    waiting = asyncio.create_task(client.wait("t"))
+    await frontend.until_arrived(1)
+
+    await client.close()
+
+    with pytest.raises(duly.ClosedError):
+        await waiting

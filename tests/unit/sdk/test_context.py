@@ -1,0 +1,106 @@
+import pickle
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import duly
+from duly.enums import FailureKind, Outcome, Priority, TaskStatus
+from duly.v1 import hsc_pb2, task_pb2
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def context(told):
+    task = hsc_pb2.ClaimedTask(
+        claim=hsc_pb2.Claim(task_id=bytes(15) + b"\x07", token=bytes(16)),
+        priority=task_pb2.PRIORITY_LOW,
+        attempt=2,
+        fence=9,
+        due_at={"seconds": 1_900_000_000, "nanos": 500_000_000},
+        max_runtime={"seconds": 60},
+        **{"lambda": "mail.send"},
+    )
+    return duly.TaskContext.for_task(task, lambda *progress: told.append(progress))
+
+
+def test_it_tells_which_attempt_of_which_task_it_is(context):
+    assert context.task_id == "00000000-0000-0000-0000-000000000007"
+    assert (context.lambda_name, context.priority) == ("mail.send", duly.Priority.LOW)
+    assert (context.attempt, context.fence) == (2, 9)
+    assert context.due_at == datetime.fromtimestamp(1_900_000_000.5, UTC)
+    assert SECOND < context.deadline - datetime.now(UTC) <= 60 * SECOND
+
+
+def test_progress_goes_to_whoever_reports_it(context, told):
+    context.progress(0)
+    context.progress(0.5, "half")
+
+    assert told == [(0.0, ""), (0.5, "half")]
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
+def test_progress_is_a_fraction(context, told, fraction):
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        context.progress(fraction)
+
+    assert told == []
+
+
+def test_a_cancellation_is_seen_asked_about_and_waited_for(context):
+    assert not context.cancelled
+    assert not context.wait_cancelled(timedelta(0))
+    context.raise_if_cancelled()
+
+    threading.Thread(target=context.request_cancel).start()
+
+    assert context.wait_cancelled(10 * SECOND)
+    assert context.cancelled
+    with pytest.raises(duly.Cancelled):
+        context.raise_if_cancelled()
+
+
+@pytest.mark.parametrize("bad", [-SECOND, timedelta.max])
+def test_a_delay_that_is_none_is_refused_where_it_is_made(bad):
+    with pytest.raises(ValueError, match="must be between"):
+        duly.Snooze(bad)
+    with pytest.raises(ValueError, match="must be between"):
+        duly.RetriableFailure("busy", retry_after=bad)
+    with pytest.raises(TypeError, match="must be a timedelta, not int"):
+        duly.Snooze(5)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [duly.RetriableFailure(message="m", retry_after=SECOND), duly.FatalFailure("m"), duly.Snooze(SECOND)],
+)
+def test_an_outcome_compares_by_what_it_says_and_survives_another_process(outcome):
+    assert pickle.loads(pickle.dumps(outcome)) == outcome  # noqa: S301 (what multiprocessing does)
+    assert outcome != duly.FatalFailure("other")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "prefix"),
+    [
+        (Priority, task_pb2.Priority, "PRIORITY_"),
+        (TaskStatus, task_pb2.TaskStatus, "TASK_STATUS_"),
+        (FailureKind, task_pb2.FailureKind, "FAILURE_KIND_"),
+        (Outcome, hsc_pb2.Outcome, "OUTCOME_"),
+    ],
+)
+def test_the_enums_are_those_of_the_wire(ours, theirs, prefix):
+    wire = {name.removeprefix(prefix): number for name, number in theirs.items() if number}
+
+    assert {member.name: member.value for member in ours} == wire
+
+
+def test_the_final_statuses_are_the_last_four():
+    final = [status.name for status in TaskStatus if status.is_final]
+
+    assert final == ["SUCCESS", "FATAL_FAILURE", "CANCELLED", "DROPPED"]

@@ -1,0 +1,31 @@
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+import duly, duly.testing, duly.loading, duly.invoke
+
+app = duly.App(owner="team-mail")
+
+@app.callback("mail.send")
+async def send(payload: dict[str, str], ctx: duly.TaskContext) -> duly.CallbackOutcome:
+    return duly.Success(payload)
+
+assert duly.testing.run(app, "mail.send", {"to": "ann"}).result == {"to": "ann"}
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"grpc", "grpc_status", "pydantic"}))
+"""
+
+
+def test_writing_and_running_callbacks_loads_neither_grpc_nor_pydantic():
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
+
+
+def test_every_public_name_can_be_had():
+    import duly
+
+    assert all(getattr(duly, name) is not None for name in duly.__all__)
+    assert not hasattr(duly, "NoSuchName")

@@ -1,0 +1,98 @@
+import asyncio
+import os
+import threading
+
+import pytest
+
+import duly
+from duly.v1 import task_pb2
+
+
+@pytest.fixture
+async def client(frontend):
+    opened = duly.Client(frontend.address)
+    yield opened
+    frontend.open.set()
+    await asyncio.to_thread(opened.close)
+
+
+async def test_it_schedules_reads_waits_lists_and_cancels(client, frontend, make_task):
+    def use():
+        receipt = client.schedule("mail.send", {"to": "ann"})
+        frontend.tasks[str(receipt)] = make_task(str(receipt), result=b"1")
+        many = client.schedule_many([duly.NewTask("mail.send")] * 2)
+        return (
+            client.wait(receipt).result,
+            client.get(receipt).task_id == client.get_many([receipt])[0].task_id == str(receipt),
+            [task.task_id for task in client.list()] == [str(receipt)],
+            [task.status.name for task in client.wait_many([receipt])],
+            (client.cancel("t"), client.cancel_many(["t"])),
+            client.lambdas()[0].name,
+            len(many),
+        )
+
+    cancelled = duly.TaskStatus.CANCELLED
+    assert await asyncio.to_thread(use) == (
+        1, True, True, ["SUCCESS"], (cancelled, [cancelled]), "mail.send", 2,
+    )  # fmt: skip
+
+
+async def test_its_errors_are_those_of_the_async_client(client, frontend):
+    frontend.item_errors["bad"] = task_pb2.ItemError(
+        code=task_pb2.ERROR_CODE_UNKNOWN_LAMBDA, message="unknown"
+    )
+
+    with pytest.raises(duly.UnknownLambdaError):
+        await asyncio.to_thread(client.schedule, "bad")
+
+
+async def test_the_iterable_of_many_is_drawn_from_in_the_thread_that_asked(client):
+    def use():
+        asked = threading.get_ident()
+
+        def tasks():
+            assert threading.get_ident() == asked
+            yield duly.NewTask("mail.send")
+
+        return client.schedule_many(tasks())
+
+    assert len(await asyncio.to_thread(use)) == 1
+
+
+async def test_calls_of_several_threads_travel_together(client, frontend):
+    frontend.open.clear()
+    first = [asyncio.create_task(asyncio.to_thread(client.schedule, "mail.send")) for _ in range(4)]
+    await frontend.until_arrived(1)
+    frontend.open.set()
+
+    receipts = await asyncio.gather(*first)
+
+    sent = [task.task_id for request in frontend.requests for task in request.tasks]
+    assert sorted(sent) == sorted(map(str, receipts))
+
+
+async def test_a_closed_client_refuses_to_work_and_may_be_closed_again(client):
+    await asyncio.to_thread(client.close)
+
+    with pytest.raises(duly.ClosedError):
+        client.schedule("mail.send")
+    client.close()
+
+
+async def test_closing_ends_another_threads_wait(client, frontend):
+    frontend.open.clear()
+    waiting = asyncio.create_task(asyncio.to_thread(client.wait, "t"))
+    await frontend.until_arrived(1)
+
+    await asyncio.to_thread(client.close)
+
+    with pytest.raises(duly.ClosedError):
+        await waiting
+
+
+async def test_a_forked_child_is_told_to_make_its_own(client, monkeypatch):
+    child = os.getpid() + 1
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: child)
+        with pytest.raises(duly.ClosedError, match="before a fork"):
+            client.schedule("mail.send")

@@ -1,0 +1,189 @@
+"""What can be said about deploy/ without a container engine: it names things that exist."""
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from duly_core.settings import parse_duration
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+
+
+@functools.cache
+def help_of(command: str) -> str | None:
+    """What `duly COMMAND --help` says, or None if there is no such command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "duly_cli", command, "--help"],
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "_TYPER_FORCE_DISABLE_TERMINAL": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    return done.stdout if done.returncode == 0 else None
+
+
+def compose() -> dict[str, Any]:
+    loaded = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def our_services() -> dict[str, dict[str, Any]]:
+    return {name: service for name, service in compose()["services"].items() if "build" in service}
+
+
+def options(arguments: list[str]) -> set[str]:
+    return {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
+
+
+def unit_settings(unit: Path) -> dict[str, str]:
+    lines = unit.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if re.match(r"[A-Za-z]+=", line))
+
+
+def command_of(unit: Path) -> list[str]:
+    return shlex.split(unit_settings(unit)["ExecStart"])
+
+
+@pytest.mark.parametrize("name", our_services())
+def test_a_compose_service_runs_a_command_that_exists(name: str) -> None:
+    command, *arguments = our_services()[name]["command"]
+
+    said = help_of(command)
+
+    assert said is not None, f"duly {command} --help fails"
+    assert [option for option in options(arguments) if option not in said] == []
+
+
+def test_a_compose_service_that_stays_up_has_a_health_check() -> None:
+    lasting = {name: service for name, service in compose()["services"].items() if name != "migrate"}
+
+    assert [name for name, service in lasting.items() if "healthcheck" not in service] == []
+    for service in our_services().values():
+        check = service.get("healthcheck")
+        assert check is None or check["test"][:3] == ["CMD", "duly", "health"]
+    assert help_of("health") is not None
+
+
+def test_compose_services_wait_for_services_that_exist() -> None:
+    services = compose()["services"]
+
+    for service in services.values():
+        assert set(service.get("depends_on", {})) <= set(services)
+
+
+def test_compose_mounts_and_builds_from_folders_that_exist() -> None:
+    for service in our_services().values():
+        assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+        for volume in service.get("volumes", []):
+            assert (DEPLOY / volume.partition(":")[0]).is_dir()
+
+
+def test_the_image_copies_what_exists() -> None:
+    sources = [
+        source
+        for line in re.findall(r"^COPY (?!--from)(.+)$", CONTAINERFILE, re.MULTILINE)
+        for source in line.split()[:-1]
+    ]
+
+    assert sources
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def test_the_image_copies_every_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+
+    for package in packages:
+        assert f"COPY {package.partition('/')[0]} " in CONTAINERFILE
+
+
+def test_the_image_does_not_run_as_root() -> None:
+    users = re.findall(r"^USER (\S+)", CONTAINERFILE, re.MULTILINE)
+
+    assert users
+    assert users[-1] not in {"0", "root"}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_runs_a_command_that_exists(unit: Path) -> None:
+    program, command, *arguments = command_of(unit)
+
+    said = help_of(command)
+
+    assert Path(program).name == "duly"
+    assert said is not None, f"duly {command} --help fails"
+    assert [option for option in options(arguments) if option not in said] == []
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_drains_comes_back_and_holds_no_privileges(unit: Path) -> None:
+    settings = unit_settings(unit)
+
+    assert settings["KillMode"] == "mixed"
+    assert settings["Restart"] == "on-failure"
+    assert settings["NoNewPrivileges"] == "yes"
+    assert settings["User"] == "duly"
+
+
+def test_there_is_a_unit_for_every_service() -> None:
+    names = {unit.name for unit in UNITS}
+
+    assert names == {
+        "duly-frontend.service",
+        "duly-store-consumer.service",
+        "duly-hsc.service",
+        "duly-worker@.service",
+    }
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_finds_nothing_wrong_with_a_unit(unit: Path, tmp_path: Path) -> None:
+    # It insists that the program exists, and an instance has a name.
+    copy = tmp_path / unit.name.replace("@.", "@pool.")
+    text = unit.read_text(encoding="utf-8").replace("/opt/duly/bin/duly", sys.executable)
+    copy.write_text(text, encoding="utf-8")
+
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(copy)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    # Older releases do not know these two, say so, and ignore them, which the unit's comment allows for.
+    newer = ("RestartSteps", "RestartMaxDelaySec")
+    complaints = [
+        line
+        for line in done.stderr.splitlines()
+        if unit.name.split("@")[0].removesuffix(".service") in line
+        and not any(name in line for name in newer)
+    ]
+    assert (done.returncode, complaints) == (0, []), done.stderr
+
+
+def test_the_example_settings_are_toml_and_their_durations_can_be_read() -> None:
+    settings = tomllib.loads((DEPLOY / "duly.example.toml").read_text(encoding="utf-8"))
+
+    assert settings
+    for section in settings.values():
+        for value in section.values():
+            if isinstance(value, str) and re.fullmatch(r"\d[\d.smhdu]*", value):
+                parse_duration(value)
