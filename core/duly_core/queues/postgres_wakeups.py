@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from duly_core.queues import events
-from duly_core.queues.postgres_link import reason_of
+from duly_core.queues.postgres_connection import reason_of
 from duly_core.queues.postgres_notification import queues_of
 from duly_core.queues.postgres_statements import LISTEN, READY
 from duly_core.routing import Priority, QueueKey

@@ -4,31 +4,21 @@ import asyncio
 import functools
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import urlsplit
 
-import boto3
-import botocore.session
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from duly_core.errors import QueueUnavailableError, SettingsError
 from duly_core.queues.closed import ClosedError
 from duly_core.queues.settings import QueueSettings
+from duly_core.queues.sqs_boto import POLLS, QUICK_CALLS, boto_clients
 from duly_core.queues.threads import AbandonedError, DaemonThreads
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
 
-LONGEST_POLL: Final = 20
-"""Seconds; SQS allows no more."""
-
-_QUICK_THREADS: Final = 16
-_POLL_THREADS: Final = 256
 _QUICK_LIMIT: Final = 10.0
 """How long a call that does not wait for messages may take, its retries and its turn included, in seconds."""
 
-_READ_TIMEOUT: Final = 5
-_THIS_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 _OTHER_ATTRIBUTES: Final = frozenset({"QueueAlreadyExists", "QueueNameExists"})
 
@@ -50,8 +40,8 @@ class SqsClient:
         self.boto: Final = quick
         self._clients: Final = {False: quick, True: poll}
         self._threads: Final = {
-            False: DaemonThreads("duly-sqs", _QUICK_THREADS),
-            True: DaemonThreads("duly-sqs-poll", _POLL_THREADS),
+            False: DaemonThreads("duly-sqs", QUICK_CALLS),
+            True: DaemonThreads("duly-sqs-poll", POLLS),
         }
 
     @classmethod
@@ -63,7 +53,7 @@ class SqsClient:
         """
         threads = DaemonThreads("duly-sqs-open", 1)
         try:
-            return await threads.run(lambda: cls(*_boto_clients(settings)))
+            return await threads.run(lambda: cls(*boto_clients(settings)))
         except (BotoCoreError, ValueError) as error:
             raise SettingsError(f"queue.endpoint_url or queue.region is unusable: {error}") from error
         finally:
@@ -125,28 +115,3 @@ def _unavailable(operation: str, error: BotoCoreError | ClientError) -> QueueUna
             "no AWS credentials were found: give this process a role or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     return QueueUnavailableError(f"SQS did not answer {operation}: {error}")
-
-
-def _boto_clients(settings: QueueSettings) -> tuple["SQSClient", "SQSClient"]:
-    """One client for calls that answer at once and one for long polls: they differ in what they wait for."""
-    core = botocore.session.Session()
-    if urlsplit(settings.endpoint_url).hostname in _THIS_MACHINE:
-        # What is here is a look-alike: do not ask the cloud who this machine is.
-        core.set_config_variable("metadata_service_num_attempts", 0)
-    session = boto3.session.Session(region_name=settings.region, botocore_session=core)
-    credentials: dict[str, Any] = {}
-    if settings.endpoint_url and session.get_credentials() is None:
-        # A look-alike wants a signature, and does not check it.
-        credentials = {"aws_access_key_id": "duly", "aws_secret_access_key": "duly"}
-
-    def client(read_timeout: int, connections: int) -> "SQSClient":
-        config = Config(
-            connect_timeout=2,
-            read_timeout=read_timeout,
-            retries={"mode": "standard", "total_max_attempts": 2},
-            max_pool_connections=connections,
-            tcp_keepalive=True,
-        )
-        return session.client("sqs", endpoint_url=settings.endpoint_url or None, config=config, **credentials)
-
-    return client(_READ_TIMEOUT, _QUICK_THREADS), client(LONGEST_POLL + _READ_TIMEOUT, _POLL_THREADS)

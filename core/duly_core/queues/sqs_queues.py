@@ -9,7 +9,8 @@ from typing import Any
 
 from duly_core.queues import events
 from duly_core.queues.settings import QueueSettings
-from duly_core.queues.sqs_client import LONGEST_POLL, NoQueueError, OtherAttributesError, SqsClient
+from duly_core.queues.sqs_boto import LONGEST_POLL
+from duly_core.queues.sqs_client import NoQueueError, OtherAttributesError, SqsClient
 from duly_core.queues.sqs_names import queue_name
 from duly_core.routing import QueueKey
 

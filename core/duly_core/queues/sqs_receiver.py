@@ -13,7 +13,8 @@ from duly_core.queues.message import ForeignBodyError, unpack_text
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs_batches import ENTRIES, NotDone, call_in_batches
-from duly_core.queues.sqs_client import LONGEST_POLL, SqsClient
+from duly_core.queues.sqs_boto import LONGEST_POLL
+from duly_core.queues.sqs_client import SqsClient
 from duly_core.queues.sqs_names import check_prefix
 from duly_core.queues.sqs_queues import SqsQueues, whole_seconds
 from duly_core.routing import QueueKey

@@ -1,0 +1,11 @@
+"""Loads the shared fixtures; each stands in a module of its own under tests/fixtures."""
+
+pytest_plugins = [
+    "tests.fixtures.clock",
+    "tests.fixtures.embedded",
+    "tests.fixtures.ladder",
+    "tests.fixtures.moto",
+    "tests.fixtures.postgres",
+    "tests.fixtures.programs",
+    "tests.fixtures.queues",
+]
