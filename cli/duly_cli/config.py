@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import itertools
 import os
 import textwrap
 import tomllib
@@ -39,10 +40,11 @@ def field_notes(section: type[Section]) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     notes = {}
-    for statement, following in zip(body, body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                notes[statement.target.id] = " ".join(str(following.value.value).split())
+    for statement, following in itertools.pairwise(body):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            notes[statement.target.id] = " ".join(str(following.value.value).split())
     return notes
 
 
@@ -64,7 +66,11 @@ def print_settings() -> None:
     """A line for each setting."""
     path = config_file()
     toml = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    table = Table(box=None, header_style="bold", title=f"settings (file: {path}{'' if path.exists() else ', not there'})")
+    table = Table(
+        box=None,
+        header_style="bold",
+        title=f"settings (file: {path}{'' if path.exists() else ', not there'})",
+    )
     for column in ("environment variable", "value", "set by", "meaning"):
         table.add_column(column, no_wrap=column == "environment variable", overflow="fold")
     for section in sections():
@@ -73,7 +79,11 @@ def print_settings() -> None:
         for name in section.model_fields:
             variable = f"DULY_{section.SECTION}_{name}".upper()
             source = (
-                "environment" if variable in os.environ else "file" if name in toml.get(section.SECTION, {}) else "default"
+                "environment"
+                if variable in os.environ
+                else "file"
+                if name in toml.get(section.SECTION, {})
+                else "default"
             )
             table.add_row(variable, shown(getattr(settings, name)), source, notes.get(name, ""))
         table.add_section()

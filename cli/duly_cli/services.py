@@ -7,9 +7,13 @@ import typer
 _PANEL = "Services (any order, any number of replicas)"
 
 Listen = Annotated[str | None, typer.Option(help="HOST:PORT to serve on.", show_default=False)]
-Application = Annotated[str, typer.Argument(help="The lambda owner's application, as MODULE:APP.", metavar="MODULE:APP")]
+Application = Annotated[
+    str, typer.Argument(help="The lambda owner's application, as MODULE:APP.", metavar="MODULE:APP")
+]
 Processes = Annotated[int | None, typer.Option(help="Callback processes per Executor.", show_default=False)]
-Slots = Annotated[int | None, typer.Option(help="Callbacks at a time per callback process.", show_default=False)]
+Slots = Annotated[
+    int | None, typer.Option(help="Callbacks at a time per callback process.", show_default=False)
+]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -26,7 +30,9 @@ def frontend(listen: Listen = None) -> None:
 
 
 def store_consumer(
-    listen: Annotated[str | None, typer.Option(help="HOST:PORT for health checks.", show_default=False)] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT for health checks.", show_default=False)
+    ] = None,
     poll_interval: Annotated[
         str | None, typer.Option(help="The safety net of the poll, such as 2s.", show_default=False)
     ] = None,
@@ -57,7 +63,9 @@ def worker(
 
 
 def controller(
-    listen: Annotated[str | None, typer.Option(help="unix:PATH of the local socket.", show_default=False)] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="unix:PATH of the local socket.", show_default=False)
+    ] = None,
 ) -> None:
     """A host's Controller alone; Executors that are started by themselves attach to it."""
     from duly_controller.__main__ import main
@@ -74,6 +82,7 @@ def executor(
     slots: Slots = None,
 ) -> None:
     """An Executor alone, for the Controller of this host."""
+    from duly_core.process import default_socket
     from duly_executor.__main__ import main
 
-    main(application, controller, processes=processes, slots=slots)
+    main(application, controller or default_socket(), processes=processes, slots=slots)

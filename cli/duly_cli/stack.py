@@ -29,16 +29,32 @@ Queue = Annotated[
 
 
 def up(
-    apps: Annotated[list[str] | None, typer.Argument(metavar="[MODULE:APP]...", help="Applications to run here.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Where Postgres keeps its data.", show_default="~/.local/share/duly")] = None,
-    dsn: Annotated[str | None, typer.Option(help="Use this Postgres instead of the embedded one.", show_default=False)] = None,
+    apps: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODULE:APP]...", help="Applications to run here.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where Postgres keeps its data.", show_default="~/.local/share/duly")
+    ] = None,
+    dsn: Annotated[
+        str | None, typer.Option(help="Use this Postgres instead of the embedded one.", show_default=False)
+    ] = None,
     queue: Queue = "postgres",
     endpoint_url: Annotated[str | None, typer.Option(help="Where SQS is.", show_default=False)] = None,
-    executors: Annotated[int | None, typer.Option(help="Executors per application.", show_default=False)] = None,
-    processes: Annotated[int | None, typer.Option(help="Callback processes per Executor.", show_default=False)] = None,
-    slots: Annotated[int | None, typer.Option(help="Callbacks at a time per process.", show_default=False)] = None,
-    profile: Annotated[Literal["embedded", "production"], typer.Option(help="The timing profile.")] = "embedded",
-    free_ports: Annotated[bool, typer.Option("--free-ports", help="Use any free ports, and say which.")] = False,
+    executors: Annotated[
+        int | None, typer.Option(help="Executors per application.", show_default=False)
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Callback processes per Executor.", show_default=False)
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(help="Callbacks at a time per process.", show_default=False)
+    ] = None,
+    profile: Annotated[
+        Literal["embedded", "production"], typer.Option(help="The timing profile.")
+    ] = "embedded",
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Use any free ports, and say which.")
+    ] = False,
 ) -> None:
     """Run the whole of Duly on this machine: Postgres, the queue, the services, and a host per application."""
     from duly_local.options import StackOptions, default_data_directory
@@ -60,9 +76,13 @@ def up(
 
 
 def demo(
-    directory: Annotated[Path | None, typer.Argument(help="Files to index.", show_default="Python's standard library")] = None,
+    directory: Annotated[
+        Path | None, typer.Argument(help="Files to index.", show_default="Python's standard library")
+    ] = None,
     queue: Queue = "postgres",
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.", show_default=False)] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the figures to this file.", show_default=False)
+    ] = None,
     kill: Annotated[bool, typer.Option(help="Kill an Executor with -9 on the way.")] = True,
 ) -> None:
     """Index every file under a directory through the five services, kill an Executor, and check every result."""
@@ -82,7 +102,9 @@ def health(
     seconds = _duration(timeout)
     with grpc.insecure_channel(address) as channel:
         try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=seconds)
+            answer = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=seconds
+            )
         except grpc.RpcError as error:
             typer.echo(f"duly health: {address} does not answer: {error.code().name}", err=True)
             raise typer.Exit(EXIT_FAILED) from error
@@ -96,7 +118,6 @@ def migrate(
 ) -> None:
     """Bring the store's schema up to this release (services do so themselves when they start)."""
     from duly_core.errors import DulyError
-    from duly_core.store.dsn import describe
     from duly_core.store.migrate import migrate as run_migrations
     from duly_core.store.settings import StoreSettings
 
@@ -106,7 +127,7 @@ def migrate(
     except DulyError as error:
         typer.echo(f"duly migrate: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
-    typer.echo(f"the store at {describe(settings.dsn)} is up to date")
+    typer.echo("the store's schema is up to date")
 
 
 def config() -> None:

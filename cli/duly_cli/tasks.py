@@ -14,9 +14,7 @@ from duly_cli.show import task_as_json, task_lines, task_table
 
 _PANEL = "Tasks"
 
-Address = Annotated[
-    str, typer.Option(envvar="DULY_ADDRESS", help="The Frontend.", show_default=True)
-]
+Address = Annotated[str, typer.Option(envvar="DULY_ADDRESS", help="The Frontend.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 TaskIds = Annotated[list[str], typer.Argument(help="Task ids.", metavar="TASK_ID...")]
 
@@ -85,8 +83,12 @@ def schedule(
     payload: Annotated[str, typer.Argument(help="JSON, or - for standard input.")] = "null",
     priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
     collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
-    delay: Annotated[str | None, typer.Option(help="Run it so much later: 90s, 2h.", show_default=False)] = None,
-    at: Annotated[str | None, typer.Option(help="Run it at this instant (ISO 8601).", show_default=False)] = None,
+    delay: Annotated[
+        str | None, typer.Option(help="Run it so much later: 90s, 2h.", show_default=False)
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Run it at this instant (ISO 8601).", show_default=False)
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key.", show_default=False)] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and show it.")] = False,
     address: Address = _ADDRESS,
@@ -120,7 +122,9 @@ def get(task_ids: TaskIds, address: Address = _ADDRESS, as_json: AsJson = False)
 
 def wait(
     task_ids: TaskIds,
-    timeout: Annotated[str | None, typer.Option(help="At most so long: 30s, 5m.", show_default="no limit")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="At most so long: 30s, 5m.", show_default="no limit")
+    ] = None,
     address: Address = _ADDRESS,
     as_json: AsJson = False,
 ) -> None:
@@ -135,7 +139,9 @@ def wait(
 def list_tasks(
     lambda_name: Annotated[str, typer.Option("--lambda", help="Of this lambda only.")] = "",
     collection: Annotated[str, typer.Option(help="Of this collection only.")] = "",
-    status: Annotated[list[str] | None, typer.Option(help="In this status only; may be repeated.", show_default=False)] = None,
+    status: Annotated[
+        list[str] | None, typer.Option(help="In this status only; may be repeated.", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
     address: Address = _ADDRESS,
     as_json: AsJson = False,

@@ -39,6 +39,8 @@ class Board:
         """Args: `descriptor` is a memfd made by `create`; it is not closed by this object."""
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        self.processes: int
+        self.slots: int
         self.processes, self.slots = _SHAPE.unpack_from(self._memory, 0)
         self._pids = _SHAPE.size
         self._records = self._pids + self.processes * _PID.size
@@ -61,7 +63,10 @@ class Board:
 
     def pids(self) -> list[int]:
         """The callback processes that were alive when last heard of."""
-        pids = (_PID.unpack_from(self._memory, self._pids + number * _PID.size)[0] for number in range(self.processes))
+        pids = (
+            _PID.unpack_from(self._memory, self._pids + number * _PID.size)[0]
+            for number in range(self.processes)
+        )
         return [pid for pid in pids if pid]
 
     def started(self, process: int, slot: int, task_id: TaskId, boot_ns: int) -> None:

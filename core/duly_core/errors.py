@@ -25,6 +25,10 @@ class ApplicationError(DulyError):
     """The lambda owner's module cannot be imported, or declares no lambdas."""
 
 
+class NotAttachedError(DulyError):
+    """An Executor asks a Controller that does not know it: attach (again) first."""
+
+
 class InvalidRequestError(DulyError):
     """A request is unusable as a whole: becomes INVALID_ARGUMENT with the field named."""
 

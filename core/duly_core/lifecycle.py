@@ -57,9 +57,15 @@ class Move:
 
 
 def _move(
-    name: str, before: frozenset[Status] | set[Status], after: Status | set[Status], writer: Writer, trigger: str
+    name: str,
+    before: frozenset[Status] | set[Status],
+    after: Status | set[Status],
+    writer: Writer,
+    trigger: str,
 ) -> Move:
-    return Move(name, frozenset(before), frozenset(after if isinstance(after, set) else {after}), writer, trigger)
+    return Move(
+        name, frozenset(before), frozenset(after if isinstance(after, set) else {after}), writer, trigger
+    )
 
 
 _S, _W = Status, Writer

@@ -25,11 +25,13 @@ async def wait_for(event: asyncio.Event, timeout: timedelta) -> bool:
 
 def backoff(failures: int, longest: timedelta = LONGEST_BACKOFF) -> timedelta:
     """How long to wait after this many failures in a row: exponential from 50 ms, half of it random."""
-    limit = min(longest, timedelta(milliseconds=50) * 2 ** min(failures, 10))
+    limit: timedelta = min(longest, timedelta(milliseconds=50) * (1 << min(failures, 10)))
     return limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load; no secret)
 
 
-async def repeat(name: str, run_once: Callable[[], Awaitable[timedelta]], stop: asyncio.Event, wake: asyncio.Event) -> None:
+async def repeat(
+    name: str, run_once: Callable[[], Awaitable[timedelta]], stop: asyncio.Event, wake: asyncio.Event
+) -> None:
     """Run rounds until `stop`; each answers how long to wait before the next, `wake` cuts that short.
 
     A round that fails because the store or the queue is away is tried again after a backoff. So is any

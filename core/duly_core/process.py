@@ -3,6 +3,8 @@
 import ctypes
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 PARENT_PID = "DULY_PARENT_PID"
 
@@ -22,3 +24,9 @@ def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal_number))
     if os.getppid() != int(parent):  # it ended before we asked: what the kernel would have sent
         signal.raise_signal(signal_number)
+
+
+def default_socket(name: str = "controller") -> str:
+    """The address of a local socket that only this user can reach, for gRPC: `unix:PATH`."""
+    folder = os.environ.get("XDG_RUNTIME_DIR") or str(Path(tempfile.gettempdir()) / f"duly-{os.getuid()}")
+    return f"unix:{folder}/{name}.sock"

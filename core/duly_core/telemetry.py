@@ -54,12 +54,17 @@ def set_up_logging(service: str, settings: TelemetrySettings) -> None:
         processors=[*shared, structlog.processors.format_exc_info, renderer]
         if settings.log_format == "json"
         else [*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[settings.log_level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[settings.log_level.upper()]
+        ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # outages are ours to tell, and once
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
 
 
 def serve_metrics(settings: TelemetrySettings) -> None:

@@ -48,7 +48,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                 return await behavior(request, context)
             except DulyError as error:
                 status = _status(error)
-                code = grpc.StatusCode[code_pb2.Code.Name(status.code)].name  # type: ignore[arg-type]
+                code = grpc.StatusCode[code_pb2.Code.Name(status.code)].name
                 await context.abort_with_status(rpc_status.to_status(status))
             except (grpc.aio.AbortError, grpc.RpcError):
                 code = "ABORTED"
@@ -66,7 +66,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
 
 def _status(error: DulyError) -> status_pb2.Status:
     if isinstance(error, InvalidRequestError):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.description)
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=error.field, description=error.description
+        )
         detail = any_pb2.Any()
         detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
         return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])

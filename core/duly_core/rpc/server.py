@@ -1,9 +1,9 @@
 """A gRPC server with health, reflection, error mapping and a clear word when its port is taken."""
 
-import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -26,7 +26,11 @@ class RpcServer:
     """Serves on one address from `start` to `stop`; health says NOT_SERVING until told otherwise."""
 
     def __init__(
-        self, listen: str, services: Sequence[Service], settings: RpcSettings, observe: CallObserver | None = None
+        self,
+        listen: str,
+        services: Sequence[Service],
+        settings: RpcSettings,
+        observe: CallObserver | None = None,
     ) -> None:
         """Args: `listen` is HOST:PORT (port 0: any) or unix:PATH."""
         self._listen = listen
@@ -52,9 +56,11 @@ class RpcServer:
         """
         for service in self._services:
             service.add_to(self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.name for service in self._services]
-        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        reflection.enable_server_reflection(
+            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+        )
         self._refuse_a_taken_socket()
         try:
             port = self._server.add_insecure_port(self._listen)
@@ -79,7 +85,7 @@ class RpcServer:
             except FileNotFoundError:
                 return
             except ConnectionRefusedError:
-                os.unlink(path)
+                Path(path).unlink()
                 return
             except OSError as error:
                 raise PortInUseError(f"cannot listen on {self._listen}: {error}") from error
@@ -89,7 +95,9 @@ class RpcServer:
 
     async def set_serving(self, *, serving: bool) -> None:
         """What health checks are told, for the server as a whole and for each service."""
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        status = (
+            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
         for name in ("", *(service.name for service in self._services)):
             await self._health.set(name, status)
 

@@ -34,7 +34,9 @@ async def claim(
     )
     claimed = {row[1]: _claimed(row) for row in rows}
     if len(claimed) < len(batch):
-        refused = [(proposal.task_id, proposal.token) for proposal, _ in batch if proposal.token not in claimed]
+        refused = [
+            (proposal.task_id, proposal.token) for proposal, _ in batch if proposal.token not in claimed
+        ]
         for row in await store.run(READS["claimed_before"], _pairs(refused)):
             claimed[row[1]] = _claimed(row)
     return [claimed.get(proposal.token) for proposal, _ in asked]

@@ -53,7 +53,9 @@ class Hinter:
 class Listener:
     """Listens on a connection of its own; a lost connection is opened anew, and costs lateness only."""
 
-    def __init__(self, settings: StoreSettings, on_due: Callable[[timedelta], None], on_lambda: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: StoreSettings, on_due: Callable[[timedelta], None], on_lambda: Callable[[], None]
+    ) -> None:
         self._settings = settings
         self._on_due = on_due
         self._on_lambda = on_lambda
@@ -81,7 +83,9 @@ class Listener:
                         self._tell(notification.channel, notification.payload)
             except psycopg.OperationalError as error:
                 failures += 1
-                log.warning("listening failed; the poll goes on alone", reason=str(error).strip(), failures=failures)
+                log.warning(
+                    "listening failed; the poll goes on alone", reason=str(error).strip(), failures=failures
+                )
             await asyncio.sleep(backoff(failures).total_seconds())
 
     def _tell(self, channel: str, payload: str) -> None:

@@ -69,6 +69,10 @@ async def list_lambdas(store: Store) -> list[RegisteredLambda]:
         await cursor.execute("select * from lambda order by name")
         rows = await cursor.fetchall()
     return [
-        RegisteredLambda(registered_at=row.pop("registered_at"), updated_at=row.pop("updated_at"), policy=LambdaPolicy(**row))
+        RegisteredLambda(
+            registered_at=row.pop("registered_at"),
+            updated_at=row.pop("updated_at"),
+            policy=LambdaPolicy(**row),
+        )
         for row in rows
     ]

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import psycopg
@@ -102,7 +102,7 @@ class Store:
             open=False,
         )
 
-    async def __aenter__(self) -> "Store":
+    async def __aenter__(self) -> Self:
         await self._pool.open(wait=False)
         return self
 
@@ -144,7 +144,9 @@ class Store:
             await connection.execute("select 1")
 
 
-async def fetch(connection: Connection, statement: Statement, parameters: Mapping[str, Any]) -> list[TupleRow]:
+async def fetch(
+    connection: Connection, statement: Statement, parameters: Mapping[str, Any]
+) -> list[TupleRow]:
     """Run a statement on this connection, prepared and in binary, and fetch its rows."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(statement.sql, parameters, prepare=True)
@@ -154,5 +156,3 @@ async def fetch(connection: Connection, statement: Statement, parameters: Mappin
 def as_uuid(task_id: bytes) -> UUID:
     """Bytes to what SQLAlchemy's and people's side uses."""
     return UUID(bytes=task_id)
-
-

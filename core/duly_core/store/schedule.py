@@ -19,7 +19,9 @@ async def schedule(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled]:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
     """
     # one order of locks for all callers, so that two batches with the same keys cannot deadlock
-    ordered = sorted(range(len(tasks)), key=lambda place: (tasks[place].idempotency_key or "", tasks[place].task_id))
+    ordered = sorted(
+        range(len(tasks)), key=lambda place: (tasks[place].idempotency_key or "", tasks[place].task_id)
+    )
     batch = [tasks[place] for place in ordered]
     parameters: dict[str, Any] = {
         "task_ids": uuids(task.task_id for task in batch),

@@ -61,7 +61,9 @@ async def end_silence(
         ended += len(await store.run(TRANSITIONS[name], {"limit": limit}))
     lambdas = sorted({queue.lambda_name for queue in room})
     ended += len(await store.run(TRANSITIONS["expire"], {"lambdas": lambdas, "limit": limit}))
-    return Silence(_due([*(row for row in again if row[3]), *reclaimed]), reclaimed=len(reclaimed), ended=ended)
+    return Silence(
+        _due([*(row for row in again if row[3]), *reclaimed]), reclaimed=len(reclaimed), ended=ended
+    )
 
 
 async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from duly.v1 import controller_pb2, controller_pb2_grpc, hsc_pb2_grpc, registry_pb2_grpc
+from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
 from duly_controller.aftermath import Aftermath
 from duly_controller.buffer import Buffer
@@ -19,14 +19,16 @@ from duly_controller.executors import Executor, Executors
 from duly_controller.poller import Poller
 from duly_controller.registrar import Registrar
 from duly_controller.servicer import ControllerServicer
-from duly_controller.settings import ControllerSettings, default_socket
+from duly_controller.settings import ControllerSettings
 from duly_controller.supervisor import ExecutorSpec, Supervisor
 from duly_core.loop import wait_for
+from duly_core.process import default_socket
 from duly_core.queues.factory import open_receiver
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import hsc_stub, registry_stub
 from duly_core.service import Serve, run_service
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
@@ -34,7 +36,7 @@ from duly_core.timing import Timing
 _ATTACHED_LOOK = timedelta(milliseconds=50)
 
 
-def build(executor_arguments: Sequence[str] = (), **overrides: object) -> Serve:
+def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     """Read the settings.
 
     `executor_arguments`: the command line of the Executors that this Controller starts and watches
@@ -51,13 +53,13 @@ def build(executor_arguments: Sequence[str] = (), **overrides: object) -> Serve:
         receiver = await open_receiver(queue_settings, queue_settings.dsn)
         hsc_channel = open_channel(settings.hsc_address, rpc)
         frontend_channel = open_channel(settings.frontend_address, rpc)
-        hsc = hsc_pb2_grpc.HscServiceStub(hsc_channel)
+        hsc = hsc_stub(hsc_channel)
         buffer = Buffer(settings.low_priority_share)
         demand = Demand(buffer)
         disposal = Disposal(receiver)
         poller = Poller(receiver, buffer, demand, settings.longest_poll, stop)
         aftermath = Aftermath(hsc, timing.heartbeat_timeout, rpc.call_timeout)
-        registrar = Registrar(registry_pb2_grpc.RegistryServiceStub(frontend_channel), rpc.call_timeout)
+        registrar = Registrar(registry_stub(frontend_channel), rpc.call_timeout)
 
         def executor_ended(executor: Executor) -> None:
             aftermath.deal_with(executor, len(attached))
@@ -125,7 +127,7 @@ def _make_socket_folder(listen: str) -> None:
 
 def main(**overrides: object) -> None:
     """Run a Controller until told to stop."""
-    run_service("controller", lambda: build(**overrides))
+    run_service("controller", lambda: build([], **overrides))
 
 
 def run_worker(application: str, processes: int | None, slots: int | None, **overrides: object) -> None:

@@ -49,7 +49,9 @@ class Aftermath:
 
     async def _call(self, method: Callable[..., Awaitable[object]], request: object) -> None:
         await until_definite(
-            lambda timeout: method(request, timeout=timeout), within=self._lease, attempt_timeout=self._call_timeout
+            lambda timeout: method(request, timeout=timeout),
+            within=self._lease,
+            attempt_timeout=self._call_timeout,
         )
 
     async def finish(self) -> None:

@@ -60,8 +60,7 @@ class Buffer:
     def take(self, lambdas: Collection[str], most: int, not_before: float) -> list[Reference]:
         """Pick up to `most` references of these lambdas.
 
-        Args:
-            not_before: references received earlier are dropped: their message is about to be seen by others.
+        Those received before `not_before` are dropped: their message is about to be seen by others.
         """
         taken: list[Reference] = []
         while len(taken) < most:
@@ -102,7 +101,11 @@ class Buffer:
 
     def drain(self) -> list[Received]:
         """Empty the buffer; the messages that were in it, to be given back."""
-        messages = {id(reference.message): reference.message for waiting in self._queues.values() for reference in waiting}
+        messages = {
+            id(reference.message): reference.message
+            for waiting in self._queues.values()
+            for reference in waiting
+        }
         self._queues.clear()
         return [message.received for message in messages.values()]
 

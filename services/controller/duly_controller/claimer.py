@@ -35,7 +35,12 @@ class Claimer:
     """Brings references to the HSC; a lost reply is asked for again with the same tokens."""
 
     def __init__(
-        self, hsc: "HscServiceAsyncStub", buffer: Buffer, disposal: Disposal, timing: Timing, call_timeout: timedelta
+        self,
+        hsc: "HscServiceAsyncStub",
+        buffer: Buffer,
+        disposal: Disposal,
+        timing: Timing,
+        call_timeout: timedelta,
     ) -> None:
         self._hsc = hsc
         self._buffer = buffer

@@ -58,7 +58,9 @@ def in_flight(tasks: int) -> None:
 
 def unreported(executor_id: str, tasks: int, reason: str) -> None:
     """A dead Executor's tasks could not be reported: their leases will run out."""
-    log.error("a dead executor's tasks could not be reported", executor=executor_id, tasks=tasks, reason=reason)
+    log.error(
+        "a dead executor's tasks could not be reported", executor=executor_id, tasks=tasks, reason=reason
+    )
 
 
 def delete_failed(messages: int, reason: str) -> None:

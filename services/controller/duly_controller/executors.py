@@ -121,9 +121,14 @@ def _is_callback_process(pid: int, executor_id: str) -> bool:
 
 async def _readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(descriptor, lambda: ended.done() or ended.set_result(None))
+    ended: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, _resolve, ended)
     try:
         await ended
     finally:
         loop.remove_reader(descriptor)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

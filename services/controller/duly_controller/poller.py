@@ -17,7 +17,12 @@ class Poller:
     """One loop for each queue of the lambdas that this host serves."""
 
     def __init__(
-        self, receiver: QueueReceiver, buffer: Buffer, demand: Demand, longest_poll: timedelta, stop: asyncio.Event
+        self,
+        receiver: QueueReceiver,
+        buffer: Buffer,
+        demand: Demand,
+        longest_poll: timedelta,
+        stop: asyncio.Event,
     ) -> None:
         self._receiver = receiver
         self._buffer = buffer

@@ -2,10 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
-
-import grpc
-from grpc.aio import ServicerContext
 
 from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
@@ -15,10 +11,9 @@ from duly_controller.demand import Demand
 from duly_controller.executors import Executor, Executors
 from duly_controller.poller import Poller
 from duly_controller.registrar import Registrar
-from duly_core.errors import InvalidRequestError
+from duly_core.errors import InvalidRequestError, NotAttachedError
 from duly_core.rpc.convert import from_duration
-
-Context = ServicerContext[Any, Any]
+from duly_core.rpc.stubs import Context
 
 _MOST_TASKS = 2_000
 _LONGEST_WAIT = timedelta(seconds=30)
@@ -50,28 +45,28 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self._releasing: set[asyncio.Task[None]] = set()
 
     async def AttachExecutor(  # noqa: N802 (the wire's name)
-        self, request: controller_pb2.AttachExecutorRequest, context: Context
+        self, request: controller_pb2.AttachExecutorRequest, _context: Context
     ) -> controller_pb2.AttachExecutorResponse:
         lambdas = frozenset(declared.name for declared in request.lambdas)
         if not request.executor_id or not lambdas or request.pid <= 0:
             raise InvalidRequestError("executor_id", "executor_id, pid and at least one lambda must be given")
         problems = await self._registrar.register(request.lambdas)
         if problems:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "; ".join(problems))
+            raise InvalidRequestError("lambdas", "; ".join(problems))
         try:
             self._executors.attach(request.executor_id, request.pid, lambdas, request.board_fd)
         except ProcessLookupError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"pid: there is no process {request.pid}")
+            raise InvalidRequestError("pid", f"there is no process {request.pid} on this host") from None
         self._poller.serve(self._executors.all_lambdas())
         events.attached(request.executor_id, request.pid, lambdas, len(self._executors))
         return controller_pb2.AttachExecutorResponse(host_id=self._host_id)
 
     async def NextWork(  # noqa: N802
-        self, request: controller_pb2.NextWorkRequest, context: Context
+        self, request: controller_pb2.NextWorkRequest, _context: Context
     ) -> controller_pb2.NextWorkResponse:
         executor = self._executors.get(request.executor_id)
         if executor is None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "attach first: this Controller does not know you")
+            raise NotAttachedError("attach first: this Controller does not know this Executor")
         executor.settle(request.settled_task_ids)
         if not 1 <= request.max_tasks <= _MOST_TASKS:
             raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_TASKS:,}")
@@ -104,7 +99,9 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
 
     async def _claim(self, executor: Executor, references: list[Reference]) -> Claimed:
         """Claim to the end even if the Executor hangs up meanwhile, and then hand back what it cannot get."""
-        claiming = asyncio.get_running_loop().create_task(self._claimer.claim(references, executor.executor_id))
+        claiming = asyncio.get_running_loop().create_task(
+            self._claimer.claim(references, executor.executor_id)
+        )
         try:
             claimed = await asyncio.shield(claiming)
         except asyncio.CancelledError:

@@ -1,20 +1,12 @@
 """Settings of the Controller."""
 
-import os
-import tempfile
 from datetime import timedelta
-from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 
+from duly_core.process import default_socket
 from duly_core.settings import Duration, Section
-
-
-def default_socket(name: str = "controller") -> str:
-    """A socket that only this user can reach."""
-    folder = os.environ.get("XDG_RUNTIME_DIR") or str(Path(tempfile.gettempdir()) / f"duly-{os.getuid()}")
-    return f"unix:{folder}/{name}.sock"
 
 
 class ControllerSettings(Section):

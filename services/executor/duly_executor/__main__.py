@@ -28,7 +28,9 @@ def main(application: str, controller_address: str, **overrides: object) -> None
 
 
 def _from_command_line() -> None:
-    parser = argparse.ArgumentParser(prog="duly executor", description="Run the callbacks of one application.")
+    parser = argparse.ArgumentParser(
+        prog="duly executor", description="Run the callbacks of one application."
+    )
     parser.add_argument("application", help="MODULE:APP")
     parser.add_argument("--controller", required=True, help="the Controller's address: unix:PATH")
     parser.add_argument("--processes", type=int)

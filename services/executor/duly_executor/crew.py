@@ -65,7 +65,9 @@ class Crew:
     async def _start_one(self, number: int) -> CallbackProcess:
         return await CallbackProcess.start(number, self._executor_id, self._application, self._board)
 
-    async def _keep(self, number: int, process: CallbackProcess, failed: Callable[[ApplicationError], None]) -> None:
+    async def _keep(
+        self, number: int, process: CallbackProcess, failed: Callable[[ApplicationError], None]
+    ) -> None:
         failures = 0
         while True:
             while (report := await process.read()) is not None:
@@ -104,7 +106,9 @@ class Crew:
         open_to_all = [
             process
             for process in self._processes.values()
-            if not process.alone and process.killed_for is None and not (self._waiting_alone and len(self._processes) == 1)
+            if not process.alone
+            and process.killed_for is None
+            and not (self._waiting_alone and len(self._processes) == 1)
         ]
         room = {process.number: self.most_each - len(process.tasks) for process in open_to_all}
         while self._waiting and room:
@@ -177,7 +181,9 @@ class Crew:
         if held is None or held.reporting:
             return
         process = self._processes.get(held.process) if held.process is not None else None
-        if process is not None and any(entry.task_id == task_id for entry in self._board.running(process.number)):
+        if process is not None and any(
+            entry.task_id == task_id for entry in self._board.running(process.number)
+        ):
             events.process_killed(process.process.pid, reason)
             process.kill(task_id)
         elif process is not None:

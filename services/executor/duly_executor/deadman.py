@@ -19,7 +19,11 @@ class _SigEvent(ctypes.Structure):
         ("value", ctypes.c_void_p),
         ("signo", ctypes.c_int),
         ("notify", ctypes.c_int),
-        ("padding", ctypes.c_char * (_SIGEVENT_BYTES - ctypes.sizeof(ctypes.c_void_p) - 2 * ctypes.sizeof(ctypes.c_int))),
+        (
+            "padding",
+            ctypes.c_char
+            * (_SIGEVENT_BYTES - ctypes.sizeof(ctypes.c_void_p) - 2 * ctypes.sizeof(ctypes.c_int)),
+        ),
     )
 
 
@@ -43,7 +47,9 @@ class DeadMan:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._timer = ctypes.c_void_p()
         event = _SigEvent(signo=signal.SIGKILL, notify=_SIGEV_SIGNAL)
-        self._check(self._libc.timer_create(time.CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._timer)))
+        self._check(
+            self._libc.timer_create(time.CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._timer))
+        )
 
     def arm(self, boot_ns: int | None) -> None:
         """Die at this instant of CLOCK_BOOTTIME (nanoseconds); None: not at all."""

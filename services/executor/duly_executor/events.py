@@ -1,33 +1,43 @@
 """Everything the Executor logs and counts."""
 
 from collections.abc import Collection
+from datetime import timedelta
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from duly.v1 import hsc_pb2
-from duly_core.settings import format_duration
 from duly_core.routing import Priority
+from duly_core.settings import format_duration
 from duly_core.telemetry import SECONDS
-from datetime import timedelta
 
 log = structlog.get_logger()
 
 _lateness = Histogram(
-    "duly_start_lateness_seconds", "From when an attempt was due to its start.", ["lambda", "priority"], buckets=SECONDS
+    "duly_start_lateness_seconds",
+    "From when an attempt was due to its start.",
+    ["lambda", "priority"],
+    buckets=SECONDS,
 )
 _ended = Counter("duly_attempts_total", "Attempts that ended, by outcome.", ["lambda", "outcome"])
 _held = Gauge("duly_held_tasks", "Tasks this Executor holds claims of.")
 _strikes = Counter("duly_strikes_total", "Heartbeat calls that failed.")
 _lost = Counter("duly_lost_claims_total", "Claims that were no longer ours.")
-_killed = Counter("duly_killed_processes_total", "Callback processes that were killed, by reason.", ["reason"])
+_killed = Counter(
+    "duly_killed_processes_total", "Callback processes that were killed, by reason.", ["reason"]
+)
 _crashed = Counter("duly_crashed_processes_total", "Callback processes that died by themselves.")
 
 
 def ready(executor_id: str, application: str, lambdas: Collection[str], processes: int, slots: int) -> None:
     """The application is imported."""
     log.info(
-        "executor ready", executor=executor_id, app=application, lambdas=sorted(lambdas), processes=processes, slots=slots
+        "executor ready",
+        executor=executor_id,
+        app=application,
+        lambdas=sorted(lambdas),
+        processes=processes,
+        slots=slots,
     )
 
 
@@ -63,7 +73,9 @@ def strike(count: int, reason: str) -> None:
 
 def struck_out() -> None:
     """The last strike: this process ends itself, and its callbacks with it."""
-    log.error("three heartbeat calls failed in a row: ending this process before its tasks are given to others")
+    log.error(
+        "three heartbeat calls failed in a row: ending this process before its tasks are given to others"
+    )
 
 
 def claims_lost(count: int, where: str) -> None:

@@ -24,4 +24,3 @@ def read(stream: BinaryIO, into: type[Frame]) -> Frame | None:
     size = LENGTH.unpack(head)[0]
     body = stream.read(size)
     return into.FromString(body) if len(body) == size else None
-

@@ -95,7 +95,9 @@ class Heart:
 
         try:
             response = await until_definite(
-                call, within=self._timing.heartbeat_deadline, attempt_timeout=self._timing.heartbeat_deadline / _ATTEMPTS
+                call,
+                within=self._timing.heartbeat_deadline,
+                attempt_timeout=self._timing.heartbeat_deadline / _ATTEMPTS,
             )
         except grpc.aio.AioRpcError as error:
             self._strike(f"{error.code().name}: {error.details()}")

@@ -75,7 +75,9 @@ class Holdings:
 
     def note_progress(self, told: Iterable[callback_pb2.CallbackProgress]) -> None:
         """Remember the newest for the next heartbeat."""
-        self._progress.update((progress.task_id, progress) for progress in told if self.is_running(progress.task_id))
+        self._progress.update(
+            (progress.task_id, progress) for progress in told if self.is_running(progress.task_id)
+        )
 
     def heartbeat_request(self, holder: str) -> hsc_pb2.HeartbeatRequest:
         """A heartbeat for everything that is held, with what was told of progress since the last."""

@@ -23,7 +23,9 @@ _WITHHELD = ("DULY_STORE_", "DULY_QUEUE_")
 class CallbackProcess:
     """Started, fed in batches, and killed as a whole, its process group included."""
 
-    def __init__(self, number: int, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, number: int, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.number = number
         self.process = process
         self.tasks: set[TaskId] = set()
@@ -68,7 +70,9 @@ class CallbackProcess:
         report = await self.read()
         if report is None:
             code = await self.process.wait()
-            raise ApplicationError(f"the application ended the callback process while it was imported (exit code {code})")
+            raise ApplicationError(
+                f"the application ended the callback process while it was imported (exit code {code})"
+            )
         if report.import_error:
             raise ApplicationError(report.import_error)
         return list(report.hello.lambdas)

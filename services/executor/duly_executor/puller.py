@@ -162,4 +162,3 @@ class Puller:
         events.claims_lost(len(ids), "a late NextWork")
         self._holdings.settle(ids)
         self._reporter.release([task.claim for task in tasks])
-

@@ -6,13 +6,14 @@ import socket
 from datetime import timedelta
 from uuid import uuid4
 
-from duly.v1 import controller_pb2, controller_pb2_grpc, hsc_pb2_grpc
+from duly.v1 import controller_pb2
 from duly_core.board import Board
 from duly_core.clock import nanoseconds
 from duly_core.errors import DulyError
 from duly_core.loop import repeat, wait_for
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import controller_stub, hsc_stub
 from duly_core.task import TaskId
 from duly_core.timing import Timing
 from duly_executor import events
@@ -35,7 +36,12 @@ class Worker:
     """One Executor."""
 
     def __init__(
-        self, application: str, controller_address: str, settings: ExecutorSettings, timing: Timing, rpc: RpcSettings
+        self,
+        application: str,
+        controller_address: str,
+        settings: ExecutorSettings,
+        timing: Timing,
+        rpc: RpcSettings,
     ) -> None:
         self._application = application
         self._address = controller_address
@@ -44,7 +50,7 @@ class Worker:
         self.executor_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
         self._controller_channel = open_channel(controller_address, rpc)
-        hsc = hsc_pb2_grpc.HscServiceStub(self._hsc_channel)
+        hsc = hsc_stub(self._hsc_channel)
         self._board = Board.create(settings.processes, settings.slots)
         self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)))
         self._reporter = Reporter(hsc, rpc.call_timeout, self._holdings.settle)
@@ -94,7 +100,10 @@ class Worker:
         )
         self._puller = self._make_puller(
             controller_pb2.AttachExecutorRequest(
-                executor_id=self.executor_id, pid=os.getpid(), lambdas=lambdas, board_fd=self._board.descriptor
+                executor_id=self.executor_id,
+                pid=os.getpid(),
+                lambdas=lambdas,
+                board_fd=self._board.descriptor,
             )
         )
         done = asyncio.Event()
@@ -117,7 +126,7 @@ class Worker:
 
     def _make_puller(self, attach: controller_pb2.AttachExecutorRequest) -> Puller:
         return Puller(
-            controller_pb2_grpc.ControllerServiceStub(self._controller_channel),
+            controller_stub(self._controller_channel),
             self._address,
             attach,
             self._holdings,

@@ -11,7 +11,17 @@ STATUS_TO_WIRE = {status: task_pb2.TaskStatus.Value(f"TASK_STATUS_{status.name}"
 STATUS_FROM_WIRE = {number: status for status, number in STATUS_TO_WIRE.items()}
 
 _TIMES = ("created_at", "scheduled_at", "next_trigger_at", "started_at", "finished_at", "expires_at")
-_PLAIN = ("collection", "priority", "fence", "failures", "crashes", "holder", "cancel_requested", "progress", "progress_note")
+_PLAIN = (
+    "collection",
+    "priority",
+    "fence",
+    "failures",
+    "crashes",
+    "holder",
+    "cancel_requested",
+    "progress",
+    "progress_note",
+)
 _BODY = ("payload", "payload_encoding", "result", "result_encoding")
 
 

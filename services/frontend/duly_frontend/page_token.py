@@ -38,7 +38,11 @@ def read(request: frontend_pb2.ListTasksRequest) -> bytes | None:
     except (binascii.Error, ValueError):
         token = b""
     if len(token) != _ID_BYTES + _FINGERPRINT_BYTES:
-        raise InvalidRequestError("page_token", "not a page token: use the next_page_token of the page before")
+        raise InvalidRequestError(
+            "page_token", "not a page token: use the next_page_token of the page before"
+        )
     if token[_ID_BYTES:] != _fingerprint(request):
-        raise InvalidRequestError("page_token", "belongs to a list with other filters: repeat the filters, or start anew")
+        raise InvalidRequestError(
+            "page_token", "belongs to a list with other filters: repeat the filters, or start anew"
+        )
     return token[:_ID_BYTES]

@@ -1,17 +1,15 @@
 """RegistryService: lambdas as their hosts declare them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from google.protobuf import duration_pb2
-from grpc.aio import ServicerContext
 
 from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.convert import from_duration, to_duration, to_timestamp
+from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
 from duly_core.store.lambdas import LambdaPolicy, RegisteredLambda
 from duly_core.store.pool import Store
@@ -19,8 +17,6 @@ from duly_frontend import events
 from duly_frontend.known_lambdas import KnownLambdas
 from duly_frontend.settings import HARD_PAYLOAD_LIMIT
 from duly_frontend.validation import Problem
-
-Context = ServicerContext[Any, Any]
 
 _MOST_LAMBDAS = 1000
 _TEXT_LIMIT = 256
@@ -35,7 +31,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         self._known = known
 
     async def RegisterLambdas(  # noqa: N802 (the wire's name)
-        self, request: registry_pb2.RegisterLambdasRequest, context: Context
+        self, request: registry_pb2.RegisterLambdasRequest, _context: Context
     ) -> registry_pb2.RegisterLambdasResponse:
         if not 1 <= len(request.lambdas) <= _MOST_LAMBDAS:
             raise InvalidRequestError("lambdas", f"there must be 1 to {_MOST_LAMBDAS:,} in one call")
@@ -56,7 +52,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         return registry_pb2.RegisterLambdasResponse(results=results)
 
     async def ListLambdas(  # noqa: N802
-        self, request: registry_pb2.ListLambdasRequest, context: Context
+        self, _request: registry_pb2.ListLambdasRequest, _context: Context
     ) -> registry_pb2.ListLambdasResponse:
         registered = await lambdas.list_lambdas(self._store)
         return registry_pb2.ListLambdasResponse(lambdas=[_to_wire(each) for each in registered])
@@ -70,7 +66,8 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
     """
     if not LAMBDA_NAME.fullmatch(declared.name):
         raise Problem(
-            "name", "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit"
+            "name",
+            "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit",
         )
     policy = LambdaPolicy(
         declared.name, owner=_text("owner", declared.owner), version=_text("version", declared.version)
@@ -81,12 +78,12 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
         ("payload_limit", 0, HARD_PAYLOAD_LIMIT),
     ):
         if declared.HasField(name):  # type: ignore[arg-type]
-            value = getattr(declared, name)
-            _check(name, f"must be from {lowest:,} to {highest:,}", lambda v=value, lo=lowest, hi=highest: lo <= v <= hi)
-            policy = replace(policy, **{name: value})
+            value: int = getattr(declared, name)
+            _check(name, f"must be from {lowest:,} to {highest:,}", holds=lowest <= value <= highest)
+            policy = replace(policy, **{name: value})  # type: ignore[arg-type] (the names are above)
     if declared.HasField("max_runtime"):
         longest = _duration("max_runtime", declared.max_runtime)
-        _check("max_runtime", "must be longer than nothing", lambda: longest > timedelta())
+        _check("max_runtime", "must be longer than nothing", holds=longest > timedelta())
         policy = replace(policy, max_runtime=longest)
     if declared.HasField("backoff"):
         policy = _with_backoff(policy, declared.backoff)
@@ -98,16 +95,20 @@ def _with_backoff(policy: LambdaPolicy, declared: registry_pb2.Backoff) -> Lambd
         initial = _duration("backoff.initial", declared.initial)
         policy = replace(policy, backoff_initial=initial, backoff_max=max(initial, policy.backoff_max))
     if declared.HasField("factor"):
-        _check("backoff.factor", "must be from 1 to 1000", lambda: 1 <= declared.factor <= 1000)  # noqa: PLR2004
+        _check("backoff.factor", "must be from 1 to 1000", holds=1 <= declared.factor <= 1000)
         policy = replace(policy, backoff_factor=declared.factor)
     if declared.HasField("max"):
         policy = replace(policy, backoff_max=_duration("backoff.max", declared.max))
-    _check("backoff.max", "must not be below backoff.initial", lambda: policy.backoff_max >= policy.backoff_initial)
+    _check(
+        "backoff.max",
+        "must not be below backoff.initial",
+        holds=policy.backoff_max >= policy.backoff_initial,
+    )
     return policy
 
 
-def _check(field: str, message: str, holds: Callable[[], bool]) -> None:
-    if not holds():
+def _check(field: str, message: str, *, holds: bool) -> None:
+    if not holds:
         raise Problem(field, message)
 
 
@@ -116,35 +117,35 @@ def _duration(field: str, message: duration_pb2.Duration) -> timedelta:
         duration = from_duration(message)
     except ValueError as error:
         raise Problem(field, str(error)) from error
-    _check(field, "must be from 0 to 365 days", lambda: timedelta() <= duration <= _LONGEST)
+    _check(field, "must be from 0 to 365 days", holds=timedelta() <= duration <= _LONGEST)
     return duration
 
 
 def _text(field: str, text: str) -> str:
-    _check(field, f"must be at most {_TEXT_LIMIT} characters", lambda: len(text) <= _TEXT_LIMIT)
-    _check(field, "must not contain NUL", lambda: "\x00" not in text)
+    _check(field, f"must be at most {_TEXT_LIMIT} characters", holds=len(text) <= _TEXT_LIMIT)
+    _check(field, "must not contain NUL", holds="\x00" not in text)
     return text
 
 
 def _to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:
     policy = registered.policy
-    return registry_pb2.RegisteredLambda(
-        **{
-            "lambda": registry_pb2.Lambda(
-                name=policy.name,
-                owner=policy.owner,
-                version=policy.version,
-                max_attempts=policy.max_attempts,
-                max_crashes=policy.max_crashes,
-                max_runtime=to_duration(policy.max_runtime),
-                backoff=registry_pb2.Backoff(
-                    initial=to_duration(policy.backoff_initial),
-                    factor=policy.backoff_factor,
-                    max=to_duration(policy.backoff_max),
-                ),
-                payload_limit=policy.payload_limit,
-            ),
-            "registered_at": to_timestamp(registered.registered_at),
-            "updated_at": to_timestamp(registered.updated_at),
-        }
+    message = registry_pb2.RegisteredLambda(
+        registered_at=to_timestamp(registered.registered_at), updated_at=to_timestamp(registered.updated_at)
     )
+    getattr(message, "lambda").CopyFrom(
+        registry_pb2.Lambda(
+            name=policy.name,
+            owner=policy.owner,
+            version=policy.version,
+            max_attempts=policy.max_attempts,
+            max_crashes=policy.max_crashes,
+            max_runtime=to_duration(policy.max_runtime),
+            backoff=registry_pb2.Backoff(
+                initial=to_duration(policy.backoff_initial),
+                factor=policy.backoff_factor,
+                max=to_duration(policy.backoff_max),
+            ),
+            payload_limit=policy.payload_limit,
+        )
+    )
+    return message

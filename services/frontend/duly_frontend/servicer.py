@@ -3,10 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
-
-from grpc.aio import ServicerContext
 
 from duly.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
 from duly_core.coalesce import Coalescer
@@ -14,6 +11,7 @@ from duly_core.errors import InvalidRequestError
 from duly_core.lifecycle import FINAL, Status
 from duly_core.routing import Priority
 from duly_core.rpc.convert import from_duration
+from duly_core.rpc.stubs import Context
 from duly_core.store import schedule as store_schedule
 from duly_core.store import tasks as store_tasks
 from duly_core.store.hints import Hinter
@@ -25,8 +23,6 @@ from duly_frontend.known_lambdas import KnownLambdas
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.validation import Problem, new_task, parse_task_id
 from duly_frontend.waiting import EndWatch
-
-Context = ServicerContext[Any, Any]
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _DEFAULT_PAGE = 100
@@ -50,7 +46,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         )
 
     async def Schedule(  # noqa: N802 (the wire's name)
-        self, request: frontend_pb2.ScheduleRequest, context: Context
+        self, request: frontend_pb2.ScheduleRequest, _context: Context
     ) -> frontend_pb2.ScheduleResponse:
         self._check_count("tasks", len(request.tasks), self._settings.max_tasks_per_call)
         names = {getattr(task, "lambda") for task in request.tasks}
@@ -79,12 +75,12 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         return answers
 
     async def GetTask(  # noqa: N802
-        self, request: frontend_pb2.GetTaskRequest, context: Context
+        self, request: frontend_pb2.GetTaskRequest, _context: Context
     ) -> frontend_pb2.GetTaskResponse:
         return frontend_pb2.GetTaskResponse(results=await self._get(request.task_ids))
 
     async def ListTasks(  # noqa: N802
-        self, request: frontend_pb2.ListTasksRequest, context: Context
+        self, request: frontend_pb2.ListTasksRequest, _context: Context
     ) -> frontend_pb2.ListTasksResponse:
         size = request.page_size or _DEFAULT_PAGE
         if not 1 <= size <= _LARGEST_PAGE:
@@ -97,12 +93,14 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         return frontend_pb2.ListTasksResponse(tasks=page, next_page_token=token)
 
     async def CancelTask(  # noqa: N802
-        self, request: frontend_pb2.CancelTaskRequest, context: Context
+        self, request: frontend_pb2.CancelTaskRequest, _context: Context
     ) -> frontend_pb2.CancelTaskResponse:
         ids = self._ids(request.task_ids)
         valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
         done = await store_tasks.cancel_tasks(self._store, valid)
-        known = await store_tasks.get_tasks(self._store, [task_id for task_id in valid if task_id not in done])
+        known = await store_tasks.get_tasks(
+            self._store, [task_id for task_id in valid if task_id not in done]
+        )
         results = []
         for task_id in ids:
             if isinstance(task_id, Problem):
@@ -120,7 +118,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         return frontend_pb2.CancelTaskResponse(results=results)
 
     async def WaitTask(  # noqa: N802
-        self, request: frontend_pb2.WaitTaskRequest, context: Context
+        self, request: frontend_pb2.WaitTaskRequest, _context: Context
     ) -> frontend_pb2.WaitTaskResponse:
         timeout = _DEFAULT_WAIT
         if request.HasField("timeout"):
@@ -130,7 +128,9 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 raise InvalidRequestError("timeout", str(error)) from error
         if not timedelta() <= timeout <= self._settings.longest_wait:
             longest = self._settings.longest_wait.total_seconds()
-            raise InvalidRequestError("timeout", f"must be from 0 to {longest:g} s: ask again for longer waits")
+            raise InvalidRequestError(
+                "timeout", f"must be from 0 to {longest:g} s: ask again for longer waits"
+            )
         ids = self._ids(request.task_ids)
         await self._ends.wait([task_id for task_id in ids if isinstance(task_id, bytes)], timeout)
         results = await self._get(request.task_ids)
@@ -140,7 +140,9 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
 
     async def _get(self, texts: Sequence[str]) -> list[frontend_pb2.GetTaskResult]:
         ids = self._ids(texts)
-        rows = await store_tasks.get_tasks(self._store, [task_id for task_id in ids if isinstance(task_id, bytes)])
+        rows = await store_tasks.get_tasks(
+            self._store, [task_id for task_id in ids if isinstance(task_id, bytes)]
+        )
         results = []
         for task_id in ids:
             if isinstance(task_id, Problem):
@@ -196,7 +198,9 @@ def _not_found() -> task_pb2.ItemError:
 
 _REFUSALS = {
     Scheduling.UNKNOWN_LAMBDA: Problem(
-        "lambda", "it was unregistered meanwhile: start a host that declares it", task_pb2.ERROR_CODE_UNKNOWN_LAMBDA
+        "lambda",
+        "it was unregistered meanwhile: start a host that declares it",
+        task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
     ),
     Scheduling.CONFLICT: Problem(
         "idempotency_key",

@@ -8,8 +8,8 @@ from uuid import RFC_4122, UUID
 
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
-from duly_core.rpc.convert import from_duration, from_timestamp
 from duly_core.routing import LAMBDA_NAME, Priority
+from duly_core.rpc.convert import from_duration, from_timestamp
 from duly_core.settings import format_duration
 from duly_core.task import Encoding, NewTask
 from duly_frontend.settings import HARD_PAYLOAD_LIMIT
@@ -25,17 +25,11 @@ class Problem(Exception):  # noqa: N818 (it is an answer for one item, not a fai
 
     field: str
     message: str
-    code: task_pb2.ErrorCode = task_pb2.ERROR_CODE_INVALID_ARGUMENT
+    code: "task_pb2.ErrorCode.ValueType" = task_pb2.ERROR_CODE_INVALID_ARGUMENT
 
 
-def new_task(
-    asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], horizon: timedelta
-) -> NewTask:
-    """Check one item.
-
-    Args:
-        payload_limits: the registered lambdas and how many bytes each takes.
-        horizon: how far ahead a task may be scheduled.
+def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], horizon: timedelta) -> NewTask:
+    """Check one item against the registered lambdas' payload limits (bytes) and the horizon.
 
     Raises:
         Problem: names the field and the mend.
@@ -76,7 +70,9 @@ def parse_task_id(text: str, field: str = "task_id") -> bytes:
     try:
         return UUID(text).bytes
     except ValueError:
-        raise Problem(field, "not a task id: write a UUID such as 0192d3e4-5f60-7abc-8def-0123456789ab") from None
+        raise Problem(
+            field, "not a task id: write a UUID such as 0192d3e4-5f60-7abc-8def-0123456789ab"
+        ) from None
 
 
 def _check_name(field: str, name: str) -> None:
@@ -102,7 +98,9 @@ def _encoding(value: int) -> Encoding:
     try:
         return Encoding(value or task_pb2.ENCODING_JSON)
     except ValueError:
-        raise Problem("payload_encoding", f"{value} is no encoding: use ENCODING_JSON or ENCODING_RAW") from None
+        raise Problem(
+            "payload_encoding", f"{value} is no encoding: use ENCODING_JSON or ENCODING_RAW"
+        ) from None
 
 
 def _priority(value: int) -> Priority:
@@ -154,8 +152,10 @@ def _task_id(asked: frontend_pb2.NewTask) -> bytes:
     parsed = UUID(bytes=parse_task_id(asked.task_id))
     made_at = timedelta(milliseconds=parsed.int >> 80)
     now = timedelta(seconds=datetime.now(UTC).timestamp())
-    if parsed.version != 7 or parsed.variant != RFC_4122:  # noqa: PLR2004 (UUIDv7)
+    if parsed.version != 7 or parsed.variant != RFC_4122:
         raise Problem("task_id", "must be a UUID of version 7, or be left out")
     if abs(now - made_at) > _ID_CLOCK_SLACK:
-        raise Problem("task_id", "its time is more than a day from now: set the client's clock, or leave it out")
+        raise Problem(
+            "task_id", "its time is more than a day from now: set the client's clock, or leave it out"
+        )
     return parsed.bytes

@@ -104,7 +104,9 @@ def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[Beat]:
         if progress is not None and not 0 <= progress <= 1:
             raise InvalidRequestError("items.progress", "must be from 0 to 1")
         if note is not None and (len(note.encode()) > _NOTE_LIMIT or "\x00" in note):
-            raise InvalidRequestError("items.progress_note", f"must be at most {_NOTE_LIMIT} bytes without NUL")
+            raise InvalidRequestError(
+                "items.progress_note", f"must be at most {_NOTE_LIMIT} bytes without NUL"
+            )
         read.append(Beat(task_id, token, progress, note))
     return read
 
@@ -116,7 +118,9 @@ def results(messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
         InvalidRequestError: an outcome is unknown, or lacks or exceeds what belongs to it; nothing is written.
     """
     pairs = claims("results", (message.claim for message in messages))
-    return [_result(task_id, token, message) for (task_id, token), message in zip(pairs, messages, strict=True)]
+    return [
+        _result(task_id, token, message) for (task_id, token), message in zip(pairs, messages, strict=True)
+    ]
 
 
 def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Result:
@@ -157,7 +161,9 @@ def _failure_kind(outcome: Outcome, message: hsc_pb2.TaskResult) -> FailureKind 
     try:
         return FailureKind(message.failure_kind or default)
     except ValueError as error:
-        raise InvalidRequestError("results.failure_kind", f"{message.failure_kind} is no failure kind") from error
+        raise InvalidRequestError(
+            "results.failure_kind", f"{message.failure_kind} is no failure kind"
+        ) from error
 
 
 def _retry_after(message: hsc_pb2.TaskResult) -> timedelta | None:

@@ -4,14 +4,12 @@ Heartbeats and results never wait behind claims: each kind has its own share of 
 """
 
 from functools import partial
-from typing import Any
-
-from grpc.aio import ServicerContext
 
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core.coalesce import Coalescer
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.convert import to_duration
+from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import results as store_results
 from duly_core.store.hints import Hinter
@@ -20,8 +18,6 @@ from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, Result, T
 from duly_core.timing import Timing
 from duly_hsc import convert, events
 from duly_hsc.settings import HscSettings
-
-Context = ServicerContext[Any, Any]
 
 _HOLDER_LIMIT = 128
 
@@ -35,7 +31,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._timing = timing
         self._hinter = hinter
         self._terms = hsc_pb2.LeaseTerms(
-            claim_timeout=to_duration(timing.claim_timeout), heartbeat_timeout=to_duration(timing.heartbeat_timeout)
+            claim_timeout=to_duration(timing.claim_timeout),
+            heartbeat_timeout=to_duration(timing.heartbeat_timeout),
         )
         group = settings.max_group
         self._claim = Coalescer(
@@ -44,7 +41,9 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             concurrency=settings.claim_concurrency,
             observe=partial(events.group_written, "ClaimTask"),
         )
-        self._beat = Coalescer(self._beat_group, max_items=group, observe=partial(events.group_written, "Heartbeat"))
+        self._beat = Coalescer(
+            self._beat_group, max_items=group, observe=partial(events.group_written, "Heartbeat")
+        )
         self._set = Coalescer(
             self._set_group,
             max_items=group,
@@ -54,7 +53,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._release = Coalescer(self._release_group, max_items=group)
 
     async def ClaimTask(  # noqa: N802 (the wire's name)
-        self, request: hsc_pb2.ClaimTaskRequest, context: Context
+        self, request: hsc_pb2.ClaimTaskRequest, _context: Context
     ) -> hsc_pb2.ClaimTaskResponse:
         convert.check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
         if not 1 <= len(request.holder) <= _HOLDER_LIMIT or "\x00" in request.holder:
@@ -69,7 +68,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         return tasks
 
     async def Heartbeat(  # noqa: N802
-        self, request: hsc_pb2.HeartbeatRequest, context: Context
+        self, request: hsc_pb2.HeartbeatRequest, _context: Context
     ) -> hsc_pb2.HeartbeatResponse:
         convert.check_count("items", len(request.items), self._settings.max_items_per_call)
         kept = await self._beat(convert.beats(request.items))
@@ -82,7 +81,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         return verdicts
 
     async def SetResults(  # noqa: N802
-        self, request: hsc_pb2.SetResultsRequest, context: Context
+        self, request: hsc_pb2.SetResultsRequest, _context: Context
     ) -> hsc_pb2.SetResultsResponse:
         convert.check_count("results", len(request.results), self._settings.max_items_per_call)
         applied = await self._set(convert.results(request.results))
@@ -96,7 +95,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         return verdicts
 
     async def Release(  # noqa: N802
-        self, request: hsc_pb2.ReleaseRequest, context: Context
+        self, request: hsc_pb2.ReleaseRequest, _context: Context
     ) -> hsc_pb2.ReleaseResponse:
         convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
         applied = await self._release(convert.claims("claims", request.claims))

@@ -70,7 +70,9 @@ class Consumer:
         if due:
             await self._push(due, "due")
         silence_in = await self._take_up_silences(now)
-        pause = timedelta() if due else min(await self._next_due(room), silence_in, self._settings.poll_interval)
+        pause = (
+            timedelta() if due else min(await self._next_due(room), silence_in, self._settings.poll_interval)
+        )
         if not self._settings.exact:
             pause = self._settings.poll_interval
         self._sleeps_until = asyncio.get_running_loop().time() + pause.total_seconds()
@@ -144,6 +146,7 @@ class Consumer:
         """How long until a queue has something due; a full queue is looked at again soon."""
         ahead = await trigger.next_triggers(self._store, self._queues)
         waits = [
-            max(timedelta(), due_in) if key in room else max(_FULL_QUEUE_PAUSE, due_in) for key, due_in in ahead.items()
+            max(timedelta(), due_in) if key in room else max(_FULL_QUEUE_PAUSE, due_in)
+            for key, due_in in ahead.items()
         ]
         return min(waits, default=self._settings.poll_interval)

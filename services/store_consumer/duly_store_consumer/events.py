@@ -14,11 +14,14 @@ from duly_core.telemetry import SIZES
 log = structlog.get_logger()
 
 _enqueued = Counter("duly_enqueued_total", "References sent to queues.", ["lambda", "priority", "kind"])
-_unsent = Counter("duly_unsent_total", "References that could not be sent and were put back.", ["lambda", "priority"])
+_unsent = Counter(
+    "duly_unsent_total", "References that could not be sent and were put back.", ["lambda", "priority"]
+)
 _reclaimed = Counter("duly_reclaimed_total", "Claims whose holder fell silent.")
 _ended = Counter("duly_ended_total", "Tasks ended by the Store Consumer: quarantined, cancelled, expired.")
 _depth = Gauge("duly_queue_depth", "References in the queue, as far as it knows.", ["lambda", "priority"])
 _polls = Histogram("duly_poll_size", "References one poll took.", buckets=SIZES)
+_UNKNOWN = 2**31 - 1
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed: liveness is progress.")
 
 
@@ -28,7 +31,9 @@ def polling(address: str, interval: str, *, exact: bool) -> None:
 
 
 def depth(queue: QueueKey, references: int) -> None:
-    """A queue was found this deep."""
+    """A queue was found this deep; one that did not answer counts as full, which is no figure to show."""
+    if references >= _UNKNOWN:
+        return
     _depth.labels(queue.lambda_name, queue.priority.name.lower()).set(references)
 
 
@@ -52,7 +57,10 @@ def silence(found: Silence) -> None:
     _reclaimed.inc(found.reclaimed)
     _ended.inc(found.ended)
     log.warning(
-        "tasks fell silent", sent_again=len(found.again) - found.reclaimed, reclaimed=found.reclaimed, ended=found.ended
+        "tasks fell silent",
+        sent_again=len(found.again) - found.reclaimed,
+        reclaimed=found.reclaimed,
+        ended=found.ended,
     )
 
 

@@ -1,0 +1,1 @@
+"""The schema's history; `duly_core.store.migrate` runs it."""

@@ -29,21 +29,25 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         app = load_app(application)
-        lambdas = app.lambdas()
-        if not lambdas:
-            raise AppImportError(f"{application} declares no lambdas: use @app.callback(NAME)")
     except AppImportError as error:
         if error.__cause__ is not None:
-            logging.getLogger("duly.callback").error("importing %s failed", application, exc_info=error.__cause__)
-        link.sendall(frames.write(callback_pb2.CallbackReport(import_error=str(error))))
+            logging.getLogger("duly.callback").exception("importing %s failed", application)
+        _refuse(link, str(error))
+        return
+    if not app.callbacks:
+        _refuse(link, f"{application} declares no lambdas: use @app.callback(NAME)")
         return
     outbox = Outbox(link)
     slots = Slots(app, Board(int(board_fd)), int(process), outbox)
-    hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=lambdas))
+    hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=app.lambdas()))
     link.sendall(frames.write(hello))
     threading.Thread(target=outbox.send_for_ever, name="duly-outbox", daemon=True).start()
     _obey(link, slots)
     os._exit(0)  # callbacks may still run: nobody waits for them any more
+
+
+def _refuse(link: socket.socket, reason: str) -> None:
+    link.sendall(frames.write(callback_pb2.CallbackReport(import_error=reason)))
 
 
 def _obey(link: socket.socket, slots: Slots) -> None:

@@ -34,7 +34,9 @@ class Outbox:
     def progress(self, task_id: TaskId, fraction: float, note: str) -> None:
         """A callback told how far it is; only the newest counts."""
         with self._lock:
-            self._progress[task_id] = callback_pb2.CallbackProgress(task_id=task_id, progress=fraction, note=note)
+            self._progress[task_id] = callback_pb2.CallbackProgress(
+                task_id=task_id, progress=fraction, note=note
+            )
         self._filled.set()
 
     def send_for_ever(self) -> None:

@@ -82,7 +82,9 @@ class Slots:
         try:
             if task_id in self._cancelled:
                 context.request_cancel()
-            return run(callback, task, context, lambda coroutine: self._run_async(coroutine, task_id, context))
+            return run(
+                callback, task, context, lambda coroutine: self._run_async(coroutine, task_id, context)
+            )
         finally:
             del self._stop[task_id]
             self._cancelled.discard(task_id)

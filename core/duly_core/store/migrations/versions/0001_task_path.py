@@ -109,7 +109,11 @@ create table task_assoc (
     constraint assoc_holder_means_held check ((token is null) = (holder is null)),
     -- Every failure and crash belongs to a claim.
     constraint assoc_counts_add_up check (failures + crashes <= fence)
-) with (fillfactor = 70);
+) with (
+    fillfactor = 70,
+    -- every task writes its row about four times: dead rows are cleared as they come, not by the fifth of the table
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
 
 -- What waits for its time, by queue: a lambda that is paused or full never stands before another's rows.
 create index task_assoc_ready on task_assoc (lambda, priority, next_trigger_at)
@@ -135,7 +139,7 @@ create unlogged table queue_message (
     reference_count integer not null check (reference_count between 1 and 100),
     visible_at timestamptz not null,
     body bytea not null
-);
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 create index queue_message_visible on queue_message (lambda, priority, visible_at, message_id);
 """
 

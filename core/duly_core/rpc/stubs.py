@@ -1,0 +1,33 @@
+"""Stubs on asyncio channels, typed as what they are (the generated overloads lose that)."""
+
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import grpc
+from grpc.aio import ServicerContext
+
+from duly.v1.controller_pb2_grpc import ControllerServiceStub
+from duly.v1.hsc_pb2_grpc import HscServiceStub
+from duly.v1.registry_pb2_grpc import RegistryServiceStub
+
+if TYPE_CHECKING:
+    from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
+    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
+    from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+
+Context: TypeAlias = ServicerContext[Any, Any]
+"""What gRPC tells a servicer of a call."""
+
+
+def controller_stub(channel: grpc.aio.Channel) -> "ControllerServiceAsyncStub":
+    """The Controller at the other end."""
+    return cast("ControllerServiceAsyncStub", ControllerServiceStub(channel))
+
+
+def hsc_stub(channel: grpc.aio.Channel) -> "HscServiceAsyncStub":
+    """The HSC at the other end."""
+    return cast("HscServiceAsyncStub", HscServiceStub(channel))
+
+
+def registry_stub(channel: grpc.aio.Channel) -> "RegistryServiceAsyncStub":
+    """The Frontend's registry at the other end."""
+    return cast("RegistryServiceAsyncStub", RegistryServiceStub(channel))
