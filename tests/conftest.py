@@ -8,4 +8,5 @@ pytest_plugins = [
     "tests.fixtures.postgres",
     "tests.fixtures.programs",
     "tests.fixtures.queues",
+    "tests.fixtures.services",
 ]

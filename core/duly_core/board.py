@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from duly_core.task import TaskId
 
-_PID = struct.Struct("<q")
-_RECORD = struct.Struct("<q16s")
-_START = struct.Struct("<q")
 _SHAPE = struct.Struct("<ii")
+_WORD = 8
+_ID = 16
+_RECORD = _WORD + _ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,48 +36,46 @@ class Board:
     """A view of a board; any number of processes may hold one."""
 
     def __init__(self, descriptor: int) -> None:
-        """Args: `descriptor` is a memfd made by `create`; it is not closed by this object."""
+        """Args: `descriptor` is a memfd made by `create`; it is not closed by this object.
+
+        Raises:
+            ValueError: it is no slot board.
+        """
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
-        self.processes: int
-        self.slots: int
-        self.processes, self.slots = _SHAPE.unpack_from(self._memory, 0)
-        self._pids = _SHAPE.size
-        self._records = self._pids + self.processes * _PID.size
-        if len(self._memory) < self._records + self.processes * self.slots * _RECORD.size:
-            message = "this memory is no slot board"
-            raise ValueError(message)
+        self.processes, self.slots = _shape_of(self._memory)
+        self._records = _SHAPE.size + self.processes * _WORD
+        # Aligned words are written and read whole; struct writes byte by byte, and a start that is half
+        # written looks like one of long ago.
+        self._words = memoryview(self._memory)[: _size(self.processes, self.slots)].cast("q")
 
     @classmethod
     def create(cls, processes: int, slots: int) -> "Board":
         """Make a board for so many callback processes of so many slots each."""
         descriptor = os.memfd_create("duly-slot-board")
-        size = _SHAPE.size + processes * _PID.size + processes * slots * _RECORD.size
-        os.ftruncate(descriptor, size)
+        os.ftruncate(descriptor, _size(processes, slots))
         os.pwrite(descriptor, _SHAPE.pack(processes, slots), 0)
         return cls(descriptor)
 
     def set_pid(self, process: int, pid: int) -> None:
         """Say which process writes this part of the board; 0: none."""
-        _PID.pack_into(self._memory, self._pids + process * _PID.size, pid)
+        self._words[_SHAPE.size // _WORD + process] = pid
 
     def pids(self) -> list[int]:
         """The callback processes that were alive when last heard of."""
-        pids = (
-            _PID.unpack_from(self._memory, self._pids + number * _PID.size)[0]
-            for number in range(self.processes)
-        )
-        return [pid for pid in pids if pid]
+        first = _SHAPE.size // _WORD
+        return [pid for pid in self._words[first : first + self.processes] if pid]
 
     def started(self, process: int, slot: int, task_id: TaskId, boot_ns: int) -> None:
         """A callback is about to start. The start is written last, so that no reader sees half a record."""
         place = self._place(process, slot)
-        _RECORD.pack_into(self._memory, place, 0, task_id)
-        _START.pack_into(self._memory, place, boot_ns)
+        self._words[place // _WORD] = 0
+        self._memory[place + _WORD : place + _RECORD] = task_id
+        self._words[place // _WORD] = boot_ns
 
     def ended(self, process: int, slot: int) -> None:
         """The callback is over."""
-        _START.pack_into(self._memory, self._place(process, slot), 0)
+        self._words[self._place(process, slot) // _WORD] = 0
 
     def clear(self, process: int) -> None:
         """The process is gone, and what it ran has been dealt with."""
@@ -89,13 +87,29 @@ class Board:
         """What runs, in one process or in all."""
         for number in range(self.processes) if process is None else (process,):
             for slot in range(self.slots):
-                started, task_id = _RECORD.unpack_from(self._memory, self._place(number, slot))
-                if started:
+                place = self._place(number, slot)
+                started = self._words[place // _WORD]
+                task_id = self._memory[place + _WORD : place + _RECORD]
+                if started and self._words[place // _WORD] == started:  # else the slot changed hands meanwhile
                     yield Running(number, slot, task_id, started)
 
     def close(self) -> None:
         """Let go of the memory."""
+        self._words.release()
         self._memory.close()
 
     def _place(self, process: int, slot: int) -> int:
-        return self._records + (process * self.slots + slot) * _RECORD.size
+        return self._records + (process * self.slots + slot) * _RECORD
+
+
+def _size(processes: int, slots: int) -> int:
+    return _SHAPE.size + processes * _WORD + processes * slots * _RECORD
+
+
+def _shape_of(memory: mmap.mmap) -> tuple[int, int]:
+    if len(memory) >= _SHAPE.size:
+        processes, slots = _SHAPE.unpack_from(memory, 0)
+        if processes > 0 and slots > 0 and len(memory) >= _size(processes, slots):
+            return processes, slots
+    message = "this memory is no slot board"
+    raise ValueError(message)

@@ -71,6 +71,8 @@ def connect_arguments(settings: StoreSettings) -> dict[str, Any]:
     timeout_ms = int(settings.statement_timeout / timedelta(milliseconds=1))
     options = {
         **_PLANNER,
+        # Python's calendar ends with the year 9999: an instant near it must not be moved by the server's zone
+        "timezone": "UTC",
         "statement_timeout": timeout_ms,
         "lock_timeout": timeout_ms,
         "idle_in_transaction_session_timeout": timeout_ms * 2,

@@ -42,16 +42,18 @@ async def schedule(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled]:
         },
     )
     created: dict[TaskId, timedelta] = {row[0]: row[1] for row in rows}
-    answers = {
-        place: Scheduled(Scheduling.CREATED, tasks[place].task_id, due_in=created[tasks[place].task_id])
-        for place in ordered
-        if tasks[place].task_id in created
-    }
+    found: dict[int, tuple[TaskId, bool]] = {}
     if len(created) < len(tasks):
         found = {row[0]: (row[1], row[2]) for row in await store.run(READS["existing"], parameters)}
-        for number, place in enumerate(ordered, start=1):
-            if place not in answers:
-                answers[place] = _explain(tasks[place], found.get(number))
+    answers = {}
+    for number, place in enumerate(ordered, start=1):
+        task = tasks[place]
+        # of tasks that share an id in this very batch, one that says what was written is the created one
+        if task.task_id in created and found.get(number, (task.task_id, True)) == (task.task_id, True):
+            due_in = created.pop(task.task_id)
+            answers[place] = Scheduled(Scheduling.CREATED, task.task_id, due_in=due_in)
+        else:
+            answers[place] = _explain(task, found.get(number))
     return [answers[place] for place in range(len(tasks))]
 
 

@@ -90,7 +90,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 await health.set_serving(serving=True)
         events.serving(address, host_id)
         specs = [ExecutorSpec(settings.executors, executor_arguments, settings.executor_metrics_port)]
-        supervisor = Supervisor(specs if executor_arguments else [], address)
+        supervisor = Supervisor(specs if executor_arguments else [], address, settings.hsc_address)
         try:
             async with asyncio.TaskGroup() as group:
                 if health and executor_arguments:

@@ -35,9 +35,10 @@ class ExecutorSpec:
 class Supervisor:
     """Runs until told to stop, or until an Executor says that starting it again cannot help."""
 
-    def __init__(self, specs: Sequence[ExecutorSpec], controller_address: str) -> None:
+    def __init__(self, specs: Sequence[ExecutorSpec], controller_address: str, hsc_address: str) -> None:
         self._specs = specs
         self._address = controller_address
+        self._hsc_address = hsc_address
         self._hopeless: ApplicationError | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -57,7 +58,13 @@ class Supervisor:
             raise self._hopeless
 
     async def _keep(self, spec: ExecutorSpec, number: int, stop: asyncio.Event) -> None:
-        metrics = f"127.0.0.1:{spec.metrics_port + number}" if spec.metrics_port else ""
+        settings = {
+            PARENT_PID: str(os.getpid()),
+            "DULY_EXECUTOR_HSC_ADDRESS": self._hsc_address,  # where this host claims it also reports
+            "DULY_TELEMETRY_METRICS_LISTEN": f"127.0.0.1:{spec.metrics_port + number}"
+            if spec.metrics_port
+            else "",
+        }
         loop = asyncio.get_running_loop()
         failures = 0
         while not stop.is_set():
@@ -69,7 +76,7 @@ class Supervisor:
                 "--controller",
                 self._address,
                 *spec.arguments,
-                env=os.environ | {PARENT_PID: str(os.getpid()), "DULY_TELEMETRY_METRICS_LISTEN": metrics},
+                env=os.environ | settings,
                 stdin=asyncio.subprocess.DEVNULL,
             )
             code = await self._wait(process, stop)

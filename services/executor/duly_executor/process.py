@@ -8,6 +8,9 @@ import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Iterable
+from datetime import timedelta
+
+from google.protobuf.message import DecodeError
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core.board import Board
@@ -18,6 +21,13 @@ from duly_executor import frames
 
 # What a callback process has no business with: it runs the lambda owner's code.
 _WITHHELD = ("DULY_STORE_", "DULY_QUEUE_")
+
+_LAST_WORDS = timedelta(milliseconds=500)
+"""Between the end of a process and that of its socket, whichever comes first."""
+
+
+class StartKilledError(ApplicationError):
+    """A signal ended a callback process while it imported the application: that may pass."""
 
 
 class CallbackProcess:
@@ -34,8 +44,11 @@ class CallbackProcess:
         """Whether it runs a task that must have it for itself."""
         self.killed_for: TaskId | None = None
         """The task for whose sake it was killed, if it was."""
+        self.verdicts: list[hsc_pb2.TaskResult] = []
+        """What is to be reported of tasks for whose sake it was killed, once its end is certain."""
         self._reader = reader
         self._writer = writer
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     @classmethod
     async def start(cls, number: int, executor_id: str, application: str, board: Board) -> "CallbackProcess":
@@ -69,22 +82,32 @@ class CallbackProcess:
         """
         report = await self.read()
         if report is None:
-            code = await self.process.wait()
-            raise ApplicationError(
-                f"the application ended the callback process while it was imported (exit code {code})"
-            )
+            code = await self.ended()
+            killed = code < 0
+            ending = f"was killed by signal {-code}" if killed else f"ended with exit code {code}"
+            error = StartKilledError if killed else ApplicationError
+            raise error(f"the callback process {ending} while it imported the application")
         if report.import_error:
+            await self.ended()
             raise ApplicationError(report.import_error)
         return list(report.hello.lambdas)
 
     async def read(self) -> callback_pb2.CallbackReport | None:
-        """What it tells next; None when it is gone."""
+        """What it tells next; None when it is gone, or says what nobody understands."""
         try:
             head = await self._reader.readexactly(frames.LENGTH.size)
             body = await self._reader.readexactly(frames.LENGTH.unpack(head)[0])
-        except (asyncio.IncompleteReadError, ConnectionError):
+            return callback_pb2.CallbackReport.FromString(body)
+        except (asyncio.IncompleteReadError, ConnectionError, DecodeError):
             return None
-        return callback_pb2.CallbackReport.FromString(body)
+
+    async def _watch(self) -> int:
+        """Its exit code. Descendants of user code may hold the socket open: they end, or nobody listens to them."""
+        code = await self.process.wait()
+        self._kill_group()
+        loop = asyncio.get_running_loop()
+        loop.call_later(_LAST_WORDS.total_seconds(), self._writer.transport.abort)
+        return code
 
     def give(self, tasks: Iterable[hsc_pb2.ClaimedTask], start_before_boot_ns: int) -> None:
         """Have these run; they must start before that instant."""
@@ -110,13 +133,16 @@ class CallbackProcess:
         """End it at once, with what it started in its process group."""
         if self.killed_for is None:
             self.killed_for = for_task
-        with contextlib.suppress(ProcessLookupError):
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def ended(self) -> int:
         """Wait for its end, and for that of its process group; the exit code, negative for a signal."""
-        code = await self.process.wait()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        await asyncio.wait([self._watching], timeout=_LAST_WORDS.total_seconds())
+        self._kill_group()  # it has closed its socket: even if it lives, it is of no more use
+        code = await self._watching
         self._writer.close()
         return code

@@ -80,7 +80,7 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
         if declared.HasField(name):  # type: ignore[arg-type]
             value: int = getattr(declared, name)
             _check(name, f"must be from {lowest:,} to {highest:,}", holds=lowest <= value <= highest)
-            policy = replace(policy, **{name: value})  # type: ignore[arg-type] (the names are above)
+            policy = replace(policy, **{name: value})  # type: ignore[arg-type]  # the names stand above
     if declared.HasField("max_runtime"):
         longest = _duration("max_runtime", declared.max_runtime)
         _check("max_runtime", "must be longer than nothing", holds=longest > timedelta())

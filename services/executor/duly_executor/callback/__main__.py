@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+from typing import NoReturn
 
 from duly.errors import AppImportError
 from duly.loading import load_app
@@ -26,6 +27,7 @@ def main() -> None:
     die_with_parent(signal.SIGKILL)
     _, application, link_fd, board_fd, process = sys.argv[1:]
     link = socket.socket(fileno=int(link_fd))
+    sys.stdout.reconfigure(line_buffering=True)  # what callbacks print is seen at once, and survives a kill
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         app = load_app(application)
@@ -33,10 +35,8 @@ def main() -> None:
         if error.__cause__ is not None:
             logging.getLogger("duly.callback").exception("importing %s failed", application)
         _refuse(link, str(error))
-        return
     if not app.callbacks:
         _refuse(link, f"{application} declares no lambdas: use @app.callback(NAME)")
-        return
     outbox = Outbox(link)
     slots = Slots(app, Board(int(board_fd)), int(process), outbox)
     hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=app.lambdas()))
@@ -46,8 +46,9 @@ def main() -> None:
     os._exit(0)  # callbacks may still run: nobody waits for them any more
 
 
-def _refuse(link: socket.socket, reason: str) -> None:
+def _refuse(link: socket.socket, reason: str) -> NoReturn:
     link.sendall(frames.write(callback_pb2.CallbackReport(import_error=reason)))
+    os._exit(os.EX_CONFIG)  # what the import began in threads is not waited for
 
 
 def _obey(link: socket.socket, slots: Slots) -> None:

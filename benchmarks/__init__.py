@@ -1,0 +1,1 @@
+"""Measurements of Duly; run them on a quiet machine: `make bench`."""
