@@ -5,16 +5,19 @@ import importlib
 import importlib.util
 import inspect
 import itertools
+import json
 import os
 import textwrap
 import tomllib
 from datetime import timedelta
 from typing import Any
 
+from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.table import Table
 
 from duly_core.settings import Section, config_file, format_duration
+from duly_core.timing import PROFILES, Timing
 
 _SECTIONS = (
     ("duly_frontend.settings", "FrontendSettings"),
@@ -60,6 +63,38 @@ def shown(value: Any) -> str:
         user, _, host = rest.rpartition("@")
         return f"{scheme}://{user.partition(':')[0]}{':***' if ':' in user else ''}@{host}"
     return text
+
+
+def example_toml() -> str:
+    """A `duly.toml` with every setting at its default, commented out, and its meaning."""
+    lines = [
+        "# Every setting of Duly at its default; written by `duly config --toml`.",
+        "# Copy to duly.toml in the working folder, or name the file in DULY_CONFIG. The environment goes before the",
+        "# file: DULY_<SECTION>_<KEY>. Durations have a unit: 250ms, 2s, 1m30s, 7d.",
+    ]
+    for section in sections():
+        notes = field_notes(section)
+        lines += ["", f"[{section.SECTION}]"]
+        for name, field in section.model_fields.items():
+            if name in notes:
+                lines += textwrap.wrap(notes[name], 110, initial_indent="# ", subsequent_indent="# ")
+            lines.append(f"#{name} = {_as_toml(_default(section, name, field))}")
+    return "\n".join(lines) + "\n"
+
+
+def _default(section: type[Section], name: str, field: FieldInfo) -> object:
+    if section is Timing:  # the profile fills these in
+        return PROFILES["production"].get(name, field.default)
+    return field.default
+
+
+def _as_toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    text = format_duration(value) if isinstance(value, timedelta) else str(value)
+    return json.dumps(text)
 
 
 def print_settings() -> None:

@@ -130,11 +130,18 @@ def migrate(
     typer.echo("the store's schema is up to date")
 
 
-def config() -> None:
-    """Show every setting on one screen: its value, its default, and where it is set."""
-    from duly_cli.config import print_settings
+def config(
+    toml: Annotated[
+        bool, typer.Option("--toml", help="Write a duly.toml with every default instead.")
+    ] = False,
+) -> None:
+    """Show every setting on one screen: its value, where it is set, and its meaning."""
+    from duly_cli.config import example_toml, print_settings
     from duly_core.errors import DulyError
 
+    if toml:
+        typer.echo(example_toml(), nl=False)
+        return
     try:
         print_settings()
     except DulyError as error:

@@ -201,11 +201,11 @@ with late as (
     using late
     where assoc.task_id = late.task_id and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and assoc.expires_at <= (select duly_now())
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token
 )
 update task
 set status = 'fatal_failure', finished_at = (select duly_now()),
-    fence = ended.fence, failures = ended.failures, crashes = ended.crashes,
+    fence = ended.fence, failures = ended.failures, crashes = ended.crashes, last_token = ended.last_token,
     failure_kind = 7, failure_message = 'expires_at passed before it could start', failed_at = (select duly_now())
 from ended
 where task.task_id = ended.task_id and task.status is null
@@ -375,11 +375,11 @@ with ended as (
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = asked.task_id and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and (assoc.cancel_requested or not %(only_if_requested)b)
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token
 )
 update task
 set status = 'cancelled', finished_at = (select duly_now()),
-    fence = ended.fence, failures = ended.failures, crashes = ended.crashes
+    fence = ended.fence, failures = ended.failures, crashes = ended.crashes, last_token = ended.last_token
 from ended
 where task.task_id = ended.task_id and task.status is null
 returning task.task_id

@@ -43,12 +43,13 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     (`duly worker`); without it, it starts none. Others may attach in any case.
     """
     settings = ControllerSettings.load(**overrides)
+    listen = settings.listen or default_socket()
     queue_settings = QueueSettings.load()
     rpc = RpcSettings.load()
     timing = Timing.load()
 
     async def serve(stop: asyncio.Event) -> None:
-        _make_socket_folder(settings.listen)
+        _make_socket_folder(listen)
         host_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         receiver = await open_receiver(queue_settings, queue_settings.dsn)
         hsc_channel = open_channel(settings.hsc_address, rpc)
@@ -80,7 +81,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             controller_pb2.DESCRIPTOR.services_by_name["ControllerService"].full_name,
             lambda grpc: controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, grpc),
         )
-        server = RpcServer(settings.listen, [service], rpc, observe_call)
+        server = RpcServer(listen, [service], rpc, observe_call)
         address = await server.start()
         await server.set_serving(serving=True)
         health = RpcServer(settings.health_listen, [], rpc) if settings.health_listen else None

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from duly_core.process import default_socket
 from duly_core.settings import Duration, Section
 
 
@@ -14,8 +13,8 @@ class ControllerSettings(Section):
 
     SECTION: ClassVar[str] = "controller"
 
-    listen: str = Field(default_factory=default_socket)
-    """A unix socket: NextWork never leaves the host."""
+    listen: str = ""
+    """A unix socket, for NextWork never leaves the host; empty: one in $XDG_RUNTIME_DIR or the temporary folder."""
     health_listen: str = ""
     """HOST:PORT of a second server that answers health checks only; empty: none."""
     executors: int = Field(default=1, ge=0, le=256)

@@ -9,7 +9,7 @@ from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.rpc.convert import from_duration
 from duly_core.settings import format_duration
 from duly_core.task import TaskId
-from duly_executor.crew import Crew
+from duly_executor.crew import Crew, cancelled
 from duly_executor.holdings import Holdings
 from duly_executor.settings import ExecutorSettings
 
@@ -24,11 +24,12 @@ class Enforcement:
         self._holdings = holdings
         self._crew = crew
         self._settings = settings
-        self._last_end = float("-inf")
+        self._stuck_since: float | None = None
+        """Since when something waits and nothing has ended (the loop's time)."""
 
     def attempts_ended(self) -> None:
         """Something ended: what waits is moving."""
-        self._last_end = asyncio.get_running_loop().time()
+        self._stuck_since = None
 
     def cancel_requested(self, task_id: TaskId) -> None:
         """Somebody asked for this task's cancel: its callback is told once, and killed after the grace."""
@@ -50,11 +51,19 @@ class Enforcement:
             elif held.cancel_asked_at is not None:
                 grace = self._settings.cancel_grace.total_seconds()
                 if now - held.cancel_asked_at > grace:
-                    self._crew.stop_for(entry.task_id, "cancel", _cancelled(held.task))
-        if self._crew.backlog() and now - self._last_end > self._settings.recall_after.total_seconds():
-            self._last_end = now
-            self._crew.recall()
+                    self._crew.stop_for(entry.task_id, "cancel", cancelled(held.task))
+        self._crew.kill_those_that_run_on()
+        self._recall_what_waits(now)
         return _LOOK_EVERY
+
+    def _recall_what_waits(self, now: float) -> None:
+        if not self._crew.backlog():
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > self._settings.recall_after.total_seconds():
+            self._stuck_since = None
+            self._crew.recall()
 
 
 def _ran_too_long(task: hsc_pb2.ClaimedTask, limit: timedelta) -> hsc_pb2.TaskResult:
@@ -64,7 +73,3 @@ def _ran_too_long(task: hsc_pb2.ClaimedTask, limit: timedelta) -> hsc_pb2.TaskRe
         failure_kind=task_pb2.FAILURE_KIND_MAX_RUNTIME,
         failure_message=f"ran longer than its max_runtime of {format_duration(limit)} and was killed",
     )
-
-
-def _cancelled(task: hsc_pb2.ClaimedTask) -> hsc_pb2.TaskResult:
-    return hsc_pb2.TaskResult(claim=task.claim, outcome=hsc_pb2.OUTCOME_CANCELLED)

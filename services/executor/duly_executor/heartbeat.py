@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import grpc
+import structlog
 
 from duly.v1 import hsc_pb2
 from duly_core.clock import since_boot_ns
@@ -27,6 +28,8 @@ from duly_executor.leases import Strikes
 
 if TYPE_CHECKING:
     from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
+
+log = structlog.get_logger()
 
 _ATTEMPTS = 3
 """A call is tried about so often within its deadline."""
@@ -79,12 +82,17 @@ class Heart:
             await self.beat(executor_id)
 
     async def beat(self, executor_id: str) -> None:
-        """One heartbeat call for everything that is held."""
-        request = self._holdings.heartbeat_request(executor_id)
-        events.held(len(request.items))
-        if not request.items:
+        """One heartbeat for everything that is held; it fails if the HSC could not be told of all."""
+        events.held(len(self._holdings))
+        requests = self._holdings.heartbeat_requests(executor_id)
+        failures = [reason for reason in await asyncio.gather(*map(self._call, requests)) if reason]
+        if failures:
+            self._strike(failures[0])
+        else:
             self._strikes.call_succeeded()
-            return
+
+    async def _call(self, request: hsc_pb2.HeartbeatRequest) -> str | None:
+        """Send until it is answered or its time is over; why it failed, if it did."""
         sent = since_boot_ns()
 
         async def call(timeout: float) -> hsc_pb2.HeartbeatResponse:
@@ -100,16 +108,24 @@ class Heart:
                 attempt_timeout=self._timing.heartbeat_deadline / _ATTEMPTS,
             )
         except grpc.aio.AioRpcError as error:
-            self._strike(f"{error.code().name}: {error.details()}")
-            return
-        self._strikes.call_succeeded()
-        task_ids = [item.claim.task_id for item in request.items]
-        self._apply(zip(task_ids, response.verdicts, strict=True), sent)
+            return f"{error.code().name}: {error.details()}"
+        except Exception as error:
+            # whatever it was: heartbeats that end silently would end this process with everything it runs
+            log.exception("a heartbeat call failed unexpectedly")
+            return repr(error)
+        if len(response.verdicts) != len(request.items):
+            return f"{len(request.items)} claims were told, {len(response.verdicts)} answered"
+        claims = [item.claim for item in request.items]
+        self._apply(zip(claims, response.verdicts, strict=True), sent)
+        return None
 
-    def _apply(self, verdicts: Iterable[tuple[TaskId, int]], sent_ns: int) -> None:
+    def _apply(self, verdicts: Iterable[tuple[hsc_pb2.Claim, int]], sent_ns: int) -> None:
         kept: list[TaskId] = []
         lost: list[TaskId] = []
-        for task_id, verdict in verdicts:
+        for claim, verdict in verdicts:
+            if not self._holdings.is_current(claim):
+                continue  # settled meanwhile
+            task_id = claim.task_id
             if verdict == hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM:
                 if self._holdings.is_running(task_id):  # else its result is on its way: that answer counts
                     lost.append(task_id)

@@ -42,9 +42,14 @@ class Holdings:
         return sum(not held.reporting for held in self._held.values())
 
     def is_running(self, task_id: TaskId) -> bool:
-        """Whether a callback process has it and has not told its end."""
+        """Whether it waits or runs here: its end has not been told."""
         held = self._held.get(task_id)
         return held is not None and not held.reporting
+
+    def is_current(self, claim: hsc_pb2.Claim) -> bool:
+        """Whether this very claim is held, and not another one of its task."""
+        held = self._held.get(claim.task_id)
+        return held is not None and held.task.claim.token == claim.token
 
     def add(self, tasks: Sequence[hsc_pb2.ClaimedTask], sent_boot_ns: int) -> int:
         """Claims that came in; their common deadline in CLOCK_BOOTTIME."""
@@ -61,17 +66,26 @@ class Holdings:
         self._progress.pop(task_id, None)
         return held
 
-    def settle(self, task_ids: Iterable[TaskId]) -> None:
-        """The HSC's word on these is definite: nothing is held of them any more."""
-        for task_id in task_ids:
-            if self._held.pop(task_id, None) is not None:
-                self._settled.append(task_id)
-        self.leases.ended(self._settled)
+    def settle(self, claims: Iterable[hsc_pb2.Claim]) -> None:
+        """The HSC's word on these is definite: nothing is held of them any more.
+
+        By claim, not by task: the task may have come back under a new claim before the word on the old one did.
+        """
+        settled = [claim.task_id for claim in claims if self.is_current(claim)]
+        for task_id in settled:
+            del self._held[task_id]
+            self._progress.pop(task_id, None)
+        self.leases.ended(settled)
+        self._settled += settled
 
     def take_settled(self) -> list[TaskId]:
         """What was settled since last asked, for the Controller to know."""
         settled, self._settled = self._settled, []
-        return settled
+        return [task_id for task_id in settled if task_id not in self._held]
+
+    def settled_untold(self, task_ids: Iterable[TaskId]) -> None:
+        """The Controller may not have heard of these: they are told again."""
+        self._settled += task_ids
 
     def note_progress(self, told: Iterable[callback_pb2.CallbackProgress]) -> None:
         """Remember the newest for the next heartbeat."""
@@ -79,19 +93,23 @@ class Holdings:
             (progress.task_id, progress) for progress in told if self.is_running(progress.task_id)
         )
 
-    def heartbeat_request(self, holder: str) -> hsc_pb2.HeartbeatRequest:
-        """A heartbeat for everything that is held, with what was told of progress since the last."""
-        request = hsc_pb2.HeartbeatRequest(holder=holder)
-        for task_id, held in self._held.items():
-            item = request.items.add(claim=held.task.claim)
+    def heartbeat_requests(self, holder: str) -> list[hsc_pb2.HeartbeatRequest]:
+        """Heartbeats for everything that is held, with what was told of progress since the last."""
+        requests: list[hsc_pb2.HeartbeatRequest] = []
+        for number, (task_id, held) in enumerate(self._held.items()):
+            if number % _MOST_A_CALL == 0:
+                requests.append(hsc_pb2.HeartbeatRequest(holder=holder))
+            item = requests[-1].items.add(claim=held.task.claim)
             progress = self._progress.pop(task_id, None)
             if progress is not None:
                 item.progress = progress.progress
                 item.progress_note = _fit(progress.note)
-        return request
+        return requests
 
 
 _NOTE_BYTES = 1024
+_MOST_A_CALL = 1_000
+"""Claims in one heartbeat call; the HSC takes more."""
 
 
 def _fit(note: str) -> str:

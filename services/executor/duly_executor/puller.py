@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from duly.v1 import controller_pb2, hsc_pb2
-from duly_core.clock import since_boot_ns
+from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError
 from duly_core.loop import backoff, wait_for
 from duly_core.rpc.convert import from_duration, to_duration
@@ -55,7 +55,10 @@ class Puller:
         self._pace = pace
         self._timing = timing
         self._settings = settings
-        self._slots = settings.processes * settings.slots
+        self._needed_ns = nanoseconds(
+            timing.heartbeat_period + timing.heartbeat_deadline + timing.scheduling_lateness
+        )
+        """A claim that lives shorter than this may end before its first heartbeat is acknowledged."""
         self._asked = 0
         self._room = asyncio.Event()
 
@@ -83,10 +86,9 @@ class Puller:
                 if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                     raise ApplicationError(f"the registry refuses: {error.details()}") from error
                 attached = attached and error.code() is not grpc.StatusCode.FAILED_PRECONDITION
-                failures = 0 if error.code() is grpc.StatusCode.FAILED_PRECONDITION else failures + 1
-                if failures:
-                    events.not_attached(self._address, f"{error.code().name}: {error.details()}")
-                    await wait_for(stop, backoff(failures))
+                failures += 1
+                events.not_attached(self._address, f"{error.code().name}: {error.details()}")
+                await wait_for(stop, backoff(failures))
             else:
                 failures = 0
 
@@ -125,8 +127,7 @@ class Puller:
         while True:
             self._room.clear()
             ahead = self._pace.ahead(asyncio.get_running_loop().time())
-            self._crew.most_each = self._settings.slots + -(-ahead // self._settings.processes)
-            free = self._slots + ahead - self._holdings.unfinished() - self._asked
+            free = self._crew.plan_ahead(ahead) - self._holdings.unfinished() - self._asked
             if free > 0:
                 return min(free, _MOST_A_CALL)
             await self._room.wait()
@@ -140,9 +141,13 @@ class Puller:
             settled_task_ids=settled,
         )
         timeout = self._settings.poll_timeout + _ANSWER_MARGIN
-        response: controller_pb2.NextWorkResponse = await self._controller.NextWork(
-            request, timeout=timeout.total_seconds()
-        )
+        try:
+            response: controller_pb2.NextWorkResponse = await self._controller.NextWork(
+                request, timeout=timeout.total_seconds()
+            )
+        except BaseException:
+            self._holdings.settled_untold(settled)
+            raise
         return response
 
     def _take(self, response: controller_pb2.NextWorkResponse) -> None:
@@ -150,15 +155,16 @@ class Puller:
         self._timing.check_against(from_duration(terms.claim_timeout), from_duration(terms.heartbeat_timeout))
         sent = response.claim_sent_since_boot.ToNanoseconds()
         deadline = self._holdings.add(response.tasks, sent)
-        if since_boot_ns() >= deadline:
-            # too late to start anything under these claims: others may have them any moment
+        if since_boot_ns() + self._needed_ns >= deadline:
+            # too late to start anything under these claims: without a heartbeat in time the kernel's
+            # timer would end this process with all that it runs, or others have them already
             self._give_up(response.tasks)
             return
         self._heart.rearm()
         self._crew.give(response.tasks)
 
     def _give_up(self, tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
-        ids = [task.claim.task_id for task in tasks]
-        events.claims_lost(len(ids), "a late NextWork")
-        self._holdings.settle(ids)
-        self._reporter.release([task.claim for task in tasks])
+        claims = [task.claim for task in tasks]
+        events.claims_lost(len(claims), "a late NextWork")
+        self._holdings.settle(claims)
+        self._reporter.release(claims)
