@@ -39,17 +39,20 @@ async def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], 
         )
         log = (Path(folder) / "log").open("wb")
         with log:
-            async with LocalStack(stack_options, MergedOutput(log)) as stack:
-                async with duly.AsyncClient(stack.frontend_address) as client:
-                    await workloads.end_to_end(client, _WARM_UP)
-                    for _ in range(options.runs):
-                        before = seconds_by_process(os.getpid())
-                        results = await workloads.end_to_end(client, options.tasks)
-                        cpu.update(seconds_by_process(os.getpid()) - before)
-                        results |= await workloads.single_schedules(client, options.tasks // 2)
-                        results |= await workloads.latency(client, starts)
-                        for name, value in results.items():
-                            figures.setdefault(name, []).append(value)
+            async with (
+                LocalStack(stack_options, MergedOutput(log)) as stack,
+                duly.AsyncClient(stack.frontend_address) as client,
+            ):
+                await workloads.end_to_end(client, _WARM_UP)
+                for _ in range(options.runs):
+                    before = seconds_by_process(os.getpid())
+                    results = await workloads.end_to_end(client, options.tasks)
+                    cpu.update(seconds_by_process(os.getpid()) - before)
+                    results |= await workloads.latency(client, starts)
+                    results |= await workloads.single_schedules(client, options.tasks)
+                    results |= await workloads.bulk_schedules(client, options.tasks)
+                    for name, value in results.items():
+                        figures.setdefault(name, []).append(value)
     return figures, cpu
 
 
@@ -64,15 +67,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     figures, cpu = asyncio.run(measure(options))
-    print(f"{options.tasks:,} no-op tasks of 100 B, {options.runs} runs, Postgres queue, fsync on")  # noqa: T201
+    print(f"{options.tasks:,} no-op tasks of 100 B, {options.runs} runs, Postgres queue, fsync on")
     for name, values in figures.items():
         spread = f"{min(values):,.1f} to {max(values):,.1f}"
-        print(f"{name:50} median {statistics.median(values):>10,.1f}   ({spread})")  # noqa: T201
+        print(f"{name:50} median {statistics.median(values):>10,.1f}   ({spread})")
     total = options.tasks * options.runs
-    print("CPU, us a task, end to end:", end=" ")  # noqa: T201
-    print(", ".join(f"{name} {seconds / total * 1e6:.0f}" for name, seconds in cpu.most_common()))  # noqa: T201
+    print("CPU, us a task, end to end:", end=" ")
+    print(", ".join(f"{name} {seconds / total * 1e6:.0f}" for name, seconds in cpu.most_common()))
     if options.json:
-        options.json.write_text(json.dumps({"figures": figures, "cpu_seconds": cpu}, indent=2), encoding="utf-8")
+        options.json.write_text(
+            json.dumps({"figures": figures, "cpu_seconds": cpu}, indent=2), encoding="utf-8"
+        )
     sys.exit(0)
 
 

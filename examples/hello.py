@@ -1,7 +1,7 @@
 """The smallest application: one lambda.
 
-    duly up examples.hello:app
-    duly schedule hello.greet '{"name": "Ada"}' --wait
+duly up examples.hello:app
+duly schedule hello.greet '{"name": "Ada"}' --wait
 """
 
 from dataclasses import dataclass

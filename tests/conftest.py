@@ -9,4 +9,5 @@ pytest_plugins = [
     "tests.fixtures.programs",
     "tests.fixtures.queues",
     "tests.fixtures.services",
+    "tests.fixtures.host",  # after those whose helpers it imports: pytest rewrites a module's asserts once
 ]

@@ -90,7 +90,9 @@ class Board:
                 place = self._place(number, slot)
                 started = self._words[place // _WORD]
                 task_id = self._memory[place + _WORD : place + _RECORD]
-                if started and self._words[place // _WORD] == started:  # else the slot changed hands meanwhile
+                if (
+                    started and self._words[place // _WORD] == started
+                ):  # else the slot changed hands meanwhile
                     yield Running(number, slot, task_id, started)
 
     def close(self) -> None:

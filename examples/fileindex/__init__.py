@@ -14,8 +14,9 @@ import duly
 app = duly.App(owner="you@example.org", version="1")
 
 ROOT_VARIABLE = "FILEINDEX_ROOT"
-"""The folder whose files may be indexed; the working folder where it is not set."""
+"""Names the folder whose files may be indexed; where it is not set, that is the working folder."""
 
+_root = Path(os.environ.get(ROOT_VARIABLE, ".")).resolve()
 _BLOCK = 256 * 1024
 
 
@@ -53,8 +54,7 @@ def index(file: File) -> dict[str, object]:
 
 def _below_root(path: str) -> Path:
     """Where the file is; clients name paths, and `../secret` or a link out of the root must not get through."""
-    root = Path(os.environ.get(ROOT_VARIABLE, ".")).resolve()
-    file = (root / path).resolve()
-    if not file.is_relative_to(root):
+    file = (_root / path).resolve()
+    if not file.is_relative_to(_root):
         raise duly.FatalFailure(f"{path} is not below the root")
     return file

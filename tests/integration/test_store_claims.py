@@ -142,7 +142,9 @@ async def test_refused_and_granted_claims_are_answered_in_the_order_of_the_call(
     assert [each and each.task_id for each in answers] == [mixed[2].task_id, None, mixed[0].task_id]
 
 
-async def test_one_group_with_the_current_and_a_stale_claim_of_a_task_tells_them_apart(ladder, clock, claimed_task):
+async def test_one_group_with_the_current_and_a_stale_claim_of_a_task_tells_them_apart(
+    ladder, clock, claimed_task
+):
     await clock.tick(CLAIM_TIMEOUT + SECOND)
     await trigger.end_silence(ladder.store, {}, ENQUEUE_TIMEOUT, 10)
     (current,) = await claim(ladder, proposal_for(claimed_task))

@@ -104,7 +104,9 @@ async def test_a_result_written_twice_is_applied_once(ladder, claimed_task, outc
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-async def test_a_result_that_comes_after_the_claim_was_lost_is_refused(ladder, clock, processing_task, outcome):
+async def test_a_result_that_comes_after_the_claim_was_lost_is_refused(
+    ladder, clock, processing_task, outcome
+):
     current = await lose_the_claim(ladder, clock, processing_task)
     before = await ladder.row(processing_task.task_id)
 
@@ -147,7 +149,9 @@ async def test_a_group_of_every_outcome_is_answered_in_order(ladder):
     results[0] = result_of(held[0], Outcome.SUCCESS, result=b"{}")
     stale = result_of(held[0], Outcome.SUCCESS)
 
-    answers, due_in = await set_results(ladder.store, [*reversed(results), Result(stale.task_id, os.urandom(16), 1)])
+    answers, due_in = await set_results(
+        ladder.store, [*reversed(results), Result(stale.task_id, os.urandom(16), 1)]
+    )
 
     assert answers == [Applied.APPLIED] * 6 + [Applied.LOST]
     assert [await ladder.status(task.task_id) for task in held] == [

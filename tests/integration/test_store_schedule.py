@@ -33,13 +33,19 @@ def count(dsn, table):
 
 
 async def test_a_task_is_written_with_its_next_trigger_and_due_now(ladder):
-    task = a_task(payload=bytes(range(256)), encoding=Encoding.RAW, collection="spring", priority=Priority.HIGH)
+    task = a_task(
+        payload=bytes(range(256)), encoding=Encoding.RAW, collection="spring", priority=Priority.HIGH
+    )
 
     (answer,) = await schedule(ladder.store, [task])
 
     row = await ladder.row(task.task_id)
     assert answer == Scheduled(Scheduling.CREATED, task.task_id, due_in=timedelta())
-    assert (row["status"], row["payload"], row["payload_encoding"]) == ("new", bytes(range(256)), Encoding.RAW)
+    assert (row["status"], row["payload"], row["payload_encoding"]) == (
+        "new",
+        bytes(range(256)),
+        Encoding.RAW,
+    )
     assert (row["collection"], row["priority"], row["fence"]) == ("spring", Priority.HIGH, 0)
     assert row["created_at"] == row["scheduled_at"] == row["next_trigger_at"]
 
@@ -69,7 +75,8 @@ async def test_an_instant_is_kept_and_the_past_is_now(ladder):
 
 async def test_many_are_answered_in_the_order_of_the_call(ladder):
     tasks = [
-        a_task(task_id=new_task_id().bytes, idempotency_key=f"k{n % 7}-{n}" if n % 2 else None) for n in range(300)
+        a_task(task_id=new_task_id().bytes, idempotency_key=f"k{n % 7}-{n}" if n % 2 else None)
+        for n in range(300)
     ]
     tasks.reverse()
 
@@ -179,7 +186,9 @@ async def test_one_key_asked_for_by_many_connections_at_once_makes_one_task(ladd
     async with Store(StoreSettings(dsn=dsn, connections=12)) as store:
         tasks = [a_task(idempotency_key="k") for _ in range(48)]
 
-        answers = [(await answer)[0] for answer in [asyncio.ensure_future(schedule(store, [t])) for t in tasks]]
+        answers = [
+            (await answer)[0] for answer in [asyncio.ensure_future(schedule(store, [t])) for t in tasks]
+        ]
 
     assert verdicts(answers).count(Scheduling.CREATED) == 1
     assert len({answer.task_id for answer in answers}) == 1

@@ -43,9 +43,10 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
     def _wrap(self, behavior: Handler, method: str) -> Handler:
         async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             started = time.perf_counter()
-            code = "OK"
+            code = "CANCELLED"
             try:
-                return await behavior(request, context)
+                response = await behavior(request, context)
+                code = "OK"
             except DulyError as error:
                 status = _status(error)
                 code = grpc.StatusCode[code_pb2.Code.Name(status.code)].name
@@ -57,6 +58,8 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                 code = "INTERNAL"
                 log.exception("a call failed unexpectedly", method=method)
                 await context.abort(grpc.StatusCode.INTERNAL, "internal error: the server's log says more")
+            else:
+                return response
             finally:
                 if self._observe:
                     self._observe(method, code, time.perf_counter() - started)

@@ -28,9 +28,15 @@ _LONGEST_PAUSE = timedelta(seconds=1)
 
 
 async def until_definite(
-    call: Callable[[float], Awaitable[Answer]], *, within: timedelta, attempt_timeout: timedelta
+    call: Callable[[float], Awaitable[Answer]],
+    *,
+    within: timedelta,
+    attempt_timeout: timedelta,
+    definite: frozenset[grpc.StatusCode] = frozenset(),
 ) -> Answer:
     """Send `call` (given its deadline in seconds) until it is answered, at the longest for `within` in all.
+
+    Args: `definite` are statuses that this caller takes for an answer, transient though they may be for others.
 
     Raises:
         grpc.aio.AioRpcError: a definite refusal, or the last transient one when the time was over.
@@ -45,6 +51,6 @@ async def until_definite(
         except grpc.aio.AioRpcError as error:
             failures += 1
             pause = backoff(failures, _LONGEST_PAUSE).total_seconds()
-            if error.code() not in TRANSIENT or loop.time() + pause >= end:
+            if error.code() not in TRANSIENT - definite or loop.time() + pause >= end:
                 raise
         await asyncio.sleep(pause)

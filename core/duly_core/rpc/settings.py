@@ -1,7 +1,7 @@
 """Settings of servers and of calls."""
 
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from duly_core.settings import Duration, Section
 
@@ -17,3 +17,7 @@ class RpcSettings(Section):
     """Deadline of a call that names no other."""
     shutdown_grace: Duration = timedelta(seconds=5)
     """How long a stopping server lets running calls finish."""
+
+    def for_local_socket(self) -> Self:
+        """Without a limit on messages: on a host's own socket a batch may be as large as its tasks are."""
+        return self.model_copy(update={"max_message_bytes": -1})

@@ -50,6 +50,14 @@ on conflict (name) do update set
     backoff_max = excluded.backoff_max, payload_limit = excluded.payload_limit, updated_at = duly_now()
 """
 
+# Each column by its name: a later release may add some while this one still serves.
+_LIST = """
+select name, owner, version, max_attempts, max_crashes, max_runtime,
+    backoff_initial, backoff_factor, backoff_max, payload_limit, registered_at, updated_at
+from lambda
+order by name
+"""
+
 NEW_LAMBDA_CHANNEL = "duly_lambda"
 """Told when lambdas were registered, so that Store Consumers look at their queues at once."""
 
@@ -66,7 +74,7 @@ async def register(store: Store, policies: Sequence[LambdaPolicy]) -> None:
 async def list_lambdas(store: Store) -> list[RegisteredLambda]:
     """Every lambda, by name."""
     async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute("select * from lambda order by name")
+        await cursor.execute(_LIST)
         rows = await cursor.fetchall()
     return [
         RegisteredLambda(

@@ -1,4 +1,4 @@
--- Statements of the task path that change nothing.
+-- Statements of the task path that change nothing. (Why a status is compared as text: see transitions.sql.)
 
 -- name: existing
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
@@ -21,7 +21,7 @@ from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
 join task_assoc as assoc on assoc.task_id = asked.task_id and assoc.token = asked.token
 join task on task.task_id = assoc.task_id
 join lambda on lambda.name = assoc.lambda
-where assoc.status in ('claimed', 'processing')
+where assoc.status::text in ('claimed', 'processing')
 
 -- name: applied_before
 -- Results that were written before under these very tokens.
@@ -44,9 +44,17 @@ select queue.lambda, queue.priority, (
 from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
 
 -- name: next_silence
--- The instant at which the next silence becomes suspicious, as time from now.
-select next_trigger_at - (select duly_now())
-from task_assoc
-where status in ('enqueued', 'claimed', 'processing')
-order by next_trigger_at
-limit 1
+-- The instant at which the next silence becomes suspicious or the next task expires, as time from now.
+select least(
+    (
+        select next_trigger_at from task_assoc
+        where status in ('enqueued', 'claimed', 'processing')
+        order by next_trigger_at
+        limit 1
+    ), (
+        select expires_at from task_assoc
+        where status in ('new', 'retriable_failure', 'enqueued') and expires_at is not null
+        order by expires_at
+        limit 1
+    )
+) - (select duly_now())

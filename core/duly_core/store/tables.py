@@ -84,6 +84,13 @@ task_assoc = sa.Table(
         "next_trigger_at",
         postgresql_where=sa.text("status in ('enqueued', 'claimed', 'processing')"),
     ),
+    sa.Index(
+        "task_assoc_expiring",
+        "expires_at",
+        postgresql_where=sa.text(
+            "status in ('new', 'retriable_failure', 'enqueued') and expires_at is not null"
+        ),
+    ),
 )
 
 idempotency_key = sa.Table(

@@ -82,9 +82,13 @@ async def final_of(store: Store, task_ids: Iterable[TaskId]) -> set[TaskId]:
 
 async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
     """Up to `limit` tasks, newest id first, from below `before` on; without payloads and results."""
-    query = sa.select(*_SUMMARY).select_from(_JOINED).order_by(task.c.task_id.desc()).limit(limit)
+    # live tasks are few and finished ones many: a list of live ones begins with the assoc rows
+    only_live = bool(wanted.statuses) and not wanted.statuses & FINAL
+    key = task_assoc.c.task_id if only_live else task.c.task_id
+    source = task_assoc.join(task, task.c.task_id == task_assoc.c.task_id) if only_live else _JOINED
+    query = sa.select(*_SUMMARY).select_from(source).order_by(key.desc()).limit(limit)
     if before is not None:
-        query = query.where(task.c.task_id < as_uuid(before))
+        query = query.where(key < as_uuid(before))
     if wanted.lambda_name:
         query = query.where(task.c["lambda"] == wanted.lambda_name)
     if wanted.collection:

@@ -184,18 +184,14 @@ returning task.task_id
 
 -- name: expire
 -- move: new|retriable_failure|enqueued -> fatal_failure
--- Its expires_at passed before it could start.
+-- Its expires_at passed before it could start; found by that time, whether it was due or not.
 with late as (
-    select picked.task_id
-    from (
-        select task_id, next_trigger_at from task_assoc
-        where status in ('new', 'retriable_failure') and lambda = any(%(lambdas)b::text[])
-            and next_trigger_at <= (select duly_now()) and expires_at <= (select duly_now())
-        union all
-        select task_id, next_trigger_at from task_assoc
-        where status = 'enqueued' and next_trigger_at <= (select duly_now()) and expires_at <= (select duly_now())
-    ) as picked
+    select assoc.task_id
+    from task_assoc as assoc
+    where assoc.status in ('new', 'retriable_failure', 'enqueued') and assoc.expires_at <= (select duly_now())
+    order by assoc.expires_at
     limit %(limit)b
+    for update skip locked
 ), ended as (
     delete from task_assoc as assoc
     using late

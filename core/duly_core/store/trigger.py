@@ -50,17 +50,15 @@ async def end_silence(
     """Take up what fell silent, at most `limit` tasks of each kind.
 
     Lost messages are sent again as far as the queues have room; claims whose holder fell silent are void,
-    and their tasks are enqueued anew, quarantined, or cancelled.
+    and their tasks are enqueued anew, quarantined, or cancelled. Tasks that expired end, too.
     """
     again = await store.run(
         TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
     )
     reclaimed = await store.run(TRANSITIONS["reclaim"], {"enqueue_timeout": enqueue_timeout, "limit": limit})
     ended = 0
-    for name in ("quarantine_silent", "cancel_silent"):
+    for name in ("quarantine_silent", "cancel_silent", "expire"):
         ended += len(await store.run(TRANSITIONS[name], {"limit": limit}))
-    lambdas = sorted({queue.lambda_name for queue in room})
-    ended += len(await store.run(TRANSITIONS["expire"], {"lambdas": lambdas, "limit": limit}))
     return Silence(
         _due([*(row for row in again if row[3]), *reclaimed]), reclaimed=len(reclaimed), ended=ended
     )
@@ -84,6 +82,7 @@ async def next_triggers(store: Store, queues: Sequence[QueueKey]) -> dict[QueueK
 
 
 async def next_silence(store: Store) -> timedelta | None:
-    """How long until the next silence becomes suspicious; None if nothing is under way."""
-    rows = await store.run(READS["next_silence"], {})
-    return rows[0][0] if rows else None
+    """How long until the next silence becomes suspicious or the next task expires; None: nothing will."""
+    ((ahead,),) = await store.run(READS["next_silence"], {})
+    due_in: timedelta | None = ahead
+    return due_in

@@ -31,10 +31,15 @@ class Ending:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found, each in words; all lists empty: the run was without fault."""
+    """What was found, each fault in words."""
 
+    succeeded: int = 0
+    """Tasks that ended in SUCCESS."""
+    compared: int = 0
+    """Those of them whose result was held against its file."""
     lost: list[str] = field(default_factory=list)
     concurrent: list[str] = field(default_factory=list)
+    """Of each task the first time."""
     wrong: list[str] = field(default_factory=list)
     """Results that are not what reading the file gives."""
     failed: list[str] = field(default_factory=list)
@@ -66,7 +71,7 @@ def check(
         name = paths.get(task_id, "")
         if not name:
             findings.unexplained.append(f"task {task_id} ran, and was never scheduled")
-        findings.concurrent += _concurrent(f"{name} ({task_id})", of_task)
+        findings.concurrent += list(_concurrent(f"{name} ({task_id})", of_task))[:1]
         findings.unexplained += _unexplained(f"{name} ({task_id})", of_task, killed)
     return findings
 
@@ -84,9 +89,17 @@ def _check_ending(
             findings.failed.append(f"{name}: {ending.status}: {ending.failure}")
     elif not any(execution.succeeded for execution in executions):
         findings.lost.append(f"{name}: SUCCESS, but no execution of it ended well")
-    elif facts is not None:
+    else:
+        findings.succeeded += 1
+        _compare(findings, ending, facts)
+
+
+def _compare(findings: Findings, ending: Ending, facts: Facts | None) -> None:
+    if facts is not None:
+        findings.compared += 1
         expected = {"sha256": facts.sha256, "size": facts.size, "lines": facts.lines}
         if ending.result != expected:
+            name = f"{ending.path} ({ending.task_id})"
             findings.wrong.append(f"{name}: the result is {ending.result}, the file says {expected}")
 
 

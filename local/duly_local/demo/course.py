@@ -11,13 +11,19 @@ import duly
 from duly_local.demo.display import Display
 from duly_local.demo.executions import ExecutionLog
 from duly_local.demo.files import Facts, Input, identity_of, read_facts
-from duly_local.demo.killing import Killing, kill_an_executor
+from duly_local.demo.killing import Killing, busiest, kill_an_executor
 from duly_local.demo.workload import LAMBDA, PlannedTask
 
 _LOOK_EVERY = timedelta(milliseconds=20)
-_KILL_AT = 0.4
+_KILL_FROM = 0.4
+_KILL_BY = 0.6
+"""An Executor is killed when this part of all tasks is done: from the first on at once if one is busy, by the second anyway."""
+_BUSY = 6
+"""Of the eight callbacks that a process runs at a time."""
 _STALLED_AFTER = timedelta(seconds=60)
-"""When no callback started or ended for so long, what is not final counts as lost."""
+"""When no task was done for so long, what is not final counts as lost."""
+_SLOWEST_BYTES_S = 20_000_000
+"""A file may take as long as reading it at this rate does."""
 _SUCCESSOR_WITHIN = timedelta(seconds=20)
 
 
@@ -48,22 +54,34 @@ async def schedule(client: duly.AsyncClient, planned: Sequence[PlannedTask]) -> 
 
 
 async def follow(
-    client: duly.AsyncClient, course: Course, log: ExecutionLog, display: Display, worker: int | None
+    client: duly.AsyncClient,
+    course: Course,
+    log: ExecutionLog,
+    display: Display,
+    *,
+    largest: int,
+    worker: int | None,
 ) -> None:
-    """Watch until all are final, or nothing moves any more; `worker`: the host to kill an Executor of."""
+    """Watch until all are final, or nothing gets done any more.
+
+    `largest`: bytes of the largest file; `worker`: the Controller to kill an Executor of, or none.
+    """
     started = time.monotonic()
-    kill_at = int(_KILL_AT * len(course.task_ids))
+    patience = _STALLED_AFTER.total_seconds() + largest / _SLOWEST_BYTES_S
+    kill_from, kill_by = (int(part * len(course.task_ids)) for part in (_KILL_FROM, _KILL_BY))
     waiting = asyncio.create_task(client.wait_many(course.task_ids))
-    moved_at, records = started, 0
+    moved_at, done = started, 0
     try:
-        while not waiting.done() and time.monotonic() - moved_at < _STALLED_AFTER.total_seconds():
+        while not waiting.done() and time.monotonic() - moved_at < patience:
             await asyncio.wait({waiting}, timeout=_LOOK_EVERY.total_seconds())
             log.catch_up()
-            if log.records != records:
-                moved_at, records = time.monotonic(), log.records
-            display.show(len(log.succeeded), len(log.running()))
-            if worker is not None and course.killing is None and len(log.succeeded) >= kill_at:
-                course.killing = _kill(worker, log, display, started)
+            if len(log.succeeded) != done:
+                moved_at, done = time.monotonic(), len(log.succeeded)
+            killed = course.killing.callback_processes if course.killing else ()
+            display.show(done, sum(execution.pid not in killed for execution in log.running()))
+            if worker is not None and course.killing is None and done >= kill_from:
+                if done >= kill_by or busiest(log) >= _BUSY:
+                    course.killing = _kill(worker, log, display, started)
             elif course.killing and course.killing.successor is None and course.killing.look_for_successor():
                 display.note(_replaced(course.killing))
         if waiting.done():
@@ -98,9 +116,10 @@ def _kill(worker: int, log: ExecutionLog, display: Display, started: float) -> K
         gone = f"{killing.gone_after_s * 1000:.0f} ms" if killing.gone_after_s is not None else "never"
         callbacks = ", ".join(map(str, killing.callback_processes)) or "none"
         display.note(
-            f"  {killing.killed_at - started:4.1f} s  kill -9 of Executor {killing.executor}; "
-            f"it and its callback process ({callbacks}) gone after {gone}"
+            f"  {killing.killed_at - started:4.1f} s  kill -9 of Executor {killing.executor}, "
+            f"which runs {killing.running} callbacks; it and its"
         )
+        display.note(f"          callback process ({callbacks}) are gone after {gone}")
     return killing
 
 

@@ -64,6 +64,7 @@ class _Lines:
         self._console = console
         self._total = total
         self._started = self._last = time.monotonic()
+        self._said_all = False
 
     def __enter__(self) -> Self:
         return self
@@ -74,11 +75,10 @@ class _Lines:
 
     def show(self, done: int, running: int) -> None:
         now = time.monotonic()
-        if now - self._last >= _LINE_EVERY_S or done == self._total:
-            if done == self._total:
-                self._last = float("inf")  # it has been said
-            else:
-                self._last = now
+        all_done = done == self._total
+        if not self._said_all and (all_done or now - self._last >= _LINE_EVERY_S):
+            self._last = now
+            self._said_all = all_done
             self.note(
                 f"  {now - self._started:4.1f} s  {done:,} of {self._total:,} tasks done, {running} running"
             )

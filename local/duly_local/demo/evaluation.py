@@ -12,6 +12,7 @@ from duly_local.demo.course import Course
 from duly_local.demo.executions import ExecutionLog
 from duly_local.demo.figures import Account, Row, TaskTimes
 from duly_local.demo.files import Facts
+from duly_local.demo.killing import Killing
 from duly_local.demo.verdict import Claim, claim_of_killing, claims_of
 
 
@@ -23,6 +24,7 @@ class Evaluation:
     """By lambda, priority, and whether scheduled ahead."""
     total: Row
     account: Account
+    killing: Killing | None
     claims: Sequence[Claim]
 
     @property
@@ -37,6 +39,7 @@ class Evaluation:
             for (name, priority, ahead), row in self.rows.items()
         ]
         return {
+            "kill": asdict(self.killing) if self.killing else None,
             "passed": self.passed,
             "claims": [asdict(claim) for claim in self.claims],
             "executions": asdict(self.account),
@@ -56,14 +59,14 @@ def evaluate(
     times = _times(course)
     account = figures.account(executions)
     planned = sum(task.fails_first for task in course.planned)
-    claims = claims_of(findings, account, len(course.task_ids), (planned, account.failed), log.unreadable)
+    claims = claims_of(findings, account, len(course.task_ids), planned, log.unreadable)
     if kill:
         claims.append(claim_of_killing(course.killing, executions))
     groups: dict[tuple[str, int, bool], list[TaskTimes]] = {}
     for task in sorted(times, key=lambda task: (task.lambda_name, task.priority, task.is_ahead)):
         groups.setdefault((task.lambda_name, task.priority, task.is_ahead), []).append(task)
     rows = {key: figures.row(tasks, of_task) for key, tasks in groups.items()}
-    return Evaluation(rows, figures.row(times, of_task), account, claims)
+    return Evaluation(rows, figures.row(times, of_task), account, course.killing, claims)
 
 
 def _endings(course: Course) -> list[Ending]:

@@ -50,7 +50,6 @@ class ExecutionLog:
         self._open: set[tuple[Path, int]] = set()
         self.succeeded: set[str] = set()
         """Ids of the tasks that some execution ended well for."""
-        self.records = 0
         self.unreadable = 0
         """Lines that are no record."""
 
@@ -75,7 +74,6 @@ class ExecutionLog:
         return [self._executions[key] for key in self._open]
 
     def _take(self, path: Path, line: bytes) -> None:
-        self.records += 1
         try:
             record = json.loads(line)
             key = (path, record["number"])

@@ -36,6 +36,11 @@ class Input:
     """How many, by the reason."""
 
     @property
+    def reasons(self) -> str:
+        """What was left out, in words."""
+        return "; ".join(f"{reason} ({count:,})" for reason, count in self.left_out.items())
+
+    @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
@@ -67,8 +72,8 @@ def find_input(directory: Path | None) -> Input:
         _take(found, entry)
     found.files.sort(key=lambda file: file.path)
     if not found.files:
-        reasons = "".join(f"; left out: {count} {reason}" for reason, count in found.left_out.items())
-        raise DulyError(f"{given} holds no file to index{reasons}")
+        left_out = f"; left out: {found.reasons}" if found.left_out else ""
+        raise DulyError(f"{given} holds no file to index{left_out}")
     return found
 
 
@@ -99,28 +104,28 @@ def _entries(found: Input, folder: Path, skipped: set[str]) -> Iterator[os.DirEn
                     if not entry.is_dir(follow_symlinks=False):
                         yield entry
                     elif entry.name in skipped:
-                        found.left_out["folder of installed packages (no part of the standard library)"] += 1
+                        found.left_out["folders of installed packages, no part of the standard library"] += 1
                     else:
                         folders.append(entry.path)
         except OSError:
-            found.left_out["folder that cannot be read"] += 1
+            found.left_out["folders that cannot be read"] += 1
 
 
 def _take(found: Input, entry: os.DirEntry[str]) -> None:
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError:
-        found.left_out["gone while we looked"] += 1
+        found.left_out["files that vanished"] += 1
         return
     path = os.path.relpath(entry.path, found.directory)
     if stat.S_ISLNK(status.st_mode):
-        found.left_out["symbolic link"] += 1
+        found.left_out["symbolic links"] += 1
     elif not stat.S_ISREG(status.st_mode):
-        found.left_out["special file"] += 1
+        found.left_out["sockets, pipes and devices"] += 1
     elif not os.access(entry.path, os.R_OK):
-        found.left_out["not readable"] += 1
+        found.left_out["files that cannot be read"] += 1
     elif not _is_text(path):
-        found.left_out["name that is not UTF-8 (a payload is JSON)"] += 1
+        found.left_out["files whose names are not UTF-8, which JSON cannot carry"] += 1
     else:
         found.files.append(InputFile(path, status.st_size, _identity(status)))
 

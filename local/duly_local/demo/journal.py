@@ -9,10 +9,12 @@ import fcntl
 import itertools
 import json
 import os
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import UUID
 
 import duly
 from duly_core.clock import since_boot_ns
@@ -22,6 +24,9 @@ FOLDER_VARIABLE = "DULY_DEMO_EXECUTIONS"
 SUFFIX = ".jsonl"
 
 _LOCKS = "locks"
+_PLACES = 2**62 - 1
+# struct flock of 64-bit Linux: type, whence, start, length, pid.
+_FLOCK = struct.Struct("hhqqi0q")
 
 
 class Journal:
@@ -29,7 +34,6 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._locks = folder / _LOCKS
-        self._locks.mkdir(exist_ok=True)
         # Never the file of an earlier process that had the same pid.
         name = f"{os.getpid()}-{since_boot_ns()}{SUFFIX}"
         self._file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -39,7 +43,7 @@ class Journal:
     def execution(self, ctx: duly.TaskContext) -> Iterator[None]:
         """Write down the start and the end of what is done inside."""
         number = next(self._numbers)
-        with self._lock(ctx.task_id) as alone:
+        with self._lock(UUID(ctx.task_id)) as alone:
             self._write(
                 event="start",
                 number=number,
@@ -59,12 +63,17 @@ class Journal:
             self._write(event="end", number=number, succeeded=True, boot_ns=since_boot_ns())
 
     @contextmanager
-    def _lock(self, task_id: str) -> Iterator[bool]:
-        """Hold the task's lock; False: another execution of the task holds it now, which must never be."""
-        descriptor = os.open(self._locks / task_id, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def _lock(self, task_id: UUID) -> Iterator[bool]:
+        """Hold the task's lock; False: another execution of the task holds it now, which must never be.
+
+        All tasks' locks are in one empty file: a task's is the byte at the place that its id's random bits
+        name. Opened anew each time, so that two threads of one process exclude each other as well.
+        """
+        descriptor = os.open(self._locks, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, task_id.int & _PLACES, 1, 0)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
             except BlockingIOError:
                 yield False
             else:

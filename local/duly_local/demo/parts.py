@@ -1,18 +1,24 @@
 """The parts of a run by name: versions, and processes with their pids and ports."""
 
+import asyncio
 import os
 import platform
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib.metadata import version
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from duly_core.errors import DulyError
 from duly_local.demo.processes import callback_processes_of, children_of, executors_of
 from duly_local.options import SERVICES
 from duly_local.stack import LocalStack
 
 WORKER = "worker"
+
+_READY_WITHIN = timedelta(seconds=30)
+_LOOK_EVERY = timedelta(milliseconds=50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,24 @@ class Part:
     port: int | None = None
     depth: int = 0
     """How many parts started each other before it."""
+
+
+async def all_executors_run(worker: int, count: int) -> None:
+    """Wait until so many of a host's Executors can run callbacks: the host itself is ready with the first.
+
+    Raises:
+        DulyError: they do not come.
+    """
+    try:
+        async with asyncio.timeout(_READY_WITHIN.total_seconds()):
+            while _executors_running(worker) < count:  # noqa: ASYNC110 (the event is in other processes)
+                await asyncio.sleep(_LOOK_EVERY.total_seconds())
+    except TimeoutError:
+        raise DulyError(f"{count} Executors do not run after {_READY_WITHIN.total_seconds():g} s") from None
+
+
+def _executors_running(worker: int) -> int:
+    return sum(bool(callback_processes_of(executor.pid)) for executor in executors_of(worker))
 
 
 def versions(stack: LocalStack) -> dict[str, str]:

@@ -28,11 +28,12 @@ class Report:
 
     def input(self, found: Input) -> None:
         """What is indexed."""
+        self.line(f"Indexing every file under {found.directory}")
         self.line(
-            f"Every file under {found.directory} becomes a task of `fileindex`: its SHA-256, size and lines."
+            f"  {len(found.files):,} files, {found.size / 1e6:,.1f} MB; each is a task: its SHA-256, size and lines"
         )
-        left_out = "".join(f"; left out: {count:,} {reason}" for reason, count in found.left_out.items())
-        self.line(f"  {len(found.files):,} files, {found.size / 1e6:,.1f} MB{left_out}")
+        if found.left_out:
+            self.line(f"  left out: {found.reasons}")
 
     def parts(self, versions: Mapping[str, str], queue: str, parts: Iterable[Part]) -> None:
         """What it runs on."""
@@ -43,46 +44,48 @@ class Report:
         self.line("Its processes")
         for part in parts:
             name = "  " * part.depth + part.name
-            self.line(f"  {name:<24} pid {part.pid:<8}" + (f" port {part.port}" if part.port else ""))
+            port = f"port {part.port}" if part.port else ""
+            self.line(f"  {name:<24} pid {part.pid:<8} {port}".rstrip())
 
     def scheduled(self, planned: Sequence[PlannedTask], seconds: float) -> None:
         """What was asked for."""
         ahead = sum(task.delay is not None for task in planned)
         failing = sum(task.fails_first for task in planned)
         self.line()
-        self.line(
-            f"Scheduled {len(planned):,} tasks in {seconds:.1f} s, durably: {ahead:,} of them 1 to 10 s ahead, "
-            f"the others due at once;"
-        )
+        self.line(f"Scheduled {len(planned):,} tasks in {seconds:.1f} s; from then on Duly may not lose them")
+        self.line(f"  {ahead:,} of them 1 to 10 s ahead, the others due at once, in three priorities")
         self.line(f"  {failing:,} are to fail on their first attempt")
 
     def table(self, rows: Mapping[tuple[str, int, bool], Row], total: Row) -> None:
-        """The figures by lambda, priority and due."""
+        """The figures by lambda, priority, and whether due at once or ahead."""
         table = Table(box=None, padding=(0, 1), pad_edge=False)
-        table.add_column("lambda")
-        table.add_column("priority")
-        table.add_column("due")
+        table.add_column("lambda, priority, due", no_wrap=True)
         for name in ("tasks", "done", "attempts", "p50", "p95", "p99", "tasks/s"):
-            table.add_column(name, justify="right")
+            table.add_column(name, justify="right", no_wrap=True)
+        shown = ""
         for (name, priority, ahead), row in rows.items():
-            due = "ahead" if ahead else "at once"
-            table.add_row(name, Priority(priority).name, due, *_cells(row))
-        table.add_row("all", "", "", *_cells(total))
+            if name != shown:
+                table.add_row(name)
+                shown = name
+            table.add_row(f"  {Priority(priority).name:<7} {'ahead' if ahead else 'at once'}", *_cells(row))
+        table.add_row("all", *_cells(total))
         self.line()
         self.console.print(table)
         self.line()
+        self.line("p50, p95, p99: seconds from when a task was due to its first start. Tasks due at once")
+        self.line("come in one burst and wait for those before them; those scheduled ahead tell how")
         self.line(
-            "p50, p95, p99: seconds from when a task was due to its first start. Tasks due at once wait for"
-        )
-        self.line(
-            "those before them: that is the backlog. Of those scheduled ahead it is how punctual Duly is."
+            "punctual Duly is, once the burst is through. tasks/s: from the first start to the last end."
         )
 
     def verdict(self, claims: Iterable[Claim]) -> None:
         """What was shown, and what speaks against it."""
         self.line()
+        self.line("What was found, with a log that each callback process keeps by itself:")
         for claim in claims:
             self.line(f"  {'ok    ' if claim.holds else 'FAILED'}  {claim.text}")
+            if claim.remark:
+                self.line(f"            {claim.remark}")
             for fault in claim.faults[:_FAULTS_SHOWN]:
                 self.line(f"            {fault}")
             if len(claim.faults) > _FAULTS_SHOWN:
@@ -105,5 +108,5 @@ def _cells(row: Row) -> Sequence[str]:
         f"{row.done:,}",
         f"{row.executions:,}",
         *latenesses,
-        f"{row.per_second:,.0f}" if row.per_second else "-",
+        f"{row.per_second:,.{0 if row.per_second >= 10 else 1}f}",
     ]

@@ -1,6 +1,7 @@
 """One session of the demo: a stack of its own is started, tasks go through it, it is stopped, the run is judged."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from duly_local.demo.display import make_display
 from duly_local.demo.evaluation import Evaluation, evaluate
 from duly_local.demo.executions import ExecutionLog
 from duly_local.demo.files import Input
-from duly_local.demo.parts import WORKER, parts, versions
+from duly_local.demo.parts import WORKER, all_executors_run, parts, versions
 from duly_local.demo.place import Place
 from duly_local.demo.report import Report
 from duly_local.demo.workload import plan
@@ -58,10 +59,14 @@ class Session:
             StoppedWhileStartingError, CancelledError: somebody asked to stop.
         """
         with self._place.services_log.open("ab", buffering=0) as log_file:
+            started = time.monotonic()
             stack = self._make_stack(MergedOutput(log_file, colour=False))
             try:
+                # The stack tells only Controllers where the HSC is; Executors need to know as well.
+                os.environ["DULY_EXECUTOR_HSC_ADDRESS"] = stack.hsc_address
                 with interruptible():
                     supervisor = stack.start()
+                self.figures["seconds"]["foundations"] = time.monotonic() - started
                 performing = asyncio.create_task(self._perform(stack))
 
                 def hurry() -> None:
@@ -92,6 +97,7 @@ class Session:
         assert supervisor is not None  # noqa: S101 (it was started)
         started = time.monotonic()
         await supervisor.wait_until_ready(_READY_WITHIN)
+        await all_executors_run(supervisor.pids()[WORKER], _EXECUTORS)
         seconds["start"] = time.monotonic() - started
         self.figures["versions"] = versions(stack)
         running = parts(stack)
@@ -107,10 +113,13 @@ class Session:
             self._report.scheduled(planned, run.schedule_s)
             with make_display(self._report.console, len(planned)) as display:
                 worker = supervisor.pids()[WORKER] if self._kill else None
-                await course.follow(client, run, log, display, worker)
+                largest = max(file.size for file in self._found.files)
+                await course.follow(client, run, log, display, largest=largest, worker=worker)
         seconds["run"] = run.run_s
         # What is judged is complete: nothing runs any more that could add to the log.
+        started = time.monotonic()
         await stack.stop()
+        seconds["stop"] = time.monotonic() - started
         started = time.monotonic()
         facts = await asyncio.to_thread(course.compare_with_files, self._found, self._comparing_is_over)
         seconds["compare"] = time.monotonic() - started

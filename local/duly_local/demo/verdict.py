@@ -17,75 +17,86 @@ class Claim:
     """Its key in `--json`."""
     holds: bool
     text: str
-    """In words, with the figures."""
+    """What was found, with the figures, so that it is true whether the claim holds or not."""
+    remark: str = ""
+    """What the text means."""
     faults: Sequence[str] = ()
     """What speaks against it, one by one."""
 
 
 def claims_of(
-    findings: Findings,
-    account: Account,
-    tasks: int,
-    failures: tuple[int, int],
-    unreadable: int,
+    findings: Findings, account: Account, tasks: int, wanted_failures: int, unreadable: int
 ) -> list[Claim]:
-    """What holds for every run. `failures`: first attempts that were to fail, and those that did."""
-    wanted, happened = failures
-    compared = tasks - len(findings.changed)
-    changed = f"; {len(findings.changed):,} files changed meanwhile" if findings.changed else ""
+    """What is to hold for every run.
+
+    `wanted_failures`: first attempts that were to fail; `unreadable`: lines of the log that are no record.
+    """
     lost, concurrent = len(findings.lost), len(findings.concurrent)
-    ended = tasks - len(findings.lost) - len(findings.failed)
-    faults = [*findings.unexplained, *([f"{unreadable} lines are no record"] if unreadable else [])]
+    equal = findings.compared - len(findings.wrong)
+    changed = f"; {len(findings.changed):,} files changed meanwhile" if findings.changed else ""
     return [
-        Claim("lost", not lost, f"{lost:,} tasks lost: each has an execution that ended", findings.lost),
-        Claim(
-            "concurrent",
-            not concurrent,
-            f"{concurrent:,} tasks ran twice at the same time",
-            findings.concurrent,
-        ),
         Claim(
             "succeeded",
-            not findings.failed,
-            f"{ended:,} of {tasks:,} tasks ended in SUCCESS",
-            findings.failed,
+            not findings.failed and not lost,
+            f"{findings.succeeded:,} of {tasks:,} tasks ended in SUCCESS",
+            faults=findings.failed,
         ),
         Claim(
             "results",
             not findings.wrong,
-            f"{compared - len(findings.wrong):,} of {compared:,} results equal hashing the file directly{changed}",
-            findings.wrong,
+            f"{equal:,} of {findings.compared:,} results equal hashing the file directly{changed}",
+            faults=findings.wrong,
+        ),
+        Claim(
+            "lost",
+            not lost,
+            f"{lost:,} tasks lost",
+            "lost: never ended, or SUCCESS without an execution in the log that ended well",
+            findings.lost,
+        ),
+        Claim(
+            "concurrent",
+            not concurrent,
+            f"{concurrent:,} tasks ran twice at the same time",
+            "by the instants in the log, and by a kernel lock that each execution holds",
+            findings.concurrent,
         ),
         Claim(
             "retried",
-            bool(happened) or not wanted,
-            f"{happened:,} of {wanted:,} planned first attempts failed, and were tried again",
+            bool(account.failed) or not wanted_failures,
+            f"{account.failed:,} executions failed and were retried; {wanted_failures:,} first attempts were to fail",
         ),
-        Claim(
-            "explained",
-            not faults,
-            f"{account.total:,} executions: {account.succeeded:,} ended well, {account.failed:,} failed, "
-            f"{account.cut_off:,} cut off by the kill, {account.repeated:,} repeated",
-            faults,
-        ),
+        _claim_of_log(findings, account, unreadable),
     ]
 
 
 def claim_of_killing(killing: Killing | None, executions: Collection[Execution]) -> Claim:
-    """What holds where an Executor was to be killed."""
+    """What is to hold where an Executor was to be killed."""
     if killing is None:
         return Claim("killed", holds=False, text="no Executor was killed: none was found running")
-    pids = killing.callback_processes
-    cut_off = sum(execution.ended_boot_ns is None and execution.pid in pids for execution in executions)
     if killing.gone_after_s is None:
         return Claim("killed", holds=False, text=f"Executor {killing.executor} survived kill -9")
     if killing.successor is None:
         return Claim("killed", holds=False, text=f"nothing took the place of Executor {killing.executor}")
-    heirs = killing.successor_callback_processes
+    killed, heirs = killing.callback_processes, killing.successor_callback_processes
+    victims = [execution for execution in executions if execution.pid in killed]
+    cut_off = sum(execution.ended_boot_ns is None for execution in victims)
     ran = sum(execution.pid in heirs for execution in executions)
     return Claim(
         "killed",
         holds=True,
-        text=f"Executor {killing.executor} was killed with {cut_off} callbacks running; "
-        f"its successor {killing.successor} ran {ran:,}",
+        text=f"kill -9 of Executor {killing.executor} while it ran {killing.running:,} callbacks cut off {cut_off:,}",
+        remark=f"Executor {killing.successor} took its place, and ran {ran:,}",
     )
+
+
+def _claim_of_log(findings: Findings, account: Account, unreadable: int) -> Claim:
+    faults = list(findings.unexplained)
+    if unreadable:
+        faults.append(f"{unreadable:,} lines of the log are no record")
+    text = (
+        f"{account.total:,} executions = {account.succeeded:,} done + {account.failed:,} failed "
+        f"+ {account.cut_off:,} cut off + {account.repeated:,} repeated"
+    )
+    remark = "repeated: it had been done, but its result was not stored yet when its Executor died"
+    return Claim("log", not faults, text, remark if account.repeated else "", faults)

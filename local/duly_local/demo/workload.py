@@ -11,7 +11,7 @@ LAMBDA = "fileindex.index"
 
 # Of ten tasks, so many are of each.
 _PRIORITIES = (Priority.HIGH,) * 2 + (Priority.NORMAL,) * 5 + (Priority.LOW,) * 3
-_ONE_IN_AHEAD = 4
+_ONE_IN_AHEAD = 10
 _NEAREST_MS = 1_000
 _FARTHEST_MS = 10_000
 _ONE_IN_FAILS = 100
@@ -30,7 +30,7 @@ class PlannedTask:
 
 
 def plan(paths: Iterable[str]) -> list[PlannedTask]:
-    """One task per path: three priorities, a quarter of them 1 to 10 s ahead, 1 in 100 failing once."""
+    """One task per path: three priorities, one in ten 1 to 10 s ahead, 1 in 100 failing once."""
     return [_planned(path) for path in paths]
 
 

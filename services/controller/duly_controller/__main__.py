@@ -34,6 +34,7 @@ from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 
 _ATTACHED_LOOK = timedelta(milliseconds=50)
+_LAST_REPORTS = timedelta(seconds=5)
 
 
 def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
@@ -81,7 +82,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             controller_pb2.DESCRIPTOR.services_by_name["ControllerService"].full_name,
             lambda grpc: controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, grpc),
         )
-        server = RpcServer(listen, [service], rpc, observe_call)
+        server = RpcServer(listen, [service], rpc.for_local_socket(), observe_call)
         address = await server.start()
         await server.set_serving(serving=True)
         health = RpcServer(settings.health_listen, [], rpc) if settings.health_listen else None
@@ -93,17 +94,19 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
         specs = [ExecutorSpec(settings.executors, executor_arguments, settings.executor_metrics_port)]
         supervisor = Supervisor(specs if executor_arguments else [], address, settings.hsc_address)
         try:
-            async with asyncio.TaskGroup() as group:
-                if health and executor_arguments:
-                    group.create_task(_serve_when_attached(health, attached, stop))
-                await supervisor.run(stop)
+            if health and executor_arguments:
+                getting_ready = asyncio.ensure_future(_serve_when_attached(health, attached, stop))
+            await supervisor.run(stop)
         finally:
             if health:
+                if executor_arguments:
+                    getting_ready.cancel()
                 await health.stop()
             # Executors drain first: they still need the HSC, and nobody needs new work
             await poller.stop()
-            await aftermath.finish()
+            await aftermath.finish(_LAST_REPORTS)
             await server.stop()
+            await servicer.finish(_LAST_REPORTS)
             await registrar.stop()
             await disposal.finish()
             await receiver.give_back(buffer.drain())

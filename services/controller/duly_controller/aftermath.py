@@ -33,13 +33,14 @@ class Aftermath:
         task.add_done_callback(self._running.discard)
 
     async def _report(self, executor: Executor, attached: int) -> None:
-        started = executor.started_tasks()
-        crashed = [claim for task_id, claim in executor.held.items() if task_id in started]
-        unstarted = [claim for task_id, claim in executor.held.items() if task_id not in started]
-        events.executor_ended(executor.executor_id, len(crashed), len(unstarted), attached)
         try:
             async with asyncio.timeout(self._lease.total_seconds()):
                 await prove_dead(executor)
+                # only now: until the last of them was dead, its callback processes may have started more
+                started = executor.started_tasks()
+                crashed = [claim for task_id, claim in executor.held.items() if task_id in started]
+                unstarted = [claim for task_id, claim in executor.held.items() if task_id not in started]
+                events.executor_ended(executor.executor_id, len(crashed), len(unstarted), attached)
                 if crashed:
                     await self._call(self._hsc.SetResults, _crashes(crashed))
                 if unstarted:
@@ -54,9 +55,10 @@ class Aftermath:
             attempt_timeout=self._call_timeout,
         )
 
-    async def finish(self) -> None:
-        """Wait for the reports that are under way."""
-        await asyncio.gather(*self._running, return_exceptions=True)
+    async def finish(self, within: timedelta) -> None:
+        """Wait for the reports that are under way; the leases of what is not reported by then run out."""
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=within.total_seconds())
 
 
 def _crashes(claims: list[hsc_pb2.Claim]) -> hsc_pb2.SetResultsRequest:

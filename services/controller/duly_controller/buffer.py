@@ -1,16 +1,19 @@
 """The references a host holds, by queue: who is served next, and what of a message is still open.
 
 No I/O and no clock of its own. Priorities are served best first, but a share of the picks goes to the
-lowest that waits; lambdas of one priority take turns.
+lower ones that wait, in turn; lambdas of one priority take turns.
 """
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from duly_core.queues.port import Received
 from duly_core.routing import Priority, QueueKey
 from duly_core.task import TaskId
+
+Ordered = TypeVar("Ordered", str, Priority)
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +41,8 @@ class Buffer:
     low_priority_share: float
     _queues: dict[QueueKey, deque[Reference]] = field(default_factory=dict)
     _credit: float = 0
-    _turn: int = 0
+    _last_lower: Priority = Priority.LOW
+    _last_served: dict[Priority, str] = field(default_factory=dict)
 
     def add(self, messages: Iterable[Received], now: float) -> None:
         """Take in what was received at `now`."""
@@ -76,19 +80,16 @@ class Buffer:
         served = [key for key, waiting in self._queues.items() if waiting and key.lambda_name in lambdas]
         if not served:
             return None
-        best = min(key.priority for key in served)
-        lowest = max(key.priority for key in served)
+        best, *lower = sorted({key.priority for key in served})
         chosen = best
-        if lowest is not best:
+        if lower:
             self._credit += self.low_priority_share
             if self._credit >= 1:
                 self._credit -= 1
-                chosen = lowest
-        return self._queues[self._in_turn([key for key in served if key.priority is chosen])]
-
-    def _in_turn(self, keys: Sequence[QueueKey]) -> QueueKey:
-        self._turn += 1
-        return keys[self._turn % len(keys)]
+                chosen = self._last_lower = _after(self._last_lower, lower)
+        names = sorted(key.lambda_name for key in served if key.priority is chosen)
+        name = self._last_served[chosen] = _after(self._last_served.get(chosen, ""), names)
+        return self._queues[QueueKey(name, chosen)]
 
     def answered(self, references: Iterable[Reference]) -> list[Received]:
         """These had a definite answer; the messages that have nothing open any more, to be deleted."""
@@ -108,6 +109,11 @@ class Buffer:
         }
         self._queues.clear()
         return [message.received for message in messages.values()]
+
+
+def _after(last: Ordered, candidates: Sequence[Ordered]) -> Ordered:
+    """Whose turn it is when `last` was served last; candidates are in order."""
+    return next((each for each in candidates if each > last), candidates[0])
 
 
 def queues_of(lambdas: Iterable[str]) -> list[QueueKey]:

@@ -1,5 +1,6 @@
 """Claims what was picked, with tokens of its own, and tells the queue what is settled."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from duly_controller.buffer import Buffer, Reference
 from duly_controller.disposal import Disposal
 from duly_core.clock import since_boot_ns
 from duly_core.rpc.retry import until_definite
+from duly_core.task import TaskId
 from duly_core.timing import Timing
 
 if TYPE_CHECKING:
@@ -50,31 +52,52 @@ class Claimer:
 
     async def claim(self, references: Sequence[Reference], holder: str) -> Claimed:
         """Claim for this holder. A refused reference is forgotten; without a definite answer its message comes back."""
-        tokens = os.urandom(_TOKEN_BYTES * len(references))
-        request = hsc_pb2.ClaimTaskRequest(holder=holder)
-        for place, reference in enumerate(_each_task_once(references)):
-            request.proposals.add(
-                claim=hsc_pb2.Claim(
-                    task_id=reference.task_id, token=tokens[place * _TOKEN_BYTES : (place + 1) * _TOKEN_BYTES]
-                ),
+        proposals = [
+            hsc_pb2.ClaimProposal(
+                claim=hsc_pb2.Claim(task_id=reference.task_id, token=os.urandom(_TOKEN_BYTES)),
                 **{"lambda": reference.lambda_name},
             )
+            for reference in _each_task_once(references)
+        ]
         sent = since_boot_ns()  # before sending: the store's lease begins later, never earlier
+        answered: dict[TaskId, hsc_pb2.ClaimAnswer] = {}
+        terms = hsc_pb2.LeaseTerms()
+        # within that time: later than that it could not be started any more
+        end = asyncio.get_running_loop().time() + self._timing.process_deadline.total_seconds()
+        for response, asked in await self._ask(proposals, holder, end):
+            answered.update(
+                (each.claim.task_id, answer) for each, answer in zip(asked, response.answers, strict=True)
+            )
+            terms = response.terms
+        definite = [reference for reference in references if reference.task_id in answered]
+        self._disposal.delete(self._buffer.answered(definite))
+        tasks = [
+            answer.task for answer in answered.values() if answer.verdict == hsc_pb2.CLAIM_VERDICT_CLAIMED
+        ]
+        events.claimed(len(tasks), len(definite) - len(tasks))
+        return Claimed(tasks, sent, terms)
+
+    async def _ask(
+        self, proposals: Sequence[hsc_pb2.ClaimProposal], holder: str, end: float
+    ) -> list[tuple[hsc_pb2.ClaimTaskResponse, Sequence[hsc_pb2.ClaimProposal]]]:
+        """Ask until the answer is definite; in two halves if it is too large for one message."""
+        request = hsc_pb2.ClaimTaskRequest(proposals=proposals, holder=holder)
+        divisible = len(proposals) > 1
         try:
             response = await until_definite(
                 lambda timeout: self._hsc.ClaimTask(request, timeout=timeout),
-                within=self._timing.process_deadline,  # later it could not be started any more
+                within=timedelta(seconds=end - asyncio.get_running_loop().time()),
                 attempt_timeout=self._call_timeout,
+                definite=frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED} if divisible else ()),
             )
         except grpc.aio.AioRpcError as error:
-            events.claim_unknown(len(references), f"{error.code().name}: {error.details()}")
-            return Claimed([], sent, hsc_pb2.LeaseTerms())
-        self._disposal.delete(self._buffer.answered(references))
-        tasks = [
-            answer.task for answer in response.answers if answer.verdict == hsc_pb2.CLAIM_VERDICT_CLAIMED
-        ]
-        events.claimed(len(tasks), len(references) - len(tasks))
-        return Claimed(tasks, sent, response.terms)
+            if divisible and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                middle = len(proposals) // 2
+                first = await self._ask(proposals[:middle], holder, end)
+                return first + await self._ask(proposals[middle:], holder, end)
+            events.claim_unknown(len(proposals), f"{error.code().name}: {error.details()}")
+            return []
+        return [(response, proposals)]
 
     async def release(self, tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
         """Hand tasks back that never reached an Executor; if that fails their claims run out."""

@@ -54,6 +54,10 @@ class Demand:
             waiting = most
         return _AHEAD * waiting
 
+    def taken(self) -> None:
+        """What was taken from the buffer came to nothing: whoever asks still wants as much."""
+        self._tell()
+
     async def missing(self, queue: QueueKey) -> int:
         """Wait until somebody wants more of this queue than the buffer holds; how much more."""
         while True:

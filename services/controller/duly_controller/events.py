@@ -38,6 +38,11 @@ def not_registered(reason: str) -> None:
     log.warning("lambdas are not registered yet; trying again", reason=reason)
 
 
+def refused_late(problems: str) -> None:
+    """The registry refused lambdas that an Executor serves already: their tasks cannot be scheduled."""
+    log.error("the registry refuses lambdas that are served here", problems=problems)
+
+
 def claimed(tasks: int, refused: int) -> None:
     """The HSC answered."""
     _claims.labels("claimed").inc(tasks)

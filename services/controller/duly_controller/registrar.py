@@ -33,7 +33,10 @@ class Registrar:
         self._trying.add(task)
         task.add_done_callback(self._trying.discard)
         done, _ = await asyncio.wait([task], timeout=_PATIENCE.total_seconds())
-        return task.result() if done else []
+        if done:
+            return task.result()
+        task.add_done_callback(_tell_late_problems)
+        return []
 
     async def _until_answered(self, lambdas: list[registry_pb2.Lambda]) -> list[str]:
         request = registry_pb2.RegisterLambdasRequest(lambdas=lambdas)
@@ -62,3 +65,9 @@ class Registrar:
         for task in self._trying:
             task.cancel()
         await asyncio.gather(*self._trying, return_exceptions=True)
+
+
+def _tell_late_problems(task: asyncio.Task[list[str]]) -> None:
+    """The Executor is at work already: all that is left is to tell the operator."""
+    if not task.cancelled() and task.exception() is None and task.result():
+        events.refused_late("; ".join(task.result()))

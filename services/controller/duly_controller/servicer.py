@@ -42,7 +42,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self._demand = demand
         self._claimer = claimer
         self._freshness = freshness.total_seconds()
-        self._releasing: set[asyncio.Task[None]] = set()
+        self._unwanted: set[asyncio.Task[None]] = set()
 
     async def AttachExecutor(  # noqa: N802 (the wire's name)
         self, request: controller_pb2.AttachExecutorRequest, _context: Context
@@ -86,6 +86,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
                 if claimed.tasks:
                     events.in_flight(self._executors.held())
                     return _response(claimed)
+                self._demand.taken()
             elif not await self._something_comes(end - loop.time()):
                 return controller_pb2.NextWorkResponse()
 
@@ -105,16 +106,26 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         try:
             claimed = await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            claiming.add_done_callback(self._hand_back)
+            self._begin_to_hand_back(claiming)
             raise
+        if self._executors.get(executor.executor_id) is not executor:
+            self._begin_to_hand_back(claiming)  # it died meanwhile, and what it held has been dealt with
+            raise NotAttachedError("this Executor's process has ended")
         executor.held.update((task.claim.task_id, task.claim) for task in claimed.tasks)
         return claimed
 
-    def _hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
-        if not claiming.cancelled() and claiming.exception() is None:
-            releasing = asyncio.get_running_loop().create_task(self._claimer.release(claiming.result().tasks))
-            self._releasing.add(releasing)
-            releasing.add_done_callback(self._releasing.discard)
+    def _begin_to_hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
+        handing_back = asyncio.get_running_loop().create_task(self._hand_back(claiming))
+        self._unwanted.add(handing_back)
+        handing_back.add_done_callback(self._unwanted.discard)
+
+    async def _hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
+        await self._claimer.release((await claiming).tasks)
+
+    async def finish(self, within: timedelta) -> None:
+        """Wait until what nobody can get any more is handed back."""
+        if self._unwanted:
+            await asyncio.wait(set(self._unwanted), timeout=within.total_seconds())
 
 
 def _response(claimed: Claimed) -> controller_pb2.NextWorkResponse:

@@ -6,6 +6,7 @@ import signal
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -69,16 +70,22 @@ class Supervisor:
         failures = 0
         while not stop.is_set():
             started = loop.time()
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "duly_executor",
-                "--controller",
-                self._address,
-                *spec.arguments,
-                env=os.environ | settings,
-                stdin=asyncio.subprocess.DEVNULL,
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "duly_executor",
+                    "--controller",
+                    self._address,
+                    *spec.arguments,
+                    env=os.environ | settings,
+                    stdin=asyncio.subprocess.DEVNULL,
+                )
+            except OSError as error:  # no memory, no process numbers: that passes
+                failures += 1
+                log.warning("an executor could not be started; trying again", reason=str(error))
+                await wait_for(stop, backoff(failures))
+                continue
             code = await self._wait(process, stop)
             if stop.is_set():
                 return
@@ -98,5 +105,6 @@ class Supervisor:
         await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not ended.done():
-            process.send_signal(signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it ended, and we have yet to hear of it
+                process.send_signal(signal.SIGTERM)
         return await ended

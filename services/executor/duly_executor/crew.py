@@ -1,7 +1,7 @@
 """The callback processes of an Executor: who gets which task, and what becomes of the tasks of one that died."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
 from duly_core.board import Board
@@ -242,7 +242,7 @@ class Crew:
         elif (process := self._processes.get(held.process)) is not None:
             process.cancel([task_id])
 
-    def _running_in(self, process: CallbackProcess) -> Collection[TaskId]:
+    def _running_in(self, process: CallbackProcess) -> set[TaskId]:
         return {entry.task_id for entry in self._board.running(process.number)}
 
 

@@ -96,6 +96,11 @@ def process_crashed(pid: int, code: int, suspects: int) -> None:
     log.error("callback process died", pid=pid, code=code, tasks_it_ran=suspects)
 
 
+def not_started(reason: str) -> None:
+    """A callback process could not be started; it is tried again."""
+    log.warning("callback process not started; trying again", reason=reason)
+
+
 def unreported(what: str, count: int, reason: str) -> None:
     """The HSC refused or was away too long."""
     log.error("not taken by the HSC", what=what, count=count, reason=reason)

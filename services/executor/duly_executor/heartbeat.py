@@ -71,6 +71,9 @@ class Heart:
         """Tasks that ended no longer limit this process's life."""
         while not await wait_for(stop, _REARM_EVERY):
             self.rearm()
+
+    def disarm(self) -> None:
+        """No callback runs any more: nothing depends on this process."""
         self._deadman.arm(None)
 
     async def _beat_for_ever(self, executor_id: str, stop: asyncio.Event) -> None:

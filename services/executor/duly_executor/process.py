@@ -42,6 +42,8 @@ class CallbackProcess:
         """Given to it and not answered."""
         self.alone = False
         """Whether it runs a task that must have it for itself."""
+        self.reserved = False
+        """Whether it is being emptied for such a task."""
         self.killed_for: TaskId | None = None
         """The task for whose sake it was killed, if it was."""
         self.verdicts: list[hsc_pb2.TaskResult] = []
@@ -73,6 +75,11 @@ class CallbackProcess:
         board.set_pid(number, process.pid)
         reader, writer = await asyncio.open_connection(sock=ours)
         return cls(number, process, reader, writer)
+
+    @property
+    def takes_others(self) -> bool:
+        """Whether it may be given any task."""
+        return not (self.alone or self.reserved)
 
     async def hello(self) -> list[registry_pb2.Lambda]:
         """Wait for the application; its lambdas.

@@ -1,7 +1,7 @@
 """Asks the Controller for work: only as much as the slots can start soon."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ import grpc
 
 from duly.v1 import controller_pb2, hsc_pb2
 from duly_core.clock import nanoseconds, since_boot_ns
-from duly_core.errors import ApplicationError
+from duly_core.errors import ApplicationError, SettingsError
 from duly_core.loop import backoff, wait_for
 from duly_core.rpc.convert import from_duration, to_duration
 from duly_core.timing import Timing
@@ -60,6 +60,7 @@ class Puller:
         )
         """A claim that lives shorter than this may end before its first heartbeat is acknowledged."""
         self._asked = 0
+        self._failures = 0
         self._room = asyncio.Event()
 
     def attempts_ended(self, count: int) -> None:
@@ -74,23 +75,21 @@ class Puller:
             ApplicationError: the registry refuses the application's lambdas.
             SettingsError: the HSC's lease terms are too short for this host's deadlines.
         """
-        failures = 0
         attached = False
         while not stop.is_set():
             try:
                 if not attached:
-                    await self._attach()
+                    await self._until_one_ends([self._attach()], stop)
                     attached = True
-                await self._pull_until_failure(stop)
+                # two calls at a time: one is being answered while the other waits
+                await self._until_one_ends([self._pull_for_ever(), self._pull_for_ever()], stop)
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                     raise ApplicationError(f"the registry refuses: {error.details()}") from error
                 attached = attached and error.code() is not grpc.StatusCode.FAILED_PRECONDITION
-                failures += 1
+                self._failures += 1
                 events.not_attached(self._address, f"{error.code().name}: {error.details()}")
-                await wait_for(stop, backoff(failures))
-            else:
-                failures = 0
+                await wait_for(stop, backoff(self._failures))
 
     async def _attach(self) -> None:
         response = await self._controller.AttachExecutor(
@@ -98,19 +97,20 @@ class Puller:
         )
         events.attached(response.host_id)
 
-    async def _pull_until_failure(self, stop: asyncio.Event) -> None:
-        """Two calls at a time: one is being answered while the other waits."""
-        pulls = {asyncio.get_running_loop().create_task(self._pull_for_ever()) for _ in range(2)}
+    @staticmethod
+    async def _until_one_ends(works: Iterable[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
+        """Wait for the first of these, or for `stop`; the others are cancelled."""
+        running = [asyncio.ensure_future(work) for work in works]
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            done, _ = await asyncio.wait({*pulls, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {stopping}:
-                task.result()
+            await asyncio.wait([*running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for work in running:
+                if work.done():
+                    work.result()
         finally:
-            for task in (*pulls, stopping):
+            for task in (*running, stopping):
                 task.cancel()
-            await asyncio.gather(*pulls, return_exceptions=True)
-            self._asked = 0
+            await asyncio.gather(*running, stopping, return_exceptions=True)
 
     async def _pull_for_ever(self) -> None:
         while True:
@@ -148,11 +148,18 @@ class Puller:
         except BaseException:
             self._holdings.settled_untold(settled)
             raise
+        self._failures = 0
         return response
 
     def _take(self, response: controller_pb2.NextWorkResponse) -> None:
         terms = response.terms
-        self._timing.check_against(from_duration(terms.claim_timeout), from_duration(terms.heartbeat_timeout))
+        try:
+            self._timing.check_against(
+                from_duration(terms.claim_timeout), from_duration(terms.heartbeat_timeout)
+            )
+        except SettingsError:
+            self._reporter.release([task.claim for task in response.tasks])
+            raise
         sent = response.claim_sent_since_boot.ToNanoseconds()
         deadline = self._holdings.add(response.tasks, sent)
         if since_boot_ns() + self._needed_ns >= deadline:

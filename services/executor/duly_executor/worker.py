@@ -3,10 +3,11 @@
 import asyncio
 import os
 import socket
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import uuid4
 
-from duly.v1 import controller_pb2
+from duly.v1 import controller_pb2, registry_pb2
 from duly_core.board import Board
 from duly_core.clock import nanoseconds
 from duly_core.errors import DulyError
@@ -49,11 +50,11 @@ class Worker:
         self._timing = timing
         self.executor_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
-        self._controller_channel = open_channel(controller_address, rpc)
+        self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
         hsc = hsc_stub(self._hsc_channel)
         self._board = Board.create(settings.processes, settings.slots)
         self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)))
-        self._reporter = Reporter(hsc, rpc.call_timeout, self._holdings.settle)
+        self._reporter = Reporter(hsc, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle)
         self._crew = Crew(
             application, self.executor_id, self._board, self._holdings, self._reporter, self._attempts_ended
         )
@@ -67,10 +68,11 @@ class Worker:
             cancel_requested=self._enforcement.cancel_requested,
         )
         self._puller: Puller | None = None
-        self._failure: DulyError | None = None
+        self._failure: BaseException | None = None
 
     def _attempts_ended(self, count: int) -> None:
-        self._enforcement.attempts_ended()
+        if count:
+            self._enforcement.attempts_ended()
         if self._puller:
             self._puller.attempts_ended(count)
 
@@ -85,11 +87,38 @@ class Worker:
             SettingsError: this host's timing does not fit the HSC's.
         """
 
-        def fail(error: DulyError) -> None:
-            self._failure = error
+        def fail(error: BaseException) -> None:
+            self._failure = self._failure or error
             stop.set()
 
-        lambdas = await self._crew.start(fail)
+        lambdas = await self._start_crew(fail, stop)
+        if lambdas is not None:
+            await self._work(lambdas, fail, stop)
+        await self._controller_channel.close()
+        await self._hsc_channel.close()
+        if self._failure:
+            raise self._failure
+
+    async def _start_crew(
+        self, fail: Callable[[BaseException], None], stop: asyncio.Event
+    ) -> list[registry_pb2.Lambda] | None:
+        """Import the application; None if that was interrupted."""
+        starting = asyncio.ensure_future(self._crew.start(fail))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not starting.done():
+            await self._crew.close()
+            await asyncio.gather(starting, return_exceptions=True)
+            return None
+        return starting.result()
+
+    async def _work(
+        self,
+        lambdas: Sequence[registry_pb2.Lambda],
+        fail: Callable[[BaseException], None],
+        stop: asyncio.Event,
+    ) -> None:
         settings = self._settings
         events.ready(
             self.executor_id,
@@ -108,6 +137,9 @@ class Worker:
         )
         done = asyncio.Event()
         beating = asyncio.ensure_future(self._heart.run(self.executor_id, done))
+        beating.add_done_callback(
+            lambda task: fail(error) if not task.cancelled() and (error := task.exception()) else None
+        )
         enforcing = asyncio.ensure_future(repeat("enforcement", self._enforce, done, asyncio.Event()))
         try:
             await self._puller.run(stop)
@@ -115,11 +147,10 @@ class Worker:
             fail(error)
         await self._drain()
         done.set()
-        await asyncio.gather(beating, enforcing)
-        await self._controller_channel.close()
-        await self._hsc_channel.close()
-        if self._failure:
-            raise self._failure
+        await enforcing
+        beating.cancel()  # a call to an HSC that is away would hold up the end
+        await asyncio.gather(beating, return_exceptions=True)
+        self._heart.disarm()
 
     async def _enforce(self) -> timedelta:
         return self._enforcement.look()
@@ -142,7 +173,7 @@ class Worker:
         """Hand back what has not started, let the rest finish within the grace; heartbeats go on to the very end."""
         loop = asyncio.get_running_loop()
         events.draining(len(self._holdings), self._settings.drain_grace)
-        self._crew.recall()
+        self._crew.recall(suspects_too=True)
         end = loop.time() + self._settings.drain_grace.total_seconds()
         never = asyncio.Event()
         while self._holdings.unfinished() and loop.time() < end:

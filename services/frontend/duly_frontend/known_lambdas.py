@@ -22,6 +22,7 @@ class KnownLambdas:
         self._store = store
         self._limits: dict[str, int] = {}
         self._read_at = float("-inf")
+        self._changes = 0
         self._lock = asyncio.Lock()
 
     async def payload_limits(self, names: set[str]) -> Mapping[str, int]:
@@ -33,9 +34,11 @@ class KnownLambdas:
         if self._stale(names):
             async with self._lock:
                 if self._stale(names):
+                    changes = self._changes
                     registered = await lambdas.list_lambdas(self._store)
                     self._limits = {each.policy.name: each.policy.payload_limit for each in registered}
-                    self._read_at = time.monotonic()
+                    if changes == self._changes:  # else what was read may be older than the change
+                        self._read_at = time.monotonic()
         return self._limits
 
     def _stale(self, names: set[str]) -> bool:
@@ -44,4 +47,5 @@ class KnownLambdas:
 
     def forget(self) -> None:
         """The registry changed: read it anew next time."""
+        self._changes += 1
         self._read_at = float("-inf")

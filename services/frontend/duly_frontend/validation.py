@@ -1,10 +1,11 @@
 """Hold what a client asks for against the rules; what passes is a NewTask that the store will take."""
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from uuid import RFC_4122, UUID
+from uuid import UUID
 
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
@@ -113,9 +114,8 @@ def _priority(value: int) -> Priority:
 def _when(asked: frontend_pb2.NewTask, horizon: timedelta) -> tuple[datetime | None, timedelta | None]:
     """The two ways to say when; both are resolved by the store's clock, which also moves the past to now."""
     scheduled_at = _timestamp(asked, "scheduled_at")
-    too_far = f"is more than the horizon of {format_duration(horizon)} ahead: schedule it later"
     if scheduled_at is not None and scheduled_at > datetime.now(UTC) + horizon:
-        raise Problem("scheduled_at", too_far)
+        raise _too_far("scheduled_at", horizon)
     if not asked.HasField("delay"):
         return scheduled_at, None
     try:
@@ -123,8 +123,12 @@ def _when(asked: frontend_pb2.NewTask, horizon: timedelta) -> tuple[datetime | N
     except ValueError as error:
         raise Problem("delay", str(error)) from error
     if delay > horizon:
-        raise Problem("delay", too_far)
+        raise _too_far("delay", horizon)
     return None, max(delay, timedelta())
+
+
+def _too_far(field: str, horizon: timedelta) -> Problem:
+    return Problem(field, f"is more than the horizon of {format_duration(horizon)} ahead: schedule it later")
 
 
 def _timestamp(asked: frontend_pb2.NewTask, field: str) -> datetime | None:
@@ -149,13 +153,13 @@ def _task_id(asked: frontend_pb2.NewTask) -> bytes:
         return new_task_id().bytes
     if asked.idempotency_key:
         raise Problem("task_id", "say either task_id or idempotency_key: each alone makes a repeat safe")
-    parsed = UUID(bytes=parse_task_id(asked.task_id))
-    made_at = timedelta(milliseconds=parsed.int >> 80)
-    now = timedelta(seconds=datetime.now(UTC).timestamp())
-    if parsed.version != 7 or parsed.variant != RFC_4122:
+    task_id = parse_task_id(asked.task_id)
+    # RFC 9562: 48 bits of milliseconds, 4 of version, 12 of anything, 2 of variant
+    if task_id[6] >> 4 != 7 or task_id[8] >> 6 != 0b10:
         raise Problem("task_id", "must be a UUID of version 7, or be left out")
-    if abs(now - made_at) > _ID_CLOCK_SLACK:
+    made_at = int.from_bytes(task_id[:6]) / 1000
+    if abs(time.time() - made_at) > _ID_CLOCK_SLACK.total_seconds():
         raise Problem(
             "task_id", "its time is more than a day from now: set the client's clock, or leave it out"
         )
-    return parsed.bytes
+    return task_id

@@ -70,9 +70,7 @@ class Consumer:
         if due:
             await self._push(due, "due")
         silence_in = await self._take_up_silences(now)
-        pause = (
-            timedelta() if due else min(await self._next_due(room), silence_in, self._settings.poll_interval)
-        )
+        pause = min(await self._next_due(room), silence_in, self._settings.poll_interval)
         if not self._settings.exact:
             pause = self._settings.poll_interval
         self._sleeps_until = asyncio.get_running_loop().time() + pause.total_seconds()

@@ -4,6 +4,7 @@ Started by the Executor only:
     python -m duly_executor.callback EXECUTOR_ID APPLICATION SOCKET_FD BOARD_FD PROCESS_NUMBER
 """
 
+import io
 import logging
 import os
 import signal
@@ -27,7 +28,10 @@ def main() -> None:
     die_with_parent(signal.SIGKILL)
     _, application, link_fd, board_fd, process = sys.argv[1:]
     link = socket.socket(fileno=int(link_fd))
-    sys.stdout.reconfigure(line_buffering=True)  # what callbacks print is seen at once, and survives a kill
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            line_buffering=True
+        )  # what callbacks print is seen at once, and survives a kill
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         app = load_app(application)

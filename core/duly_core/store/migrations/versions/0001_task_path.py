@@ -121,6 +121,9 @@ create index task_assoc_ready on task_assoc (lambda, priority, next_trigger_at)
 -- What is on its way or running, by the time at which its silence becomes suspicious.
 create index task_assoc_watched on task_assoc (next_trigger_at)
     where status in ('enqueued', 'claimed', 'processing');
+-- What ends by itself if it does not start in time, by that time; tasks without one are not in it.
+create index task_assoc_expiring on task_assoc (expires_at)
+    where status in ('new', 'retriable_failure', 'enqueued') and expires_at is not null;
 
 -- Keys of the callers' own choice; apart from task, so that task can be partitioned by time.
 create table idempotency_key (

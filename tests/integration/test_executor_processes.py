@@ -1,0 +1,241 @@
+"""What becomes of tasks when callback processes die, hang, or are asked to stop."""
+
+import os
+import signal
+
+import pytest
+
+from duly.v1 import hsc_pb2, task_pb2
+from tests.fixtures.host import SECOND, Host, claimed, gone, until, value_of
+from tests.fixtures.programs import is_alive
+
+
+async def test_the_task_of_a_killed_callback_process_crashed_and_what_waited_runs_in_the_next(
+    host: Host,
+) -> None:
+    running, waiting = host.stubborn(), claimed("test.context")
+    await host.ready("--slots", 1, DULY_EXECUTOR_RECALL_AFTER="1h")
+    host.hand_out(running, waiting)
+    pid = await host.journal.started(running)
+
+    os.kill(pid, signal.SIGKILL)
+
+    result = await host.hsc.end_of(running)
+    assert (result.outcome, result.failure_kind) == (hsc_pb2.OUTCOME_CRASHED, task_pb2.FAILURE_KIND_CRASH)
+    assert "was killed by signal 9" in result.failure_message
+    assert value_of(await host.hsc.end_of(waiting))["pid"] != pid
+
+
+async def test_a_new_callback_process_takes_the_place_of_a_dead_one(host: Host) -> None:
+    before, after = claimed("test.misbehave", "leave"), claimed("test.context")
+    await host.ready("--slots", 1)
+
+    host.hand_out(before)
+    crashed = await host.hsc.end_of(before)
+    host.hand_out(after)
+
+    assert "ended with exit code 7" in crashed.failure_message
+    assert value_of(await host.hsc.end_of(after))["task_id"]
+
+
+async def test_every_task_that_a_process_ran_when_it_died_is_a_suspect(host: Host) -> None:
+    suspects = [host.stubborn() for _ in range(3)]
+    await host.ready("--slots", 3)
+    pid = await host.running(*suspects)
+
+    os.kill(pid, signal.SIGSEGV)
+
+    for suspect in suspects:
+        result = await host.hsc.end_of(suspect)
+        assert result.outcome == hsc_pb2.OUTCOME_CRASHED
+        assert "3 tasks, any of which may be the cause" in result.failure_message
+
+
+async def test_a_suspect_runs_alone_in_its_process(host: Host) -> None:
+    suspect, others = host.waiting(crashes=1), [host.waiting() for _ in range(3)]
+    await host.ready("--slots", 4, DULY_EXECUTOR_RECALL_AFTER="300ms")
+
+    host.hand_out(suspect, *others)
+
+    await host.journal.started(suspect)
+    await host.hsc.release_of(*others)
+    assert len(host.journal.lines("started")) == 1
+
+
+async def test_an_executor_whose_process_runs_a_suspect_asks_for_nothing_more(host: Host) -> None:
+    suspect = host.waiting(crashes=1)
+    await host.ready("--slots", 4, DULY_EXECUTOR_POLL_TIMEOUT="200ms")
+    await host.running(suspect)
+    await host.hsc.beat_of(suspect)
+
+    asked = len(host.controller.asked)
+    await host.hsc.beat_of(suspect)
+    await host.hsc.beat_of(suspect)
+
+    # calls that were open when it came end within their time; no others follow
+    assert len(host.controller.asked) - asked <= 1
+
+
+async def test_a_busy_process_is_emptied_for_a_suspect_while_the_other_goes_on(host: Host) -> None:
+    busy = [host.waiting() for _ in range(2)]
+    await host.ready("--slots", 2, "--processes", 2)
+    await host.running(*busy)
+    suspect, other = claimed(crashes=2), claimed()
+
+    host.hand_out(suspect, other)
+    assert value_of(await host.hsc.end_of(other)) is None
+    await host.hsc.beat_of(suspect)
+    assert host.hsc.result_of(suspect) is None
+    host.journal.let_go()
+
+    assert value_of(await host.hsc.end_of(suspect)) is None
+
+
+async def test_a_suspect_is_not_handed_back_while_a_process_is_being_emptied_for_it(host: Host) -> None:
+    busy, suspect = host.waiting(), claimed(crashes=1)
+    await host.ready("--slots", 2, DULY_EXECUTOR_RECALL_AFTER="100ms")
+    await host.running(busy)
+
+    host.hand_out(suspect)
+    for _ in range(3):
+        await host.hsc.beat_of(suspect)
+    host.journal.let_go()
+
+    assert value_of(await host.hsc.end_of(suspect)) is None
+    assert suspect.claim not in host.hsc.releases
+
+
+async def test_what_waits_behind_slow_callbacks_is_handed_back(host: Host) -> None:
+    slow, waiting = host.waiting(), host.waiting()
+    await host.ready("--slots", 1, DULY_EXECUTOR_RECALL_AFTER="300ms")
+    host.hand_out(slow, waiting)
+
+    await host.hsc.release_of(waiting)
+
+    assert not host.journal.has("started", waiting)
+    host.journal.let_go()
+    assert value_of(await host.hsc.end_of(slow)) == "waited"
+
+
+@pytest.mark.parametrize("name", ["test.wait", "test.async_wait"])
+async def test_a_cancel_reaches_the_callback_which_stops_by_itself(host: Host, name: str) -> None:
+    task = claimed(name, host.journal.payload())
+    await host.ready()
+    pid = await host.running(task)
+
+    host.hsc.verdicts[task.claim.task_id] = hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED
+
+    result = await host.hsc.end_of(task)
+    assert result.outcome == hsc_pb2.OUTCOME_CANCELLED
+    assert host.journal.has("clean" if "async" in name else "cancelled", task)
+    assert is_alive(pid)
+
+
+async def test_a_callback_that_ignores_a_cancel_is_killed_after_the_grace(host: Host) -> None:
+    ignorant, neighbour = host.stubborn(), host.stubborn()
+    await host.ready("--slots", 2, DULY_EXECUTOR_CANCEL_GRACE="200ms")
+    pid = await host.running(neighbour, ignorant)
+
+    host.hsc.verdicts[ignorant.claim.task_id] = hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED
+
+    result = await host.hsc.end_of(ignorant)
+    assert result.outcome == hsc_pb2.OUTCOME_CANCELLED
+    await gone(pid)
+    await host.hsc.release_of(neighbour)
+
+
+async def test_a_cancelled_task_that_waits_for_a_process_is_never_started(host: Host) -> None:
+    running, cancelled = host.waiting(), host.waiting()
+    await host.ready("--slots", 1, DULY_EXECUTOR_RECALL_AFTER="1h", DULY_EXECUTOR_CANCEL_GRACE="1h")
+    host.hand_out(running, cancelled)
+    await host.journal.started(running)
+
+    host.hsc.verdicts[cancelled.claim.task_id] = hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED
+
+    result = await host.hsc.end_of(cancelled)
+    assert result.outcome == hsc_pb2.OUTCOME_CANCELLED
+    assert not host.journal.has("started", cancelled)
+
+
+async def test_a_descendant_that_holds_the_socket_open_does_not_hide_that_the_process_died(
+    host: Host,
+) -> None:
+    task, after = claimed("test.misbehave", "fork and die"), claimed()
+    await host.ready("--slots", 1)
+
+    host.hand_out(task)
+    result = await host.hsc.end_of(task)
+    host.hand_out(after)
+
+    assert "ended with exit code 9" in result.failure_message
+    assert value_of(await host.hsc.end_of(after)) is None
+
+
+async def test_a_fork_that_returns_from_its_callback_runs_nothing_else(host: Host) -> None:
+    forking, others = (
+        claimed("test.misbehave", "fork and return"),
+        [claimed("test.context") for _ in range(5)],
+    )
+    await host.ready("--slots", 1)
+
+    host.hand_out(forking, *others)
+
+    parent = value_of(await host.hsc.end_of(forking))
+    assert not parent["is_child"]
+    for task in others:
+        assert value_of(await host.hsc.end_of(task))["pid"] == parent["pid"]
+    assert len(host.hsc.results) == 6
+
+
+async def test_a_task_that_comes_back_under_a_new_claim_is_kept_when_the_old_ones_end_is_told(
+    host: Host,
+) -> None:
+    host.hsc.away.add("SetResults")
+    old = claimed()
+    new = hsc_pb2.ClaimedTask()
+    new.CopyFrom(host.waiting(fence=2))
+    new.claim.task_id = old.claim.task_id
+    await host.ready("--slots", 2)
+    host.hand_out(old)
+    await host.hsc.beat_of(old)
+
+    await host.running(new)  # the old result had been applied, its reply was lost
+    host.hsc.away.clear()
+    await host.hsc.end_of(old)
+
+    await host.hsc.beat_of(new)
+    assert host.hsc.beats[-1].items[0].claim == new.claim
+    host.journal.let_go()
+    assert value_of(await host.hsc.end_of(new)) == "waited"
+
+
+async def test_a_process_that_is_killed_while_it_starts_again_does_not_end_the_executor(host: Host) -> None:
+    executor = await host.ready("--slots", 1, DULY_EXECUTOR_RECALL_AFTER="1h")
+    first, last = host.stubborn(), claimed()
+    pid = await host.running(first)
+
+    def another_process() -> int | None:
+        children = _children_of(executor.pid) - {pid}
+        return next(iter(children), None)
+
+    os.kill(pid, signal.SIGKILL)
+    os.kill(await until(another_process), signal.SIGKILL)
+    host.hand_out(last)
+
+    assert value_of(await host.hsc.end_of(last)) is None
+    assert is_alive(executor.pid)
+
+
+def _children_of(pid: int) -> set[int]:
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:  # noqa: PTH123
+        return {int(child) for child in children.read().split()}
+
+
+async def test_max_runtime_is_not_reported_before_the_callback_runs_no_more(host: Host) -> None:
+    task = host.stubborn(max_runtime=SECOND / 5)
+    await host.ready()
+    pid = await host.running(task)
+
+    await host.hsc.end_of(task)
+
+    assert not is_alive(pid)

@@ -1,0 +1,163 @@
+"""The plans of the hot statements: rows are found by index, also by a connection that saw the tables empty.
+
+A plan is made once a connection and kept (`plan_cache_mode`), so a plan that suits an empty table must suit
+a full one. Each statement is prepared as the pool would, on empty tables; then thousands of rows come; then
+Postgres is asked what the kept plan does.
+"""
+
+import re
+
+import psycopg
+import pytest
+
+from duly.ids import new_task_id
+from duly_core.store.pool import connect_arguments
+from duly_core.store.settings import StoreSettings
+from duly_core.store.statements import READS, TRANSITIONS
+from tests.fixtures.ladder import LAMBDA, SECOND
+
+BACKLOG = 5_000
+ENTITY, ASSOC = {"task_pkey"}, {"task_assoc_pkey"}
+READY, WATCHED, EXPIRING = {"task_assoc_ready"}, {"task_assoc_watched"}, {"task_assoc_expiring"}
+LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
+
+IDS = [new_task_id() for _ in range(3)]
+TOKENS = [new_task_id() for _ in range(3)]
+ROOM = {"lambdas": [LAMBDA] * 2, "priorities": [1, 3], "room": [10, 10]}
+HELD = {"task_ids": IDS, "tokens": TOKENS}
+NONE = {"started_at": [None] * 3, "failure_messages": [None] * 3, "failure_kinds": [1] * 3}
+CASES = {
+    "schedule": (
+        {
+            "task_ids": [new_task_id() for _ in range(3)],
+            "lambdas": [LAMBDA] * 3,
+            "collections": [""] * 3,
+            "priorities": [3] * 3,
+            "encodings": [1] * 3,
+            "payloads": [b"{}"] * 3,
+            "scheduled_at": [None] * 3,
+            "delays": [SECOND] * 3,
+            "expires_at": [None] * 3,
+            "keys": ["a", "b", None],
+        },
+        LAMBDAS,
+    ),
+    "existing": (
+        {
+            "task_ids": IDS,
+            "lambdas": [LAMBDA] * 3,
+            "collections": [""] * 3,
+            "priorities": [3] * 3,
+            "encodings": [1] * 3,
+            "payloads": [b"{}"] * 3,
+            "keys": ["a", "b", None],
+        },
+        ENTITY | KEYS,
+    ),
+    "enqueue": (ROOM | {"enqueue_timeout": SECOND}, READY | ASSOC),
+    "enqueue_again": (ROOM | {"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC),
+    "put_back": ({"task_ids": IDS, "delay": SECOND}, ASSOC),
+    "reclaim": ({"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC | LAMBDAS),
+    "quarantine_silent": ({"limit": 10}, WATCHED | ASSOC | LAMBDAS | ENTITY),
+    "cancel_silent": ({"limit": 10}, WATCHED | ASSOC | ENTITY),
+    "expire": ({"limit": 10}, EXPIRING | ASSOC | ENTITY),
+    "claim": (
+        HELD | {"lambdas": [LAMBDA] * 3, "holders": ["host"] * 3, "claim_timeout": SECOND},
+        ASSOC | ENTITY | LAMBDAS,
+    ),
+    "claimed_before": (HELD, ASSOC | ENTITY | LAMBDAS),
+    "heartbeat": (HELD | {"progress": [None] * 3, "notes": [None] * 3, "heartbeat_timeout": SECOND}, ASSOC),
+    "finish": (
+        HELD | NONE | {"statuses": ["success"] * 3, "results": [None] * 3, "encodings": [None] * 3},
+        ASSOC | ENTITY,
+    ),
+    "retry": (HELD | NONE | {"crashed": [True] * 3, "retry_after": [None] * 3}, ASSOC | ENTITY | LAMBDAS),
+    "exhaust": (HELD | NONE | {"crashed": [True] * 3}, ASSOC | ENTITY | LAMBDAS),
+    "snooze": (HELD | {"retry_after": [SECOND] * 3}, ASSOC),
+    "release": (HELD, ASSOC),
+    "applied_before": (HELD, ASSOC | ENTITY),
+    "cancel": ({"task_ids": IDS, "only_if_requested": False}, ASSOC | ENTITY),
+    "request_cancel": ({"task_ids": IDS}, ASSOC),
+    "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
+    "next_silence": ({}, WATCHED | EXPIRING),
+}
+
+FILL = """
+insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
+    select gen_random_uuid(), %(lambda)s, '', 3, 1, '', now(), now() from generate_series(1, %(count)s);
+insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at, fence, token, holder)
+    select task_id, %(lambda)s, 3, case number %% 3 when 0 then 'new' when 1 then 'enqueued' else 'claimed' end::task_status,
+        now() + number * interval '1 s' - interval '20 s', now(), now() + number * interval '1 s' - interval '20 s',
+        1, case number %% 3 when 2 then task_id end, case number %% 3 when 2 then 'host' end
+    from (select task_id, row_number() over () as number from task) as numbered
+"""
+
+
+def numbered(sql):
+    """The statement with its parameters as Postgres numbers them, and their names in that order."""
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)b", sql)))
+    return re.sub(r"%\((\w+)\)b", lambda found: f"${names.index(found[1]) + 1}", sql).replace(
+        "%%", "%"
+    ), names
+
+
+def nodes(plan):
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from nodes(below)
+
+
+@pytest.fixture
+async def connection(dsn, ladder):
+    """A connection with the pool's own settings, that makes literals of parameters."""
+    arguments = connect_arguments(StoreSettings(dsn=dsn))
+    with psycopg.connect(**arguments, autocommit=True, cursor_factory=psycopg.ClientCursor) as opened:
+        opened.execute("alter table task_assoc set (autovacuum_enabled = false)")  # it would make plans anew
+        opened.execute("alter table task set (autovacuum_enabled = false)")
+        yield opened
+
+
+def test_every_statement_of_the_task_path_has_a_case():
+    assert CASES.keys() == TRANSITIONS.keys() | READS.keys()
+
+
+async def test_plans_made_on_empty_tables_find_rows_by_index_when_they_are_full(connection):
+    executions = {}
+    for name, (parameters, _) in CASES.items():
+        sql, names = numbered((TRANSITIONS | READS)[name].sql)
+        connection.execute(f"prepare {name} as {sql}")
+        values = [parameters[each] for each in names]
+        arguments = f"({', '.join(['%s'] * len(values))})" if values else ""
+        executions[name] = psycopg.ClientCursor(connection).mogrify(f"execute {name}{arguments}", values)
+        connection.execute("begin")
+        connection.execute(executions[name])
+        connection.execute("rollback")
+    connection.execute(psycopg.ClientCursor(connection).mogrify(FILL, {"lambda": LAMBDA, "count": BACKLOG}))
+    connection.execute("insert into idempotency_key select lambda, task_id::text, task_id, now() from task")
+
+    wrong = {}
+    for name, (_, expected) in CASES.items():
+        connection.execute("begin")
+        (((explained,),),) = connection.execute(
+            f"explain (analyze, format json) {executions[name]}"
+        ).fetchall()
+        connection.execute("rollback")
+        plan = list(nodes(explained["Plan"]))
+        used = {node["Index Name"] for node in plan if "Index Name" in node}
+        walked = [node["Node Type"] for node in plan if node["Node Type"] == "Seq Scan"]
+        passed_over = sum(
+            node.get(f"Rows Removed by {where}", 0) * node["Actual Loops"]
+            for node in plan
+            for where in ("Filter", "Join Filter")
+        )
+        if used != expected or walked or passed_over > BACKLOG / 10:
+            wrong[name] = (used ^ expected, walked, passed_over)
+    assert wrong == {}
+
+
+async def test_the_pool_keeps_one_plan_whatever_the_tables_held_when_it_was_made(ladder):
+    async with ladder.store.connection() as connection:
+        cursor = await connection.execute("show plan_cache_mode")
+
+        assert await cursor.fetchone() == ("force_generic_plan",)
+        assert connection.prepare_threshold == 0

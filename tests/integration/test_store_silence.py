@@ -1,0 +1,238 @@
+"""Silence: holders that fell silent, tasks that expired, and the races with those who speak up just then."""
+
+import asyncio
+import os
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from duly_core.routing import Priority, QueueKey
+from duly_core.store import claims, results, tasks, trigger
+from duly_core.store.statements import TRANSITIONS
+from duly_core.task import Applied, Beat, FailureKind, Kept, Outcome, Proposal, Result
+from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
+from tests.fixtures.waiting import wait_until
+
+ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
+SILENT = max(CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT) + SECOND
+LOCK = 4711
+
+
+async def end_silence(ladder, room=ROOM):
+    return await trigger.end_silence(ladder.store, room, ENQUEUE_TIMEOUT, 100)
+
+
+async def beat(ladder, task):
+    (kept,) = await claims.heartbeat(ladder.store, [Beat(task.task_id, task.token)], HEARTBEAT_TIMEOUT)
+    return kept
+
+
+async def expiring(ladder, rung="new", **overrides):
+    """A task that expires in ten seconds."""
+    created_at = (await ladder.row((await ladder.claimed()).task_id))["created_at"]
+    return await getattr(ladder, rung)(expires_at=created_at + 10 * SECOND, **overrides)
+
+
+def waits_for_a_lock(dsn):
+    """Whether some statement on the database waits for a lock."""
+    with psycopg.connect(dsn) as connection:
+        (count,) = connection.execute(
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        ).fetchone()
+    return count
+
+
+@pytest.mark.parametrize("rung", ["claimed", "processing"])
+async def test_a_holder_that_fell_silent_is_charged_a_crash_and_the_task_is_sent_again(ladder, clock, rung):
+    task = await getattr(ladder, rung)()
+    await clock.tick(SILENT)
+
+    silence = await end_silence(ladder, room={})  # a claim that is void has no message in any queue
+
+    row = await ladder.row(task.task_id)
+    assert [each.task_id for each in silence.again] == [task.task_id]
+    assert (silence.reclaimed, silence.ended) == (1, 0)
+    assert (row["status"], row["failures"], row["crashes"], row["fence"]) == ("enqueued", 0, 1, 1)
+    assert (row["holder"], row["progress"]) == (None, None)
+
+
+@pytest.mark.parametrize("rung", ["claimed", "processing"])
+async def test_a_holder_whose_time_has_not_passed_is_left_alone(ladder, clock, rung):
+    task = await getattr(ladder, rung)()
+    before = await ladder.row(task.task_id)
+    await clock.tick(SILENT - 3 * SECOND)
+
+    silence = await end_silence(ladder)
+
+    assert silence == trigger.Silence([])
+    assert await ladder.row(task.task_id) == before
+
+
+async def test_the_last_silence_that_the_lambda_allows_is_a_quarantine(ladder, clock):
+    await ladder.register(max_crashes=2)
+    task = await ladder.claimed()
+    await clock.tick(SILENT)
+    await end_silence(ladder)
+    await ladder.claim(task)
+    await clock.tick(SILENT)
+
+    silence = await end_silence(ladder)
+
+    row = await ladder.row(task.task_id)
+    assert (silence.again, silence.ended) == ([], 1)
+    assert (row["status"], row["crashes"], row["fence"]) == ("fatal_failure", 2, 2)
+    assert row["failure_kind"] == FailureKind.QUARANTINED
+    assert "silent 2 times" in row["failure_message"]
+
+
+@pytest.mark.parametrize("rung", ["claimed", "processing"])
+async def test_a_silent_task_that_was_to_be_cancelled_is_cancelled(ladder, clock, rung):
+    task = await getattr(ladder, rung)()
+    await tasks.cancel_tasks(ladder.store, [task.task_id])
+    await clock.tick(SILENT)
+
+    silence = await end_silence(ladder)
+
+    assert (silence.again, silence.ended) == ([], 1)
+    assert await ladder.status(task.task_id) == "cancelled"
+    assert await beat(ladder, task) is Kept.LOST
+
+
+async def test_every_kind_of_silence_is_taken_up_in_one_round_and_no_more_than_the_limit_of_each(
+    ladder, clock
+):
+    held = [await ladder.claimed() for _ in range(6)]
+    await tasks.cancel_tasks(ladder.store, [task.task_id for task in held[3:]])
+    await clock.tick(SILENT)
+
+    silence = await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 2)
+
+    assert (silence.reclaimed, silence.ended) == (2, 2)
+    assert (await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 2)).reclaimed == 1
+
+
+@pytest.mark.parametrize("rung", ["new", "enqueued"])
+async def test_a_task_that_could_not_start_in_time_ends_as_expired(ladder, clock, rung):
+    task = await expiring(ladder, rung)
+    await clock.tick(11 * SECOND)
+
+    assert await trigger.enqueue(ladder.store, ROOM, ENQUEUE_TIMEOUT) == []
+    silence = await end_silence(ladder)
+
+    row = await ladder.row(task.task_id)
+    assert (silence.again, silence.ended) == ([], 1)
+    assert (row["status"], row["failure_kind"]) == ("fatal_failure", FailureKind.EXPIRED)
+
+
+async def test_a_task_expires_though_its_own_time_has_not_come(ladder, clock):
+    task = await expiring(ladder, delay=timedelta(hours=1))
+    await clock.tick(11 * SECOND)
+
+    assert (await end_silence(ladder, room={})).ended == 1
+    assert await ladder.status(task.task_id) == "fatal_failure"
+
+
+async def test_a_failed_task_expires_while_it_waits_for_its_next_attempt(ladder, clock):
+    task = await expiring(ladder, "processing")
+    retry = Result(
+        task.task_id,
+        task.token,
+        Outcome.RETRIABLE_FAILURE,
+        failure_kind=FailureKind.CALLBACK,
+        retry_after=20 * SECOND,
+    )
+    await results.set_results(ladder.store, [retry])
+    await clock.tick(11 * SECOND)
+
+    assert (await end_silence(ladder)).ended == 1
+    assert await ladder.status(task.task_id) == "fatal_failure"
+    assert (await results.set_results(ladder.store, [retry]))[0] == [Applied.ALREADY_APPLIED]
+
+
+async def test_a_task_that_runs_does_not_expire(ladder, clock):
+    task = await expiring(ladder, "processing")
+    await clock.tick(11 * SECOND)
+
+    assert (await end_silence(ladder)).ended == 0
+    assert await beat(ladder, task) is Kept.KEPT
+
+
+async def test_a_heartbeat_that_is_being_written_saves_its_task_from_being_reclaimed(
+    ladder, clock, dsn, processing_task
+):
+    await clock.tick(SILENT)
+    async with await psycopg.AsyncConnection.connect(dsn) as heartbeat:
+        await heartbeat.execute("update task_assoc set next_trigger_at = duly_now() + interval '15 s'")
+
+        silence = await end_silence(ladder)
+
+    assert silence == trigger.Silence([])
+    assert await beat(ladder, processing_task) is Kept.KEPT
+
+
+@pytest.mark.parametrize(
+    ("statement", "max_crashes", "cancel"),
+    [("reclaim", 3, False), ("quarantine_silent", 1, False), ("cancel_silent", 3, True)],
+)
+async def test_a_heartbeat_that_commits_first_saves_its_task_though_its_silence_was_seen(
+    ladder, clock, dsn, processing_task, statement, max_crashes, cancel
+):
+    await ladder.register(max_crashes=max_crashes)
+    if cancel:
+        await tasks.cancel_tasks(ladder.store, [processing_task.task_id])
+    await clock.tick(SILENT)
+    parameters = {"limit": 10} | ({"enqueue_timeout": ENQUEUE_TIMEOUT} if statement == "reclaim" else {})
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as gate:
+        await gate.execute("select pg_advisory_lock(%s)", [LOCK])
+        # a statement takes its snapshot, asks for the time, and waits here
+        await gate.execute(
+            "create or replace function duly_now() returns timestamptz language sql volatile as 'select"
+            f" clock_timestamp() + (select ahead from test_clock) from pg_advisory_xact_lock_shared({LOCK})'"
+        )
+        ending = asyncio.ensure_future(ladder.store.run(TRANSITIONS[statement], parameters))
+        await asyncio.to_thread(wait_until, lambda: waits_for_a_lock(dsn))
+
+        await gate.execute("update task_assoc set next_trigger_at = next_trigger_at + interval '1 h'")
+        await gate.execute("select pg_advisory_unlock(%s)", [LOCK])
+
+        assert await ending == []
+    assert await beat(ladder, processing_task) is not Kept.LOST
+
+
+@pytest.mark.parametrize("ending", ["expire", "cancel"])
+async def test_a_claim_that_commits_first_saves_its_task_from_ending(ladder, clock, dsn, ending):
+    task = await expiring(ladder, "enqueued")
+    async with await psycopg.AsyncConnection.connect(dsn) as other:
+        await other.execute(
+            "update task_assoc set status = 'claimed', token = gen_random_uuid(), holder = 'h', fence = fence + 1"
+            " where task_id = encode(%s, 'hex')::uuid",
+            [task.task_id],
+        )
+        await clock.tick(11 * SECOND)
+        call = tasks.cancel_tasks(ladder.store, [task.task_id]) if ending == "cancel" else end_silence(ladder)
+        waiting = asyncio.ensure_future(call)
+        if ending == "cancel":
+            await asyncio.to_thread(wait_until, lambda: waits_for_a_lock(dsn))
+        else:
+            await waiting
+        await other.commit()
+        await waiting
+
+    row = await ladder.row(task.task_id)
+    assert (row["status"], row["cancel_requested"]) == ("claimed", ending == "cancel")
+
+
+async def test_of_a_claim_and_an_expiry_at_once_exactly_one_wins(ladder, clock):
+    expired = [await expiring(ladder, "enqueued") for _ in range(20)]
+    await clock.tick(10 * SECOND - timedelta(milliseconds=20))
+    proposals = [(Proposal(task.task_id, os.urandom(16), LAMBDA), "host") for task in expired]
+
+    claimed, _, _ = await asyncio.gather(
+        claims.claim(ladder.store, proposals, CLAIM_TIMEOUT), end_silence(ladder), end_silence(ladder)
+    )
+    await clock.tick(SECOND)
+    await end_silence(ladder)
+
+    for task, claim in zip(expired, claimed, strict=True):
+        assert await ladder.status(task.task_id) == ("claimed" if claim else "fatal_failure")
