@@ -10,4 +10,5 @@ pytest_plugins = [
     "tests.fixtures.queues",
     "tests.fixtures.services",
     "tests.fixtures.host",  # after those whose helpers it imports: pytest rewrites a module's asserts once
+    "tests.fixtures.controllers",
 ]

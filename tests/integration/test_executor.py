@@ -85,7 +85,7 @@ async def test_a_claim_that_comes_too_late_is_handed_back_and_not_started(host: 
 
 async def test_heartbeats_name_everything_that_is_held_and_not_only_what_runs(host: Host) -> None:
     tasks = [host.waiting() for _ in range(3)]
-    await host.ready("--slots", 2)
+    await host.ready("--slots", 2, DULY_EXECUTOR_RECALL_AFTER="1h")
 
     host.hand_out(*tasks)
 

@@ -80,7 +80,9 @@ async def test_a_claim_asked_for_again_with_its_token_is_answered_in_the_same_wa
 
 
 async def test_calls_that_claim_one_task_at_once_grant_it_once(hsc, ladder, enqueued_task):
-    responses = await asyncio.gather(*(claim(hsc, proposal(enqueued_task), holder=f"h{n}") for n in range(30)))
+    responses = await asyncio.gather(
+        *(claim(hsc, proposal(enqueued_task), holder=f"h{n}") for n in range(30))
+    )
 
     verdicts = [response.answers[0].verdict for response in responses]
     assert sorted(verdicts) == [CLAIMED] + [NOT_CLAIMED] * 29
@@ -105,7 +107,9 @@ async def test_heartbeats_are_answered_one_by_one(hsc, ladder):
     await release(hsc, claim_of(lost))
     await cancel_tasks(ladder.store, [asked.task_id])
 
-    verdicts = await beat(hsc, beat_of(kept, progress=0.5, progress_note="half"), beat_of(lost), beat_of(asked))
+    verdicts = await beat(
+        hsc, beat_of(kept, progress=0.5, progress_note="half"), beat_of(lost), beat_of(asked)
+    )
 
     assert verdicts == [KEPT, LOST_CLAIM, CANCEL_REQUESTED]
     row = await ladder.row(kept.task_id)

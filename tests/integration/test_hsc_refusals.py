@@ -51,8 +51,11 @@ BAD_REQUESTS = {
     **{f"{field}: too many": (call(*others(4)), field, "not 4") for call, field in ITEMS.items()},
     **{f"{field}: short id": (call(claim(task_id=b"x")), field, "16 bytes") for call, field in ITEMS.items()},
     **{f"{field}: no token": (call(claim(token=b"")), field, "16 bytes") for call, field in ITEMS.items()},
-    **{f"{field}: long token": (call(claim(token=ID * 2)), field, "16 bytes") for call, field in ITEMS.items()},
-    **{f"{field}: no claim": (call(None), field, "16 bytes") for call, field in ITEMS.items()},
+    **{
+        f"{field}: long token": (call(claim(token=ID * 2)), field, "16 bytes")
+        for call, field in ITEMS.items()
+    },
+    **{f"{field}: no claim": (call(hsc_pb2.Claim()), field, "16 bytes") for call, field in ITEMS.items()},
     **{f"{field}: a task twice": (call(claim(), claim()), field, "twice") for call, field in ITEMS.items()},
     "no holder": (claim_task(claim(), holder=""), "holder", "1 to 128"),
     "long holder": (claim_task(claim(), holder="h" * 129), "holder", "1 to 128"),
@@ -152,7 +155,11 @@ async def test_a_result_of_the_largest_size_is_taken(hsc, ladder, claimed_task):
 @pytest.mark.xfail(strict=True, reason="the server answers UNKNOWN, which hosts take for transient")
 @pytest.mark.parametrize(
     ("method", "request_message"),
-    [claim_task(claim(), holder="@@"), claim_task(claim(), lambda_name="@@"), heartbeat(claim(), progress_note="@@")],
+    [
+        claim_task(claim(), holder="@@"),
+        claim_task(claim(), lambda_name="@@"),
+        heartbeat(claim(), progress_note="@@"),
+    ],
     ids=["holder", "lambda", "note"],
 )
 async def test_text_that_is_not_utf_8_is_refused(hsc, method, request_message):

@@ -1,7 +1,10 @@
 """Connections to the store: one pool a process, with a bound on every wait."""
 
+import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, Self
 from uuid import UUID
@@ -21,6 +24,13 @@ from duly_core.store.statements import Statement
 Connection = psycopg.AsyncConnection[TupleRow]
 
 _UUID_OID = 2950
+
+_RECONNECT = timedelta(seconds=1)
+"""How long the pool tries again by itself; after that whoever needs a connection makes it try anew, so that an
+outage is not prolonged by a backoff that grew with it."""
+
+_GRACE = timedelta(seconds=1)
+"""How much longer than statement_timeout a connection may be held: by then the server would have answered."""
 
 # The hot path's statements look rows up by key, always. Plans are made once and never depend on how large
 # the tables were when a connection first saw them (a plan made on an empty table would scan it for ever).
@@ -99,7 +109,7 @@ class Store:
             min_size=1,
             max_size=settings.connections,
             timeout=settings.acquire_timeout.total_seconds(),
-            reconnect_timeout=30,
+            reconnect_timeout=_RECONNECT.total_seconds(),
             configure=_configure,
             open=False,
         )
@@ -123,13 +133,39 @@ class Store:
         Raises:
             StoreUnavailableError: none is to be had, or it broke, or the statement took too long.
         """
+        hung: list[bool] = []
+
+        def hang_up(connection: Connection) -> None:
+            hung.append(True)
+            _shut(connection)
+
+        longest = (self._settings.statement_timeout + _GRACE).total_seconds()
         try:
-            async with self._pool.connection() as connection:
+            async with AsyncExitStack() as stack:
+                connection = await self._acquire(stack)
+                # a server that hangs keeps the peer alive and ends no statement: only we can end the wait
+                watch = asyncio.get_running_loop().call_later(longest, hang_up, connection)
+                stack.callback(watch.cancel)
                 yield connection
         except (psycopg.OperationalError, psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed) as error:
             # OperationalError covers lost connections, timeouts (57014), shutdowns and deadlocks alike
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            if hung:
+                reason = f"no answer within {longest:g} s"
             raise StoreUnavailableError(f"Postgres at {self.where} did not do it: {reason}") from error
+
+    async def _acquire(self, stack: AsyncExitStack) -> Connection:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._settings.acquire_timeout.total_seconds()
+        while True:
+            left = max(0.001, end - loop.time())
+            try:
+                return await stack.enter_async_context(
+                    self._pool.connection(timeout=min(left, _RECONNECT.total_seconds()))
+                )
+            except psycopg_pool.PoolTimeout:
+                if loop.time() >= end:
+                    raise
 
     async def run(self, statement: Statement, parameters: Mapping[str, Any]) -> list[TupleRow]:
         """Run one statement in a transaction of its own and fetch its rows."""
@@ -144,6 +180,12 @@ class Store:
         """
         async with self.connection() as connection:
             await connection.execute("select 1")
+
+
+def _shut(connection: Connection) -> None:
+    """Make a connection's every wait end with an error; it is the pool's to close."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        ours.shutdown(socket.SHUT_RDWR)
 
 
 async def fetch(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json as json_format
+import logging
 import os
 import sys
 import time
@@ -37,6 +38,8 @@ def run_demo(directory: Path | None, queue: Queue, json: Path | None, *, kill_an
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     report = Report(Console(highlight=False))
+    # An interrupt that hits it in the middle of a statement is no news for the reader.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
     try:
         code = _run(found, queue, json, place, report, kill=kill_an_executor)
     except BaseException:

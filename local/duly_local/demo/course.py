@@ -18,8 +18,10 @@ _LOOK_EVERY = timedelta(milliseconds=20)
 _KILL_FROM = 0.4
 _KILL_BY = 0.6
 """An Executor is killed when this part of all tasks is done: from the first on at once if one is busy, by the second anyway."""
-_BUSY = 6
-"""Of the eight callbacks that a process runs at a time."""
+_BUSY = 3
+"""Callbacks that one process runs at a time; it could run eight."""
+_AIM_EVERY = timedelta(milliseconds=5)
+"""How often we look for a busy one."""
 _STALLED_AFTER = timedelta(seconds=60)
 """When no task was done for so long, what is not final counts as lost."""
 _SLOWEST_BYTES_S = 20_000_000
@@ -71,17 +73,19 @@ async def follow(
     kill_from, kill_by = (int(part * len(course.task_ids)) for part in (_KILL_FROM, _KILL_BY))
     waiting = asyncio.create_task(client.wait_many(course.task_ids))
     moved_at, done = started, 0
+    pause = _LOOK_EVERY
     try:
         while not waiting.done() and time.monotonic() - moved_at < patience:
-            await asyncio.wait({waiting}, timeout=_LOOK_EVERY.total_seconds())
+            await asyncio.wait({waiting}, timeout=pause.total_seconds())
             log.catch_up()
             if len(log.succeeded) != done:
                 moved_at, done = time.monotonic(), len(log.succeeded)
             killed = course.killing.callback_processes if course.killing else ()
             display.show(done, sum(execution.pid not in killed for execution in log.running()))
-            if worker is not None and course.killing is None and done >= kill_from:
-                if done >= kill_by or busiest(log) >= _BUSY:
-                    course.killing = _kill(worker, log, display, started)
+            aims = worker is not None and course.killing is None and done >= kill_from
+            pause = _AIM_EVERY if aims else _LOOK_EVERY
+            if worker is not None and aims and (done >= kill_by or busiest(log) >= _BUSY):
+                course.killing = _kill(worker, log, display, started)
             elif course.killing and course.killing.successor is None and course.killing.look_for_successor():
                 display.note(_replaced(course.killing))
         if waiting.done():
@@ -117,9 +121,9 @@ def _kill(worker: int, log: ExecutionLog, display: Display, started: float) -> K
         callbacks = ", ".join(map(str, killing.callback_processes)) or "none"
         display.note(
             f"  {killing.killed_at - started:4.1f} s  kill -9 of Executor {killing.executor}, "
-            f"which runs {killing.running} callbacks; it and its"
+            f"which runs {killing.running} callbacks"
         )
-        display.note(f"          callback process ({callbacks}) are gone after {gone}")
+        display.note(f"          it and its callback process {callbacks} are gone after {gone}")
     return killing
 
 

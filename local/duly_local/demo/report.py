@@ -72,11 +72,10 @@ class Report:
         self.line()
         self.console.print(table)
         self.line()
-        self.line("p50, p95, p99: seconds from when a task was due to its first start. Tasks due at once")
-        self.line("come in one burst and wait for those before them; those scheduled ahead tell how")
-        self.line(
-            "punctual Duly is, once the burst is through. tasks/s: from the first start to the last end."
-        )
+        self.line("p50, p95, p99: seconds from when a task was due to its first start. What is due at")
+        self.line("once comes in one burst, and waits for those before it; what was scheduled ahead")
+        self.line("tells how punctual Duly is, once the burst is through.")
+        self.line("tasks/s: done, from the first start to the last end.")
 
     def verdict(self, claims: Iterable[Claim]) -> None:
         """What was shown, and what speaks against it."""

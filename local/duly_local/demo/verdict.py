@@ -43,7 +43,7 @@ def claims_of(
         ),
         Claim(
             "results",
-            not findings.wrong,
+            not findings.wrong and findings.compared > 0,
             f"{equal:,} of {findings.compared:,} results equal hashing the file directly{changed}",
             faults=findings.wrong,
         ),
@@ -85,7 +85,8 @@ def claim_of_killing(killing: Killing | None, executions: Collection[Execution])
     return Claim(
         "killed",
         holds=True,
-        text=f"kill -9 of Executor {killing.executor} while it ran {killing.running:,} callbacks cut off {cut_off:,}",
+        text=f"Executor {killing.executor} was killed with -9 while it ran {killing.running:,} callbacks; "
+        f"{cut_off:,} never ended",
         remark=f"Executor {killing.successor} took its place, and ran {ran:,}",
     )
 

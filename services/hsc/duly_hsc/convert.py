@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
+from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.convert import from_duration, from_timestamp, to_duration
 from duly_core.task import (
     Applied,
@@ -24,6 +25,7 @@ _ID_BYTES = 16
 _RESULT_LIMIT = 1024 * 1024
 _MESSAGE_LIMIT = 4096
 _NOTE_LIMIT = 1024
+_PROGRESS_PLACES = 6
 _LONGEST_RETRY = timedelta(days=365)
 
 KEPT_TO_WIRE = {
@@ -64,8 +66,15 @@ def claims(field: str, messages: Iterable[hsc_pb2.Claim]) -> list[tuple[TaskId, 
 
 
 def proposals(messages: Sequence[hsc_pb2.ClaimProposal]) -> list[Proposal]:
-    """What a Controller asks to claim."""
+    """What a Controller asks to claim.
+
+    Raises:
+        InvalidRequestError: as `claims`, or a lambda's name is none.
+    """
     pairs = claims("proposals", (message.claim for message in messages))
+    for message in messages:
+        if not LAMBDA_NAME.fullmatch(getattr(message, "lambda")):
+            raise InvalidRequestError("proposals.lambda", "must be a lambda's name")
     return [
         Proposal(task_id, token, getattr(message, "lambda"))
         for (task_id, token), message in zip(pairs, messages, strict=True)
@@ -107,6 +116,8 @@ def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[Beat]:
             raise InvalidRequestError(
                 "items.progress_note", f"must be at most {_NOTE_LIMIT} bytes without NUL"
             )
+        if progress is not None:
+            progress = round(progress, _PROGRESS_PLACES)  # the store's `real` holds no number close to 0
         read.append(Beat(task_id, token, progress, note))
     return read
 
