@@ -10,5 +10,6 @@ pytest_plugins = [
     "tests.fixtures.queues",
     "tests.fixtures.services",
     "tests.fixtures.host",  # after those whose helpers it imports: pytest rewrites a module's asserts once
+    "tests.fixtures.callback_process",
     "tests.fixtures.controllers",
 ]

@@ -4,6 +4,7 @@ import asyncio
 import os
 
 import grpc
+import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.lifecycle import Status
 from duly_core.store.tasks import cancel_tasks
-from tests.fixtures.ladder import LAMBDA, SECOND
+from tests.fixtures.ladder import LAMBDA
 from tests.fixtures.services import TIMING, refusal, serve_hsc
 
 CLAIMED, NOT_CLAIMED = hsc_pb2.CLAIM_VERDICT_CLAIMED, hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED
@@ -194,8 +195,6 @@ async def test_claims_wait_for_neither_heartbeats_nor_results_and_all_come_throu
 
 
 async def test_tasks_that_run_again_soon_are_hinted_at(hsc, ladder, dsn, claimed_task):
-    import psycopg
-
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as listening:
         await listening.execute("listen duly_due")
         await set_results(

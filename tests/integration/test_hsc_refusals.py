@@ -152,7 +152,6 @@ async def test_a_result_of_the_largest_size_is_taken(hsc, ladder, claimed_task):
     assert len((await ladder.row(claimed_task.task_id))["result"]) == LARGEST
 
 
-@pytest.mark.xfail(strict=True, reason="the server answers UNKNOWN, which hosts take for transient")
 @pytest.mark.parametrize(
     ("method", "request_message"),
     [

@@ -13,8 +13,8 @@ from duly_core.store import claims, trigger
 from duly_core.store.results import set_results
 from duly_core.store.tasks import cancel_tasks
 from duly_core.task import Applied, Beat, FailureKind, Kept, Outcome, Proposal, Result
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
-from tests.fixtures.waiting import wait_until
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 TOKEN = b"t" * 16
@@ -37,14 +37,6 @@ async def failed(ladder, **overrides):
 async def beat(ladder, task):
     (kept,) = await claims.heartbeat(ladder.store, [Beat(task.task_id, task.token)], HEARTBEAT_TIMEOUT)
     return kept
-
-
-def waits_for_a_lock(dsn):
-    with psycopg.connect(dsn) as connection:
-        (count,) = connection.execute(
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        ).fetchone()
-    return count
 
 
 @pytest.mark.parametrize("rung", ["new", "enqueued", "failed"])
@@ -115,7 +107,7 @@ async def test_a_claim_that_commits_first_turns_the_cancel_into_a_request(ladder
             "update task_assoc set status = 'claimed', token = gen_random_uuid(), holder = 'h', fence = 1"
         )
         cancelling = asyncio.ensure_future(cancel_tasks(ladder.store, [enqueued_task.task_id]))
-        await asyncio.to_thread(wait_until, lambda: waits_for_a_lock(dsn))
+        await until_a_statement_waits_for_a_lock(dsn)
         await other.commit()
 
         assert await cancelling == {enqueued_task.task_id: Status.CLAIMED}
@@ -127,7 +119,7 @@ async def test_a_release_that_commits_first_still_ends_the_task(ladder, dsn, pro
     async with await psycopg.AsyncConnection.connect(dsn) as other:
         await other.execute("update task_assoc set status = 'new', token = null, holder = null")
         cancelling = asyncio.ensure_future(cancel_tasks(ladder.store, [processing_task.task_id]))
-        await asyncio.to_thread(wait_until, lambda: waits_for_a_lock(dsn))
+        await until_a_statement_waits_for_a_lock(dsn)
         await other.commit()
 
         assert await cancelling == {processing_task.task_id: Status.CANCELLED}
@@ -140,7 +132,7 @@ async def test_a_result_that_commits_first_leaves_nothing_to_cancel(ladder, dsn,
             "update task set status = 'success', finished_at = now(), fence = 1, failures = 0, crashes = 0"
         )
         cancelling = asyncio.ensure_future(cancel_tasks(ladder.store, [processing_task.task_id]))
-        await asyncio.to_thread(wait_until, lambda: waits_for_a_lock(dsn))
+        await until_a_statement_waits_for_a_lock(dsn)
         await other.commit()
 
         assert await cancelling == {}

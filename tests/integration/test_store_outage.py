@@ -108,7 +108,7 @@ async def test_a_message_names_the_place_without_the_password(dsn):
         dsn="postgresql://duly:hidden@127.0.0.1:1/duly", acquire_timeout=timedelta(seconds=0.2)
     )
     async with Store(settings) as store:
-        with pytest.raises(StoreUnavailableError, match="Postgres at 127.0.0.1:1/duly") as caught:
+        with pytest.raises(StoreUnavailableError, match=r"Postgres at 127\.0\.0\.1:1/duly") as caught:
             await store.ping()
 
     assert "hidden" not in str(caught.value)

@@ -145,7 +145,10 @@ async def test_a_group_with_the_current_and_a_stale_claim_of_one_task_applies_th
 
 async def test_a_group_of_every_outcome_is_answered_in_order(ladder):
     held = [await ladder.claimed() for _ in Outcome]
-    results = [result_of(task, outcome, retry_after=SECOND, **FAILED) for task, outcome in zip(held, Outcome)]
+    results = [
+        result_of(task, outcome, retry_after=SECOND, **FAILED)
+        for task, outcome in zip(held, Outcome, strict=True)
+    ]
     results[0] = result_of(held[0], Outcome.SUCCESS, result=b"{}")
     stale = result_of(held[0], Outcome.SUCCESS)
 

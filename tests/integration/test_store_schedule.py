@@ -13,6 +13,7 @@ from duly_core.store.pool import Store
 from duly_core.store.schedule import schedule
 from duly_core.store.settings import StoreSettings
 from duly_core.task import Encoding, NewTask, Scheduled, Scheduling
+from tests.fixtures.database import count
 from tests.fixtures.ladder import LAMBDA, SECOND
 
 HOUR = timedelta(hours=1)
@@ -25,11 +26,6 @@ def a_task(**overrides):
 
 def verdicts(answers):
     return [answer.verdict for answer in answers]
-
-
-def count(dsn, table):
-    with psycopg.connect(dsn) as connection:
-        return connection.execute(f"select count(*) from {table}").fetchone()[0]
 
 
 async def test_a_task_is_written_with_its_next_trigger_and_due_now(ladder):

@@ -11,12 +11,16 @@ from duly_core.routing import Priority, QueueKey
 from duly_core.store import claims, results, tasks, trigger
 from duly_core.store.statements import TRANSITIONS
 from duly_core.task import Applied, Beat, FailureKind, Kept, Outcome, Proposal, Result
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
-from tests.fixtures.waiting import wait_until
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 SILENT = max(CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT) + SECOND
 LOCK = 4711
+GATED_CLOCK = """
+create or replace function duly_now() returns timestamptz language sql volatile as
+    'select clock_timestamp() + (select ahead from test_clock) from pg_advisory_xact_lock_shared(4711)'
+"""
 
 
 async def end_silence(ladder, room=ROOM):
@@ -32,15 +36,6 @@ async def expiring(ladder, rung="new", **overrides):
     """A task that expires in ten seconds."""
     created_at = (await ladder.row((await ladder.claimed()).task_id))["created_at"]
     return await getattr(ladder, rung)(expires_at=created_at + 10 * SECOND, **overrides)
-
-
-def waits_for_a_lock(dsn):
-    """Whether some statement on the database waits for a lock."""
-    with psycopg.connect(dsn) as connection:
-        (count,) = connection.execute(
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        ).fetchone()
-    return count
 
 
 @pytest.mark.parametrize("rung", ["claimed", "processing"])
@@ -186,12 +181,9 @@ async def test_a_heartbeat_that_commits_first_saves_its_task_though_its_silence_
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as gate:
         await gate.execute("select pg_advisory_lock(%s)", [LOCK])
         # a statement takes its snapshot, asks for the time, and waits here
-        await gate.execute(
-            "create or replace function duly_now() returns timestamptz language sql volatile as 'select"
-            f" clock_timestamp() + (select ahead from test_clock) from pg_advisory_xact_lock_shared({LOCK})'"
-        )
+        await gate.execute(GATED_CLOCK)
         ending = asyncio.ensure_future(ladder.store.run(TRANSITIONS[statement], parameters))
-        await asyncio.to_thread(wait_until, lambda: waits_for_a_lock(dsn))
+        await until_a_statement_waits_for_a_lock(dsn)
 
         await gate.execute("update task_assoc set next_trigger_at = next_trigger_at + interval '1 h'")
         await gate.execute("select pg_advisory_unlock(%s)", [LOCK])
@@ -213,7 +205,7 @@ async def test_a_claim_that_commits_first_saves_its_task_from_ending(ladder, clo
         call = tasks.cancel_tasks(ladder.store, [task.task_id]) if ending == "cancel" else end_silence(ladder)
         waiting = asyncio.ensure_future(call)
         if ending == "cancel":
-            await asyncio.to_thread(wait_until, lambda: waits_for_a_lock(dsn))
+            await until_a_statement_waits_for_a_lock(dsn)
         else:
             await waiting
         await other.commit()

@@ -7,10 +7,12 @@ from typing import Any, Protocol
 import grpc
 import structlog
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from duly_core.errors import DulyError, InvalidRequestError, StoreUnavailableError
+from duly_core.rpc.malformed import explain
 
 log = structlog.get_logger()
 
@@ -35,17 +37,18 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             return handler
         method = handler_call_details.method.rpartition("/")[2]
         return grpc.unary_unary_rpc_method_handler(
-            self._wrap(handler.unary_unary, method),
-            request_deserializer=handler.request_deserializer,
+            self._wrap(handler.unary_unary, handler.request_deserializer, method),
+            # the request is read by `call`: gRPC would answer UNKNOWN, which clients take for transient
+            request_deserializer=None,
             response_serializer=handler.response_serializer,
         )
 
-    def _wrap(self, behavior: Handler, method: str) -> Handler:
-        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    def _wrap(self, behavior: Handler, read: Callable[[bytes], Message], method: str) -> Handler:
+        async def call(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             started = time.perf_counter()
             code = "CANCELLED"
             try:
-                response = await behavior(request, context)
+                response = await behavior(_read(data, read), context)
                 code = "OK"
             except DulyError as error:
                 status = _status(error)
@@ -65,6 +68,14 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     self._observe(method, code, time.perf_counter() - started)
 
         return call
+
+
+def _read(data: bytes, read: Callable[[bytes], Message]) -> Message:
+    try:
+        return read(data)
+    except DecodeError as error:
+        message: type[Message] = getattr(read, "__self__")  # noqa: B009 (of a bound FromString)
+        raise InvalidRequestError(*explain(data, message.DESCRIPTOR)) from error
 
 
 def _status(error: DulyError) -> status_pb2.Status:

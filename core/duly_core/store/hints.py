@@ -1,6 +1,7 @@
 """Hints that rows are due, by NOTIFY: never needed, only sooner. The poll finds everything without them."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -21,6 +22,9 @@ DUE_CHANNEL = "duly_due"
 
 HORIZON = timedelta(minutes=2)
 """What is due later than this needs no hint: the longest poll interval comes first."""
+
+_DUE_PAYLOAD = re.compile("[0-9]{1,6}")
+"""As many digits as the horizon has."""
 
 
 class Hinter:
@@ -91,5 +95,5 @@ class Listener:
     def _tell(self, channel: str, payload: str) -> None:
         if channel == NEW_LAMBDA_CHANNEL:
             self._on_lambda()
-        elif payload.isdecimal():
+        elif _DUE_PAYLOAD.fullmatch(payload):  # anybody with a connection may notify
             self._on_due(timedelta(milliseconds=int(payload)))

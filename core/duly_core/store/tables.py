@@ -7,7 +7,7 @@ from duly_core.lifecycle import Status
 
 metadata = sa.MetaData()
 
-task_status = pg.ENUM(*Status, name="task_status", metadata=metadata)
+task_status = pg.ENUM(*(status.value for status in Status), name="task_status", metadata=metadata)
 
 lambda_ = sa.Table(
     "lambda",

@@ -11,17 +11,12 @@ import duly
 from duly_local.demo.display import Display
 from duly_local.demo.executions import ExecutionLog
 from duly_local.demo.files import Facts, Input, identity_of, read_facts
-from duly_local.demo.killing import Killing, busiest, kill_an_executor
+from duly_local.demo.killing import Killing, kill_an_executor
 from duly_local.demo.workload import LAMBDA, PlannedTask
 
 _LOOK_EVERY = timedelta(milliseconds=20)
-_KILL_FROM = 0.4
-_KILL_BY = 0.6
-"""An Executor is killed when this part of all tasks is done: from the first on at once if one is busy, by the second anyway."""
-_BUSY = 3
-"""Callbacks that one process runs at a time; it could run eight."""
-_AIM_EVERY = timedelta(milliseconds=5)
-"""How often we look for a busy one."""
+_KILL_AT = 0.4
+"""The part of all tasks that is done when an Executor is killed."""
 _STALLED_AFTER = timedelta(seconds=60)
 """When no task was done for so long, what is not final counts as lost."""
 _SLOWEST_BYTES_S = 20_000_000
@@ -70,21 +65,18 @@ async def follow(
     """
     started = time.monotonic()
     patience = _STALLED_AFTER.total_seconds() + largest / _SLOWEST_BYTES_S
-    kill_from, kill_by = (int(part * len(course.task_ids)) for part in (_KILL_FROM, _KILL_BY))
+    kill_at = int(_KILL_AT * len(course.task_ids))
     waiting = asyncio.create_task(client.wait_many(course.task_ids))
     moved_at, done = started, 0
-    pause = _LOOK_EVERY
     try:
         while not waiting.done() and time.monotonic() - moved_at < patience:
-            await asyncio.wait({waiting}, timeout=pause.total_seconds())
+            await asyncio.wait({waiting}, timeout=_LOOK_EVERY.total_seconds())
             log.catch_up()
             if len(log.succeeded) != done:
                 moved_at, done = time.monotonic(), len(log.succeeded)
             killed = course.killing.callback_processes if course.killing else ()
             display.show(done, sum(execution.pid not in killed for execution in log.running()))
-            aims = worker is not None and course.killing is None and done >= kill_from
-            pause = _AIM_EVERY if aims else _LOOK_EVERY
-            if worker is not None and aims and (done >= kill_by or busiest(log) >= _BUSY):
+            if worker is not None and course.killing is None and done >= kill_at:
                 course.killing = _kill(worker, log, display, started)
             elif course.killing and course.killing.successor is None and course.killing.look_for_successor():
                 display.note(_replaced(course.killing))

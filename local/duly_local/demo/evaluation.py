@@ -39,7 +39,7 @@ class Evaluation:
             for (name, priority, ahead), row in self.rows.items()
         ]
         return {
-            "kill": asdict(self.killing) if self.killing else None,
+            "kill": self.killing.as_json() if self.killing else None,
             "passed": self.passed,
             "claims": [asdict(claim) for claim in self.claims],
             "executions": asdict(self.account),
@@ -58,8 +58,9 @@ def evaluate(
     of_task = figures.by_task(executions)
     times = _times(course)
     account = figures.account(executions)
-    planned = sum(task.fails_first for task in course.planned)
-    claims = claims_of(findings, account, len(course.task_ids), planned, log.unreadable)
+    to_fail = [of_task.get(task_id, []) for task_id in _tasks_that_fail_first(course)]
+    retries = len(to_fail), sum(map(figures.was_retried, to_fail))
+    claims = claims_of(findings, account, len(course.task_ids), retries, log.unreadable)
     if kill:
         claims.append(claim_of_killing(course.killing, executions))
     groups: dict[tuple[str, int, bool], list[TaskTimes]] = {}
@@ -80,6 +81,14 @@ def _endings(course: Course) -> list[Ending]:
             Ending(task_id, planned.path, task.status.name, task.status.is_final, task.result, failure)
         )
     return endings
+
+
+def _tasks_that_fail_first(course: Course) -> list[str]:
+    return [
+        task_id
+        for planned, task_id in zip(course.planned, course.task_ids, strict=True)
+        if planned.fails_first
+    ]
 
 
 def _times(course: Course) -> list[TaskTimes]:

@@ -85,6 +85,12 @@ def by_task(executions: Iterable[Execution]) -> dict[str, list[Execution]]:
     return found
 
 
+def was_retried(executions: Sequence[Execution]) -> bool:
+    """Whether the first execution that ended failed, and a later one did not."""
+    ended = [execution.succeeded for execution in executions if execution.ended_boot_ns is not None]
+    return bool(ended) and not ended[0] and any(ended)
+
+
 def account(executions: Collection[Execution]) -> Account:
     """Sort all executions by how they ended."""
     succeeded = [execution.task_id for execution in executions if execution.succeeded]

@@ -5,13 +5,19 @@ import select
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from duly_local.demo.executions import ExecutionLog
 from duly_local.demo.processes import callback_processes_of, executors_of
 
+_BUSY = 3
+"""Callbacks that an Executor runs at a time; it could run eight."""
+_AIM_FOR = timedelta(milliseconds=250)
+_AIM_EVERY = timedelta(milliseconds=1)
 _PATIENCE = timedelta(seconds=5)
 _LOOK_EVERY = timedelta(milliseconds=100)
 
@@ -30,7 +36,7 @@ class Killing:
     """The Executors that ran beside it."""
     running: int
     """Callbacks that it ran, by the log, when it was killed."""
-    killed_at: float = 0
+    killed_at: float
     """`time.monotonic()`."""
     gone_after_s: float | None = None
     """When the Executor and its callback processes were seen to be dead; None: they never were."""
@@ -39,6 +45,17 @@ class Killing:
     successor_callback_processes: tuple[int, ...] = ()
     replaced_after_s: float | None = None
     look_again_at: float = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "executor": self.executor,
+            "callback_processes": self.callback_processes,
+            "running": self.running,
+            "gone_after_s": self.gone_after_s,
+            "successor": self.successor,
+            "replaced_after_s": self.replaced_after_s,
+        }
 
     def look_for_successor(self) -> bool:
         """Whether another Executor has taken its place; may be asked often, looks seldom."""
@@ -55,33 +72,50 @@ class Killing:
         return self.successor is not None
 
 
-def busiest(log: ExecutionLog) -> int:
-    """How many callbacks the busiest callback process runs now."""
-    return max(Counter(execution.pid for execution in log.running()).values(), default=0)
-
-
 def kill_an_executor(worker: int, log: ExecutionLog) -> Killing | None:
-    """Kill the one that runs most tasks now; blocks until it is dead, milliseconds. None: there is no Executor."""
-    executors = {executor.pid: callback_processes_of(executor.pid) for executor in executors_of(worker)}
-    if not executors:
+    """Kill the busiest one, at a moment when it is busy, if one comes soon; None: there is none to kill now.
+
+    Blocks until it is dead, so that the moment is not missed.
+    """
+    crews = {
+        executor.pid: tuple(process.pid for process in callback_processes_of(executor.pid))
+        for executor in executors_of(worker)
+    }
+    if not crews:
         return None
-    log.catch_up()
-    running = Counter(execution.pid for execution in log.running())
-    victim = max(executors, key=lambda pid: sum(running[process.pid] for process in executors[pid]))
-    pids = tuple(process.pid for process in executors[victim])
-    others = tuple(pid for pid in executors if pid != victim)
-    killing = Killing(worker, victim, pids, others, sum(running[pid] for pid in pids))
-    # Opened before the kill: a number alone might name another process by then.
-    descriptors = [os.pidfd_open(pid) for pid in (victim, *pids)]
-    try:
-        killing.killed_at = time.monotonic()
-        signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
-        if _all_end(descriptors):
+    with ExitStack() as opened:
+        try:
+            # Opened before the kill: a number alone might name another process by then.
+            pids = (pid for executor, crew in crews.items() for pid in (executor, *crew))
+            descriptors = {pid: _open(pid, opened) for pid in pids}
+        except ProcessLookupError:  # one of them ended just now, by itself
+            return None
+        victim, running = _await_busy(crews, log)
+        others = tuple(executor for executor in crews if executor != victim)
+        killing = Killing(worker, victim, crews[victim], others, running, time.monotonic())
+        signal.pidfd_send_signal(descriptors[victim], signal.SIGKILL)
+        if _all_end(descriptors[pid] for pid in (victim, *crews[victim])):
             killing.gone_after_s = time.monotonic() - killing.killed_at
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
     return killing
+
+
+def _open(pid: int, opened: ExitStack) -> int:
+    descriptor = os.pidfd_open(pid)
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _await_busy(crews: Mapping[int, Sequence[int]], log: ExecutionLog) -> tuple[int, int]:
+    """The Executor that runs most callbacks, and how many; callbacks are short, so moments differ."""
+    deadline = time.monotonic() + _AIM_FOR.total_seconds()
+    while True:
+        log.catch_up()
+        by_process = Counter(execution.pid for execution in log.running())
+        running = {executor: sum(by_process[pid] for pid in crew) for executor, crew in crews.items()}
+        victim = max(running, key=running.__getitem__)
+        if running[victim] >= _BUSY or time.monotonic() > deadline:
+            return victim, running[victim]
+        time.sleep(_AIM_EVERY.total_seconds())
 
 
 def _all_end(descriptors: Iterable[int]) -> bool:

@@ -1,7 +1,6 @@
 """One session of the demo: a stack of its own is started, tasks go through it, it is stopped, the run is judged."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +23,7 @@ from duly_local.ports import free_port
 from duly_local.prefixing import MergedOutput
 from duly_local.signals import handled_by, interruptible
 from duly_local.stack import LocalStack
+from duly_local.supervisor import Supervisor
 
 Queue = Literal["postgres", "sqs"]
 
@@ -49,7 +49,7 @@ class Session:
         self._place = place
         self._report = report
         self._kill = kill
-        self._comparing_is_over = Event()
+        self._stopped = Event()
 
     async def run(self) -> Evaluation:
         """Run all of it; whatever happens, no process is left.
@@ -62,12 +62,10 @@ class Session:
             started = time.monotonic()
             stack = self._make_stack(MergedOutput(log_file, colour=False))
             try:
-                # The stack tells only Controllers where the HSC is; Executors need to know as well.
-                os.environ["DULY_EXECUTOR_HSC_ADDRESS"] = stack.hsc_address
                 with interruptible():
                     supervisor = stack.start()
                 self.figures["seconds"]["foundations"] = time.monotonic() - started
-                performing = asyncio.create_task(self._perform(stack))
+                performing = asyncio.create_task(self._perform(stack, supervisor))
 
                 def hurry() -> None:
                     supervisor.request_stop()
@@ -77,9 +75,9 @@ class Session:
                     try:
                         return await performing
                     finally:
-                        self._comparing_is_over.set()
+                        self._stopped.set()
                         await stack.stop()
-            finally:
+            finally:  # also when the start was interrupted; stopping twice does no harm
                 await stack.stop()
 
     def _make_stack(self, output: MergedOutput) -> LocalStack:
@@ -91,40 +89,45 @@ class Session:
             ports = replace(ports, sqs=free_port())
         return LocalStack(replace(options, ports=ports), output)
 
-    async def _perform(self, stack: LocalStack) -> Evaluation:
+    async def _perform(self, stack: LocalStack, supervisor: Supervisor) -> Evaluation:
         seconds = self.figures["seconds"]
-        supervisor = stack.supervisor
-        assert supervisor is not None  # noqa: S101 (it was started)
         started = time.monotonic()
         await supervisor.wait_until_ready(_READY_WITHIN)
-        await all_executors_run(supervisor.pids()[WORKER], _EXECUTORS)
+        worker = supervisor.pids()[WORKER]
+        await all_executors_run(worker, _EXECUTORS)
         seconds["start"] = time.monotonic() - started
-        self.figures["versions"] = versions(stack)
-        running = parts(stack)
-        self.figures["processes"] = [
-            {"name": part.name, "pid": part.pid, "port": part.port} for part in running
-        ]
-        self._report.parts(self.figures["versions"], self._queue, running)
+        self._name_parts(stack)
         log = ExecutionLog(self._place.executions)
-        planned = plan(file.path for file in self._found.files)
-        async with duly.AsyncClient(stack.frontend_address) as client:
-            run = await course.schedule(client, planned)
-            seconds["schedule"] = run.schedule_s
-            self._report.scheduled(planned, run.schedule_s)
-            with make_display(self._report.console, len(planned)) as display:
-                worker = supervisor.pids()[WORKER] if self._kill else None
-                largest = max(file.size for file in self._found.files)
-                await course.follow(client, run, log, display, largest=largest, worker=worker)
-        seconds["run"] = run.run_s
+        run = await self._run_tasks(stack.frontend_address, log, worker)
         # What is judged is complete: nothing runs any more that could add to the log.
         started = time.monotonic()
         await stack.stop()
         seconds["stop"] = time.monotonic() - started
         started = time.monotonic()
-        facts = await asyncio.to_thread(course.compare_with_files, self._found, self._comparing_is_over)
+        facts = await asyncio.to_thread(course.compare_with_files, self._found, self._stopped)
         seconds["compare"] = time.monotonic() - started
         log.catch_up()
         return evaluate(run, log, facts, kill=self._kill)
+
+    def _name_parts(self, stack: LocalStack) -> None:
+        running = parts(stack)
+        self.figures["versions"] = versions(stack)
+        self.figures["processes"] = [
+            {"name": part.name, "pid": part.pid, "port": part.port} for part in running
+        ]
+        self._report.parts(self.figures["versions"], self._queue, running)
+
+    async def _run_tasks(self, frontend: str, log: ExecutionLog, worker: int) -> course.Course:
+        planned = plan(file.path for file in self._found.files)
+        async with duly.AsyncClient(frontend) as client:
+            run = await course.schedule(client, planned)
+            self._report.scheduled(planned, run.schedule_s)
+            largest = max(file.size for file in self._found.files)
+            kill = worker if self._kill else None
+            with make_display(self._report.console, len(planned)) as display:
+                await course.follow(client, run, log, display, largest=largest, worker=kill)
+        self.figures["seconds"] |= {"schedule": run.schedule_s, "run": run.run_s}
+        return run
 
 
 def _once(first: Callable[[], object], then: Callable[[], object]) -> Callable[[], None]:

@@ -25,20 +25,24 @@ class Claim:
 
 
 def claims_of(
-    findings: Findings, account: Account, tasks: int, wanted_failures: int, unreadable: int
+    findings: Findings, account: Account, tasks: int, retries: tuple[int, int], unreadable: int
 ) -> list[Claim]:
     """What is to hold for every run.
 
-    `wanted_failures`: first attempts that were to fail; `unreadable`: lines of the log that are no record.
+    `retries`: first attempts that were to fail, and those that did, and whose tasks succeeded later;
+    `unreadable`: lines of the log that are no record.
     """
+    wanted, retried = retries
     lost, concurrent = len(findings.lost), len(findings.concurrent)
+    others = tasks - findings.succeeded - lost - len(findings.failed)
+    gone = f"; the files of {others:,} others were changed or gone" if others else ""
     equal = findings.compared - len(findings.wrong)
     changed = f"; {len(findings.changed):,} files changed meanwhile" if findings.changed else ""
     return [
         Claim(
             "succeeded",
             not findings.failed and not lost,
-            f"{findings.succeeded:,} of {tasks:,} tasks ended in SUCCESS",
+            f"{findings.succeeded:,} of {tasks:,} tasks ended in SUCCESS{gone}",
             faults=findings.failed,
         ),
         Claim(
@@ -63,8 +67,8 @@ def claims_of(
         ),
         Claim(
             "retried",
-            bool(account.failed) or not wanted_failures,
-            f"{account.failed:,} executions failed and were retried; {wanted_failures:,} first attempts were to fail",
+            bool(retried) or not wanted,
+            f"{retried:,} of {wanted:,} first attempts that were to fail did, and were retried",
         ),
         _claim_of_log(findings, account, unreadable),
     ]

@@ -1,5 +1,6 @@
 """What a callback process tells its Executor: everything that came up since the last frame goes as one."""
 
+import os
 import socket
 import threading
 
@@ -51,4 +52,4 @@ class Outbox:
             try:
                 self._link.sendall(frames.write(report))
             except OSError:
-                return
+                os._exit(os.EX_IOERR)  # the Executor is gone, or a callback closed what is not its own

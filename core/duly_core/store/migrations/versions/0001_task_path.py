@@ -75,7 +75,7 @@ create table task (
         and (status is null) = (crashes is null)
     ),
     -- Only a success has a result.
-    constraint task_result_is_a_success check (result is null or status = 'success'),
+    constraint task_result_is_a_success check (result is null or status is not distinct from 'success'),
     -- A fatal failure says why.
     constraint task_failure_has_a_reason check (status <> 'fatal_failure' or failure_kind is not null),
     constraint task_failure_is_whole check ((failure_kind is null) = (failed_at is null))

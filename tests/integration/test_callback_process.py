@@ -1,0 +1,196 @@
+"""The callback process at the other end of its socket pair: what it says, runs, refuses, and survives."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from duly.v1 import hsc_pb2, task_pb2
+from duly_core.board import Board
+from duly_core.errors import ApplicationError
+from duly_executor.process import CallbackProcess, StartKilledError
+from tests.fixtures.callback_process import SLOTS, Callbacks
+from tests.fixtures.host import APP, Journal, claimed, value_of
+from tests.fixtures.waiting import wait_until
+
+MODULES = {
+    "declares_nothing": "import duly\napp = duly.App()",
+    "has_no_app": "import duly",
+    "raises": "raise ValueError('the module\\'s own words')",
+    "exits": "import sys\nsys.exit('enough')",
+    "leaves": "import os\nos._exit(3)",
+    "kills_itself": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "wants_more": "import a_package_that_nobody_has",
+}
+
+
+async def test_hello_lists_the_lambdas_with_their_policies(in_root: None) -> None:
+    process = await CallbackProcess.start(0, "executor-id", APP, Board.create(1, 1))
+
+    lambdas = {declared.name: declared for declared in await process.hello()}
+
+    assert lambdas["test.brief"].max_runtime.ToTimedelta() == timedelta(milliseconds=300)
+    assert lambdas["test.echo"].owner == "tests"
+    process.kill()
+    assert await process.ended() == -9
+
+
+@pytest.mark.parametrize(
+    ("module", "complaint"),
+    [
+        ("nowhere", "there is no module 'nowhere'"),
+        ("has_no_app", "'has_no_app' has no 'app'"),
+        ("declares_nothing", "declares no lambdas: use @app.callback(NAME)"),
+        ("raises", "ValueError: the module's own words"),
+        ("exits", "SystemExit: enough"),
+        ("leaves", "ended with exit code 3 while it imported the application"),
+        ("wants_more", "imports 'a_package_that_nobody_has', which is not installed"),
+    ],
+)
+async def test_an_application_that_cannot_be_imported_is_told_why(
+    module: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, source in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    process = await CallbackProcess.start(0, "executor-id", f"{module}:app", Board.create(1, 1))
+
+    with pytest.raises(ApplicationError) as refused:
+        await process.hello()
+
+    assert complaint in str(refused.value)
+    assert not isinstance(refused.value, StartKilledError)
+
+
+async def test_a_process_that_is_killed_while_it_imports_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kills_itself.py").write_text(MODULES["kills_itself"])
+    monkeypatch.chdir(tmp_path)
+    process = await CallbackProcess.start(0, "executor-id", "kills_itself:app", Board.create(1, 1))
+
+    with pytest.raises(StartKilledError, match="signal 9"):
+        await process.hello()
+
+
+@pytest.mark.parametrize("name", ["test.echo", "test.async"])
+async def test_a_callback_gets_its_payload_and_its_result_is_told(callbacks: Callbacks, name: str) -> None:
+    task = claimed(name, {"deep": [1, None, "é"]})
+
+    callbacks.give(task)
+
+    assert value_of(await callbacks.result(task)) == {"deep": [1, None, "é"]}
+
+
+async def test_callbacks_run_beside_each_other_on_all_slots_and_no_more(
+    callbacks: Callbacks, journal: Journal
+) -> None:
+    tasks = [claimed("test.wait", journal.payload()) for _ in range(SLOTS + 1)]
+
+    callbacks.give(*tasks)
+    await journal.started(*tasks[:SLOTS])
+    running = {entry.task_id for entry in callbacks.board.running()}
+
+    assert running == {task.claim.task_id for task in tasks[:SLOTS]}
+    assert len(journal.lines("started")) == SLOTS
+    journal.let_go()
+    for task in tasks:
+        await callbacks.result(task)
+    wait_until(lambda: not list(callbacks.board.running()))
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "outcome", "kind", "message"),
+    [
+        ("raise", "RETRIABLE_FAILURE", "EXCEPTION", "RuntimeError: the callback's own words"),
+        ("fatal", "FATAL_FAILURE", "CALLBACK", "never again"),
+        ("exit", "RETRIABLE_FAILURE", "EXCEPTION", "SystemExit: 3"),
+        ("unserialisable", "FATAL_FAILURE", "BAD_RESULT", "the result, a set, cannot be encoded"),
+    ],
+)
+async def test_how_a_callback_failed_is_told(
+    callbacks: Callbacks, misdeed: str, outcome: str, kind: str, message: str
+) -> None:
+    task, after = claimed("test.misbehave", misdeed), claimed()
+
+    callbacks.give(task, after)
+
+    result = await callbacks.result(task)
+    assert hsc_pb2.Outcome.Name(result.outcome) == f"OUTCOME_{outcome}"
+    assert task_pb2.FailureKind.Name(result.failure_kind) == f"FAILURE_KIND_{kind}"
+    assert message in result.failure_message
+    assert value_of(await callbacks.result(after)) is None
+
+
+async def test_a_snooze_is_told_with_its_delay(callbacks: Callbacks) -> None:
+    task = claimed("test.misbehave", "snooze")
+
+    callbacks.give(task)
+
+    result = await callbacks.result(task)
+    assert result.outcome == hsc_pb2.OUTCOME_SNOOZED
+    assert result.retry_after.ToTimedelta() == timedelta(seconds=7)
+
+
+async def test_an_async_callback_that_exits_does_not_end_the_loop_of_the_others(
+    callbacks: Callbacks, journal: Journal
+) -> None:
+    other = claimed("test.async_wait", journal.payload())
+    exits = claimed("test.async_exit")
+
+    callbacks.give(other, exits)
+
+    assert (await callbacks.result(exits)).failure_message == "SystemExit: 4"
+    journal.let_go()
+    assert value_of(await callbacks.result(other)) == "waited"
+
+
+async def test_a_lambda_that_the_application_does_not_have_is_said_to_be_missing(
+    callbacks: Callbacks,
+) -> None:
+    task = claimed("test.unknown")
+
+    callbacks.give(task)
+
+    assert (await callbacks.result(task)).failure_kind == task_pb2.FAILURE_KIND_NO_CALLBACK
+
+
+@pytest.mark.parametrize(("misdeed", "value"), [("thread", "left a thread behind"), ("fork", 5)])
+async def test_threads_and_forks_of_a_callback_do_no_harm(
+    callbacks: Callbacks, misdeed: str, value: object
+) -> None:
+    task, after = claimed("test.misbehave", misdeed), claimed()
+
+    callbacks.give(task)
+    assert value_of(await callbacks.result(task)) == value
+    callbacks.give(after)
+
+    assert value_of(await callbacks.result(after)) is None
+
+
+async def test_what_a_callback_prints_goes_through_at_once(
+    callbacks: Callbacks, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fresh = await callbacks.another()
+    task = claimed("test.misbehave", "print")
+
+    fresh.give(task)
+    await fresh.result(task)
+
+    assert capfd.readouterr().out == "printed by the callback\n"
+
+
+async def test_a_callback_process_knows_no_driver_and_no_address_of_the_store(
+    callbacks: Callbacks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DULY_STORE_DSN", "DULY_QUEUE_DSN", "DULY_EXECUTOR_SLOTS"):
+        monkeypatch.setenv(name, "secret")
+    fresh = await callbacks.another()
+    modules, environment = claimed("test.misbehave", "modules"), claimed("test.misbehave", "environment")
+
+    fresh.give(modules, environment)
+
+    loaded = set(value_of(await fresh.result(modules)))
+    assert "duly" in loaded
+    assert not loaded & {"grpc", "psycopg", "psycopg_pool", "boto3", "sqlalchemy", "structlog", "uvloop"}
+    assert value_of(await fresh.result(environment)) == ["DULY_EXECUTOR_SLOTS"]

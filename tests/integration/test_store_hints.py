@@ -1,0 +1,166 @@
+"""Hints that something is due: they make the Store Consumer come sooner, and can do no harm."""
+
+import asyncio
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from duly_core.store.hints import DUE_CHANNEL, HORIZON, Hinter, Listener
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.settings import StoreConsumerSettings
+from tests.fixtures.ladder import SECOND
+
+DEADLINE = 10
+ANY_TIME = StoreConsumerSettings(poll_interval=timedelta(hours=1))
+
+
+class Heard:
+    """What a Listener was told."""
+
+    def __init__(self):
+        self.due = asyncio.Queue()
+        self.lambdas = asyncio.Queue()
+
+    async def next_due(self):
+        return await asyncio.wait_for(self.due.get(), DEADLINE)
+
+    async def next_lambda(self):
+        return await asyncio.wait_for(self.lambdas.get(), DEADLINE)
+
+
+@pytest.fixture
+async def heard(dsn):
+    """What is heard on a connection that listens already."""
+    heard, stop = Heard(), asyncio.Event()
+    listener = Listener(
+        StoreSettings(dsn=dsn), heard.due.put_nowait, lambda: heard.lambdas.put_nowait("look again")
+    )
+    listening = asyncio.ensure_future(listener.run(stop))
+    await heard.next_lambda()  # it looks again whenever it begins to listen
+    yield heard
+    stop.set()
+    await listening
+
+
+@pytest.fixture
+async def consumer(store, sender):
+    """A Store Consumer that has nothing to do, and sleeps for an hour."""
+    made = Consumer(store, sender, ANY_TIME)
+    assert await made.run_once() > timedelta(minutes=59)
+    return made
+
+
+@pytest.fixture
+def installation(postgres_queue):
+    return postgres_queue
+
+
+async def tell(dsn, *payloads):
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        for payload in payloads:
+            await connection.execute("select pg_notify(%s, %s)", (DUE_CHANNEL, payload))
+
+
+async def test_a_hint_says_how_far_ahead_something_is_due(heard, store):
+    Hinter(store).due_in(3 * SECOND)
+
+    assert await heard.next_due() == 3 * SECOND
+
+
+async def test_many_hints_go_as_few_and_the_soonest_is_among_them(heard, store, dsn):
+    hinter = Hinter(store)
+    for seconds in range(60, 0, -1):
+        hinter.due_in(seconds * SECOND)
+    assert await heard.next_due() == SECOND
+
+    await tell(dsn, "7")
+
+    assert await heard.next_due() == timedelta(milliseconds=7)
+
+
+async def test_what_is_due_far_ahead_needs_no_hint(heard, store, dsn):
+    Hinter(store).due_in(HORIZON + SECOND)
+
+    await tell(dsn, "7")
+
+    assert await heard.next_due() == timedelta(milliseconds=7)
+
+
+async def test_a_registration_is_told(heard, ladder):
+    await heard.next_lambda()
+
+
+async def test_forged_hints_are_ignored(heard, dsn):
+    await tell(dsn, "", "-5", "nonsense", "1e9", "9" * 12, "9" * 400, "\N{SUPERSCRIPT TWO}", "0")
+
+    assert await heard.next_due() == timedelta()
+
+
+async def test_a_connection_that_is_lost_is_opened_anew_and_what_was_missed_is_looked_for(heard, dsn):
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and query like 'listen %'"
+        )
+    await heard.next_lambda()
+
+    await tell(dsn, "5")
+
+    assert await heard.next_due() == timedelta(milliseconds=5)
+
+
+async def test_hints_that_cannot_be_sent_disturb_nobody(line, dsn):
+    async with Store(StoreSettings(dsn=line.dsn, acquire_timeout=SECOND)) as far:
+        await line.cut()
+        hinter = Hinter(far)
+        hinter.due_in(timedelta())
+
+        await asyncio.wait_for(hinter._task, DEADLINE)
+
+
+async def test_a_consumer_that_sleeps_is_woken_by_what_is_due_now(consumer):
+    consumer.due_in(timedelta())
+
+    assert consumer.wake.is_set()
+
+
+async def test_a_consumer_is_woken_when_the_time_of_a_hint_comes(consumer):
+    consumer.due_in(timedelta(milliseconds=50))
+    assert not consumer.wake.is_set()
+
+    await asyncio.wait_for(consumer.wake.wait(), DEADLINE)
+
+
+async def test_a_hint_of_what_the_consumer_wakes_for_anyway_is_passed_over(consumer):
+    loop = asyncio.get_running_loop()
+    consumer.due_in(timedelta(milliseconds=50))
+    soonest = consumer._sleeps_until
+
+    consumer.due_in(SECOND)
+
+    assert consumer._sleeps_until == soonest < loop.time() + 0.1
+
+
+async def test_a_consumer_looks_at_lambdas_registered_meanwhile_once_that_was_told(consumer, ladder):
+    task = await ladder.new()
+    await consumer.run_once()
+    assert await ladder.status(task.task_id) == "new"
+
+    consumer.lambdas_changed()
+    assert consumer.wake.is_set()
+    await consumer.run_once()
+
+    assert await ladder.status(task.task_id) == "enqueued"
+
+
+async def test_rounds_are_never_closer_together_than_the_gap(store, sender):
+    consumer = Consumer(store, sender, StoreConsumerSettings(batching_gap=timedelta(milliseconds=60)))
+    begun = asyncio.get_running_loop().time()
+
+    for _ in range(3):
+        await consumer.run_once()
+
+    assert asyncio.get_running_loop().time() - begun >= 0.12

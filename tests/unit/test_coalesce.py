@@ -1,0 +1,140 @@
+"""Group commit: who is served with whom, and what each is told."""
+
+import asyncio
+
+import pytest
+
+from duly_core.coalesce import Coalescer
+
+
+class Served:
+    """Records each group; answers the doubles, once the test opens the gate."""
+
+    def __init__(self):
+        self.groups = []
+        self.open = asyncio.Event()
+        self.began = asyncio.Condition()
+        self.running = 0
+        self.most = 0
+
+    async def __call__(self, items):
+        self.groups.append(items)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        async with self.began:
+            self.began.notify_all()
+        await self.open.wait()
+        self.running -= 1
+        if "bad" in items:
+            raise ValueError("one of them is bad")
+        return [item * 2 for item in items]
+
+    async def until(self, groups):
+        async with self.began:
+            await asyncio.wait_for(self.began.wait_for(lambda: len(self.groups) >= groups), 5)
+
+
+@pytest.fixture
+async def served():
+    return Served()
+
+
+async def begin(coalescer, *calls):
+    """Let each call reach the coalescer, in order."""
+    tasks = [asyncio.ensure_future(coalescer(items)) for items in calls]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_a_call_that_comes_alone_is_served_at_once_and_alone(served):
+    served.open.set()
+
+    assert await Coalescer(served)([1, 2]) == [2, 4]
+    assert served.groups == [[1, 2]]
+
+
+async def test_an_empty_call_is_answered_without_being_served(served):
+    assert await Coalescer(served)([]) == []
+    assert served.groups == []
+
+
+async def test_what_comes_while_a_group_is_served_goes_together_into_the_next_one(served):
+    calls = await begin(Coalescer(served), [1], [2, 3], [4], [5, 6, 7])
+    served.open.set()
+
+    assert await asyncio.gather(*calls) == [[2], [4, 6], [8], [10, 12, 14]]
+    assert served.groups == [[1], [2, 3, 4, 5, 6, 7]]
+
+
+async def test_a_group_is_no_larger_than_the_most_and_a_larger_call_is_not_split(served):
+    calls = await begin(Coalescer(served, max_items=3), [0], [1, 2], [3], [4], [5, 6, 7, 8], [9])
+    served.open.set()
+
+    await asyncio.gather(*calls)
+
+    assert served.groups == [[0], [1, 2, 3], [4], [5, 6, 7, 8], [9]]
+
+
+async def test_no_more_groups_run_at_a_time_than_allowed_and_as_many_do(served):
+    coalescer = Coalescer(served, max_items=1, concurrency=3)
+    calls = await begin(coalescer, *([n] for n in range(10)))
+    await served.until(groups=3)
+    served.open.set()
+
+    assert await asyncio.gather(*calls) == [[2 * n] for n in range(10)]
+    assert served.most == 3
+
+
+async def test_an_error_goes_to_everybody_in_the_group_and_to_nobody_else(served):
+    calls = await begin(Coalescer(served), ["a"], ["bad"], ["b"])
+    await served.until(groups=1)
+    served.open.set()
+
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert answers[0] == ["aa"]
+    assert [str(each) for each in answers[1:]] == ["one of them is bad"] * 2
+
+
+async def test_after_an_error_it_goes_on(served):
+    served.open.set()
+    coalescer = Coalescer(served)
+    with pytest.raises(ValueError, match="bad"):
+        await coalescer(["bad"])
+
+    assert await coalescer([1]) == [2]
+
+
+async def test_a_caller_that_gives_up_hurts_nobody_and_is_served_all_the_same(served):
+    calls = await begin(Coalescer(served), [1], [2], [3])
+    await served.until(groups=1)
+    calls[0].cancel()
+    calls[1].cancel()
+    served.open.set()
+
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [type(each) for each in answers[:2]] == [asyncio.CancelledError] * 2
+    assert answers[2] == [6]
+    assert served.groups == [[1], [2, 3]]
+
+
+async def test_callers_that_all_gave_up_leave_no_error_behind(served):
+    calls = await begin(Coalescer(served), ["bad"])
+    await served.until(groups=1)
+    calls[0].cancel()
+    served.open.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await calls[0]
+    await asyncio.sleep(0)
+
+
+async def test_the_size_of_each_group_is_told(served):
+    sizes = []
+    served.open.set()
+    coalescer = Coalescer(served, observe=sizes.append)
+
+    await asyncio.gather(*await begin(coalescer, [1, 2], [3], [4, 5]))
+
+    assert sizes == [2, 3]

@@ -1,0 +1,117 @@
+"""How deep a queue may be: arithmetic on what a test tells it."""
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly_core.routing import Priority, QueueKey
+from duly_store_consumer.depth import DepthBounds
+
+QUEUE = QueueKey("mail.send", Priority.NORMAL)
+OTHER = QueueKey("mail.send", Priority.LOW)
+LEAST, MOST = 100, 20_000
+
+
+def bounds():
+    return DepthBounds(timedelta(seconds=5), LEAST, MOST)
+
+
+def room(made, batch=10**9):
+    return made.room([QUEUE], batch).get(QUEUE, 0)
+
+
+def test_an_unknown_queue_takes_a_first_thousand_and_no_more_than_a_batch():
+    made = bounds()
+
+    assert made.room([QUEUE, OTHER], 50) == {QUEUE: 50, OTHER: 50}
+    assert room(made) == 1_000
+
+
+def test_what_was_sent_and_what_is_there_leave_less_room():
+    made = bounds()
+    made.looked({QUEUE: 300}, now=0)
+    made.sent(QUEUE, 200)
+
+    assert room(made) == 500
+
+
+def test_a_full_queue_is_left_out_and_another_is_not():
+    made = bounds()
+    made.sent(QUEUE, 1_000)
+
+    assert made.room([QUEUE, OTHER], 10) == {OTHER: 10}
+
+
+def test_a_queue_holds_what_its_hosts_claim_within_the_horizon():
+    made = bounds()
+    made.looked({QUEUE: 1_000}, now=0)
+    made.looked({QUEUE: 400}, now=1)
+
+    assert room(made) == 600 * 5 - 400
+
+
+def test_a_queue_that_was_found_empty_is_trusted_with_more_at_once():
+    made = bounds()
+    for second in range(3):
+        made.looked({QUEUE: 0}, now=second)
+        made.sent(QUEUE, 10)
+    assert room(made) == LEAST - 10
+
+    made.sent(QUEUE, 990)
+    made.looked({QUEUE: 0}, now=3)
+
+    assert room(made) == 1_000 * 5
+
+
+def test_a_queue_that_nobody_drains_shrinks_to_the_least():
+    made = bounds()
+    for second in range(20):
+        made.looked({QUEUE: 500}, now=second)
+
+    assert room(made) == 0
+    made.looked({QUEUE: 0}, now=21)
+    assert LEAST <= room(made) <= 500 * 5
+
+
+def test_a_queue_that_was_never_sent_anything_keeps_its_first_bound():
+    made = bounds()
+    for second in range(20):
+        made.looked({QUEUE: 0}, now=second)
+
+    assert room(made) == 1_000
+
+
+def test_a_queue_is_looked_at_when_it_may_be_near_its_bound_or_was_not_for_long():
+    made = bounds()
+    assert made.unsure([QUEUE], now=0) == [QUEUE]
+
+    made.looked({QUEUE: 0}, now=0)
+    assert made.unsure([QUEUE], now=0.2) == []
+    assert made.unsure([QUEUE], now=0.3) == [QUEUE]
+    made.sent(QUEUE, 501)
+    assert made.unsure([QUEUE, OTHER], now=0.2) == [QUEUE, OTHER]
+
+
+def test_two_looks_at_one_instant_divide_by_nothing():
+    made = bounds()
+    made.sent(QUEUE, 10)
+    made.looked({QUEUE: 10}, now=5)
+    made.looked({QUEUE: 0}, now=5)
+
+    assert room(made) == 1_000
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(0, 10**4), st.floats(0, 10, allow_nan=False)),
+        max_size=30,
+    )
+)
+def test_whatever_is_seen_the_bound_stays_between_least_and_most(history):
+    made, now = bounds(), 0.0
+    for depth, sent, elapsed in history:
+        now += elapsed
+        made.sent(QUEUE, sent)
+        made.looked({QUEUE: depth}, now)
+        assert room(made) == 0 or LEAST <= room(made) + depth <= MOST

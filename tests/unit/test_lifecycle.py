@@ -1,0 +1,109 @@
+"""The state machine as data, held against the statements that write it."""
+
+import re
+
+import pytest
+
+from duly_core.lifecycle import FINAL, HELD, LIVE, MOVES, READY, Status, Writer, reachable
+from duly_core.store.statements import READS, TRANSITIONS
+
+NAMES = [move.name for move in MOVES]
+OUT_OF_HELD = [move for move in MOVES if move.before & HELD]
+BY_SILENCE = {"reclaim", "quarantine_silent", "cancel_silent"}
+"""The Store Consumer's: the holder is silent, so the deadline stands for the token."""
+
+
+def writes_of(sql):
+    """The parts of a statement that write task_assoc, each up to its end."""
+    return re.findall(r"(?:update|delete from) task_assoc.*?(?=returning|\Z)", sql, re.DOTALL)
+
+
+def test_every_statement_makes_the_move_that_the_table_names():
+    written = {name: (statement.before, statement.after) for name, statement in TRANSITIONS.items()}
+
+    assert written == {move.name: (move.before, move.after) for move in MOVES}
+
+
+def test_every_move_has_a_name_of_its_own():
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_every_status_is_either_live_or_final():
+    assert set(Status) == LIVE | FINAL
+    assert set() == LIVE & FINAL
+    assert HELD | READY | {Status.ENQUEUED} == LIVE
+
+
+def test_no_move_leaves_a_final_status():
+    assert [move.name for move in MOVES if move.before & FINAL] == []
+
+
+@pytest.mark.parametrize("status", sorted(LIVE))
+def test_every_live_status_has_a_way_out_to_each_end(status):
+    assert reachable(status) >= {Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED}
+
+
+def test_every_status_but_dropped_can_be_come_to_from_new():
+    assert reachable(Status.NEW) == set(Status) - {Status.DROPPED}
+
+
+@pytest.mark.parametrize("status", sorted(FINAL))
+def test_nothing_can_be_come_to_from_a_final_status(status):
+    assert reachable(status) == {status}
+
+
+@pytest.mark.parametrize("status", sorted(LIVE))
+def test_somebody_else_moves_every_live_task_when_its_own_actor_is_gone(status):
+    """A host or a client may vanish; what the Store Consumer does must be enough to go on."""
+    moves = [move for move in MOVES if status in move.before and move.writer is Writer.STORE_CONSUMER]
+
+    assert {after for move in moves for after in move.after} & {Status.ENQUEUED, Status.FATAL_FAILURE}
+
+
+@pytest.mark.parametrize("move", OUT_OF_HELD, ids=lambda move: move.name)
+def test_a_move_out_of_held_compares_the_token_or_waits_for_silence_or_asks(move):
+    writes = writes_of(TRANSITIONS[move.name].sql)
+
+    assert writes
+    for write in writes:
+        if move.name in BY_SILENCE:
+            assert move.writer is Writer.STORE_CONSUMER
+            assert "next_trigger_at <= (select duly_now())" in write
+        elif move.name == "request_cancel":
+            assert move.before == move.after == HELD
+        else:
+            assert move.writer is Writer.HSC
+            assert re.search(r"assoc\.token = \w+\.token", write)
+
+
+@pytest.mark.parametrize("move", [move for move in MOVES if move.before], ids=lambda move: move.name)
+def test_a_move_repeats_the_status_it_expects_where_it_writes(move):
+    for write in writes_of(TRANSITIONS[move.name].sql):
+        (compared,) = re.findall(r"assoc\.status::text (?:in \(([^)]*)\)|= ('\w+'))", write)
+        expected = {Status(name) for name in re.findall(r"'(\w+)'", "".join(compared))}
+
+        assert expected == move.before
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.name)
+def test_a_move_to_a_live_status_sets_a_next_trigger_and_one_to_an_end_leaves_no_assoc(move):
+    sql = TRANSITIONS[move.name].sql
+    if move.name == "request_cancel":
+        assert "next_trigger_at" not in sql
+    elif move.after <= LIVE:
+        assert re.search(r"set [^;]*next_trigger_at = |insert into task_assoc \([^)]*next_trigger_at", sql)
+    else:
+        assert "delete from task_assoc" in sql
+        assert "task.status is null" in sql  # an end is never written over another
+
+
+def test_no_statement_reads_another_clock_than_the_stores():
+    for statement in (TRANSITIONS | READS).values():
+        assert not re.search(r"(?<!duly_)now\(\)|current_timestamp|clock_timestamp", statement.sql), (
+            statement.name
+        )
+
+
+def test_statements_that_only_read_make_no_move():
+    assert {statement.name for statement in READS.values() if statement.before | statement.after} == set()
+    assert not [each.name for each in READS.values() if re.search(r"\b(update|insert|delete)\b", each.sql)]

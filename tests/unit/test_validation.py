@@ -1,0 +1,202 @@
+"""Validation: whatever a client sends, it is either refused by a field's name or safe for the store."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from duly.ids import new_task_id
+from duly.v1 import frontend_pb2, registry_pb2
+from duly_core.routing import Priority
+from duly_core.rpc.convert import from_duration, from_timestamp, to_duration, to_timestamp
+from duly_core.task import Encoding
+from duly_frontend.registry import policy_from_wire
+from duly_frontend.validation import Problem, new_task, parse_task_id
+
+LAMBDA = "mail.send"
+LIMITS = {LAMBDA: 100}
+HORIZON = timedelta(days=365)
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}", re.ASCII)
+
+texts = st.text(st.characters(codec="utf-8"), max_size=300)
+numbers = st.integers(-(2**31), 2**31 - 1) | st.integers(-2, 6)
+seconds = st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**9), 10**10)
+nanos = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, 10**9)
+durations = st.builds(Duration, seconds=seconds, nanos=nanos)
+timestamps = st.builds(Timestamp, seconds=seconds, nanos=nanos)
+names = texts | st.from_regex(NAME, fullmatch=True)
+
+
+def asked(**fields):
+    return frontend_pb2.NewTask(**{"lambda": LAMBDA, "payload": b"{}"} | fields)
+
+
+def check(task):
+    return new_task(task, LIMITS, HORIZON)
+
+
+def outcome(call, *arguments):
+    """What a call answers, or the problem it has, the other being None."""
+    try:
+        return call(*arguments), None
+    except Problem as problem:
+        return None, problem
+
+
+@st.composite
+def requests(draw):
+    """A NewTask of anything that the wire can carry."""
+    fields = {
+        "lambda": st.just(LAMBDA) | names,
+        "payload": st.binary(max_size=110),
+        "payload_encoding": numbers,
+        "priority": numbers,
+        "collection": names,
+        "expires_at": timestamps,
+        "idempotency_key": texts,
+        "task_id": texts | st.uuids().map(str) | st.builds(lambda: str(new_task_id())),
+        **draw(st.sampled_from([{}, {"delay": durations}, {"scheduled_at": timestamps}])),
+    }
+    chosen = draw(st.sets(st.sampled_from(sorted(fields))))
+    return asked(**{name: draw(fields[name]) for name in sorted(chosen)})
+
+
+@given(requests())
+def test_what_passes_is_what_the_store_takes_and_all_else_names_its_field(request_message):
+    task, problem = outcome(check, request_message)
+    if problem:
+        assert problem.field in request_message.DESCRIPTOR.fields_by_name
+        assert problem.message
+        return
+    assert task.lambda_name in LIMITS
+    assert len(task.payload) <= LIMITS[task.lambda_name]
+    assert task.collection == "" or NAME.fullmatch(task.collection)
+    assert task.priority in Priority
+    assert task.encoding in Encoding
+    assert task.scheduled_at is None or task.delay is None
+    assert task.scheduled_at is None or task.scheduled_at <= datetime.now(UTC) + HORIZON
+    assert task.delay is None or timedelta() <= task.delay <= HORIZON
+    assert task.idempotency_key is None or 0 < len(task.idempotency_key.encode()) <= 255
+    assert "\x00" not in (task.idempotency_key or "")
+    assert UUID(bytes=task.task_id).version == 7
+
+
+@given(names)
+@example("mail.send\n")
+@example("\N{LATIN SMALL LETTER LONG S}")
+@example("\N{ARABIC-INDIC DIGIT THREE}")
+@example("m" * 128)
+def test_a_lambda_is_known_by_a_name_of_the_alphabet_alone(name):
+    _, problem = outcome(new_task, asked(**{"lambda": name}), {name: 100}, HORIZON)
+
+    assert (problem is None) == bool(NAME.fullmatch(name))
+    assert problem is None or problem.field == "lambda"
+
+
+@given(st.binary(max_size=200))
+def test_a_payload_passes_as_it_is_up_to_the_limit(payload):
+    task, problem = outcome(check, asked(payload=payload))
+
+    assert task is None or task.payload == payload
+    assert (problem is not None) == (len(payload) > LIMITS[LAMBDA])
+
+
+@given(st.uuids())
+def test_an_id_reads_in_every_way_that_uuids_are_written(task_id):
+    for text in (str(task_id), str(task_id).upper(), task_id.hex):
+        assert parse_task_id(text) == task_id.bytes
+
+
+@given(texts)
+def test_text_that_is_no_id_is_a_problem_and_never_an_error(text):
+    task_id, problem = outcome(parse_task_id, text)
+
+    assert len(task_id) == 16 if problem is None else problem.field == "task_id"
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_an_instant_goes_over_the_wire_and_back(instant):
+    assert from_timestamp(to_timestamp(instant)) == instant
+
+
+@given(st.timedeltas(min_value=timedelta(days=-3650000), max_value=timedelta(days=3650000)))
+def test_a_duration_goes_over_the_wire_and_back(duration):
+    assert from_duration(to_duration(duration)) == duration
+
+
+@given(timestamps)
+@example(Timestamp(seconds=-62135596800))
+@example(Timestamp(seconds=-62135596801))
+@example(Timestamp(seconds=253402300799, nanos=999_999_999))
+@example(Timestamp(seconds=253402300800))
+def test_an_instant_is_refused_exactly_outside_of_the_calendar(message):
+    valid = -62135596800 <= message.seconds < 253402300800 and 0 <= message.nanos < 10**9
+    try:
+        instant = from_timestamp(message)
+    except ValueError:
+        assert not valid
+    else:
+        assert valid
+        assert to_timestamp(instant).seconds == message.seconds
+
+
+@given(durations)
+def test_a_duration_is_refused_if_its_parts_contradict_each_other(message):
+    contradicts = abs(message.nanos) >= 10**9 or message.seconds * message.nanos < 0
+    try:
+        duration = from_duration(message)
+    except ValueError:
+        assert contradicts or abs(message.seconds) > 86_400 * 999_999_998
+    else:
+        assert not contradicts
+        assert abs(duration - timedelta(seconds=message.seconds)) <= timedelta(seconds=1)
+
+
+@given(
+    st.builds(
+        registry_pb2.Lambda,
+        name=names,
+        owner=texts,
+        version=texts,
+        max_attempts=st.none() | numbers,
+        max_crashes=st.none() | numbers,
+        max_runtime=st.none() | durations,
+        payload_limit=st.none() | numbers,
+        backoff=st.none()
+        | st.builds(
+            registry_pb2.Backoff,
+            initial=st.none() | durations,
+            factor=st.none() | st.floats(),
+            max=st.none() | durations,
+        ),
+    )
+)
+def test_a_policy_that_passes_is_one_that_the_store_takes(declared):
+    policy, problem = outcome(policy_from_wire, declared)
+    if problem:
+        assert problem.message
+        return
+    assert NAME.fullmatch(policy.name)
+    assert policy.max_attempts >= 1
+    assert policy.max_crashes >= 1
+    assert 0 <= policy.payload_limit <= 1024 * 1024
+    assert timedelta() < policy.max_runtime <= HORIZON
+    assert timedelta() <= policy.backoff_initial <= policy.backoff_max <= HORIZON
+    assert 1 <= policy.backoff_factor <= 1000
+    assert "\x00" not in policy.owner + policy.version
+
+
+def test_each_repeat_without_id_or_key_is_a_task_of_its_own():
+    assert check(asked()).task_id != check(asked()).task_id
+
+
+def test_a_problem_is_told_before_the_store_is_asked():
+    with pytest.raises(Problem) as caught:
+        check(asked(payload=b"x" * 101, priority=99))
+
+    assert caught.value.field == "payload"
