@@ -6,12 +6,13 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from duly_core.routing import Priority
 from duly_core.store.hints import DUE_CHANNEL, HORIZON, Hinter, Listener
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
-from tests.fixtures.ladder import SECOND
+from tests.fixtures.ladder import CLAIM_TIMEOUT, SECOND
 
 DEADLINE = 10
 ANY_TIME = StoreConsumerSettings(poll_interval=timedelta(hours=1))
@@ -56,6 +57,10 @@ async def consumer(store, sender):
 @pytest.fixture
 def installation(postgres_queue):
     return postgres_queue
+
+
+def about(one, other):
+    return abs(one - other) < SECOND
 
 
 async def tell(dsn, *payloads):
@@ -119,6 +124,18 @@ async def test_hints_that_cannot_be_sent_disturb_nobody(line, dsn):
         hinter.due_in(timedelta())
 
         await asyncio.wait_for(hinter._task, DEADLINE)
+
+
+async def test_a_round_answers_the_very_instant_at_which_something_is_due(ladder, store, sender):
+    async def pause():
+        return await Consumer(store, sender, ANY_TIME).run_once()
+
+    await ladder.new(delay=40 * SECOND)
+    assert about(await pause(), 40 * SECOND)
+    await ladder.new(delay=30 * SECOND, priority=Priority.LOW)
+    assert about(await pause(), 30 * SECOND)
+    await ladder.claimed()
+    assert about(await pause(), CLAIM_TIMEOUT)  # the next silence that would be suspicious
 
 
 async def test_a_consumer_that_sleeps_is_woken_by_what_is_due_now(consumer):

@@ -106,6 +106,15 @@ async def test_a_list_goes_on_below_a_task(ladder):
     ]
 
 
+async def test_a_list_of_live_tasks_goes_on_below_a_task_too(ladder):
+    tasks = [await ladder.new() for _ in range(6)]
+    await cancel_tasks(ladder.store, [tasks[1].task_id])
+
+    found = await listed(ladder, before=tasks[3].task_id, limit=2, statuses=frozenset({Status.NEW}))
+
+    assert found == [tasks[2].task_id, tasks[0].task_id]
+
+
 async def test_filters_hold_together(ladder):
     await ladder.register(OTHER)
     wanted = await ladder.new(lambda_name=OTHER, collection="spring", priority=Priority.HIGH)

@@ -103,10 +103,12 @@ async def test_a_result_written_twice_is_applied_once(ladder, claimed_task, outc
     assert await ladder.row(claimed_task.task_id) == before
 
 
+@pytest.mark.parametrize("attempts", [1, 10])
 @pytest.mark.parametrize("outcome", Outcome)
 async def test_a_result_that_comes_after_the_claim_was_lost_is_refused(
-    ladder, clock, processing_task, outcome
+    ladder, clock, processing_task, outcome, attempts
 ):
+    await ladder.register(max_attempts=attempts, max_crashes=2)  # it would have been the last of them
     current = await lose_the_claim(ladder, clock, processing_task)
     before = await ladder.row(processing_task.task_id)
 

@@ -49,8 +49,9 @@ def alembic(dsn):
 def schema_of(dsn):
     """Everything that can be told of a schema: columns, constraints, indexes, functions, types, storage."""
     queries = (
-        "select attrelid::regclass::text, attname, format_type(atttypid, atttypmod), attnotnull from pg_attribute"
-        " join pg_class on pg_class.oid = attrelid where relnamespace = 'public'::regnamespace and attnum > 0",
+        """select attrelid::regclass::text, attname, format_type(atttypid, atttypmod), attnotnull
+            from pg_attribute join pg_class on pg_class.oid = attrelid
+            where relnamespace = 'public'::regnamespace and attnum > 0""",
         "select table_name, column_name, column_default from information_schema.columns",
         "select conrelid::regclass::text, conname, pg_get_constraintdef(oid) from pg_constraint",
         "select indexname, indexdef from pg_indexes where schemaname = 'public'",

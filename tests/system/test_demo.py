@@ -87,7 +87,9 @@ def test_everything_the_demo_claims_holds(
     )
     paths = [f"Ünder [a] folder/file {number}.txt" for number in range(FILES - 1)]
     to_fail = sum(crc32(path.encode()) % 100 == 0 for path in paths)
-    assert figures["executions"]["failed"] >= to_fail > 0
+    # One of them may have been cut off by the kill instead.
+    assert to_fail > 1
+    assert figures["executions"]["failed"] >= to_fail - 1
     assert figures["total"]["done"] == figures["executions"]["succeeded"] == FILES
     assert sum(row["tasks"] for row in figures["rows"]) == FILES
     assert figures["kill"]["successor"] not in (None, figures["kill"]["executor"])

@@ -85,12 +85,14 @@ def claim_of_killing(killing: Killing | None, executions: Collection[Execution])
     killed, heirs = killing.callback_processes, killing.successor_callback_processes
     victims = [execution for execution in executions if execution.pid in killed]
     cut_off = sum(execution.ended_boot_ns is None for execution in victims)
+    # Its callback process outlives it by milliseconds, in which short callbacks may end.
+    ending = f"{cut_off:,} never ended" if cut_off else "none was cut off"
     ran = sum(execution.pid in heirs for execution in executions)
     return Claim(
         "killed",
         holds=True,
         text=f"Executor {killing.executor} was killed with -9 while it ran {killing.running:,} callbacks; "
-        f"{cut_off:,} never ended",
+        + ending,
         remark=f"Executor {killing.successor} took its place, and ran {ran:,}",
     )
 

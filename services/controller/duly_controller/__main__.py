@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -50,77 +51,80 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     timing = Timing.load()
 
     async def serve(stop: asyncio.Event) -> None:
-        _make_socket_folder(listen)
-        host_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-        receiver = await open_receiver(queue_settings, queue_settings.dsn)
-        hsc_channel = open_channel(settings.hsc_address, rpc)
-        frontend_channel = open_channel(settings.frontend_address, rpc)
-        hsc = hsc_stub(hsc_channel)
-        buffer = Buffer(settings.low_priority_share)
-        demand = Demand(buffer)
-        disposal = Disposal(receiver)
-        poller = Poller(receiver, buffer, demand, settings.longest_poll, stop)
-        aftermath = Aftermath(hsc, timing.heartbeat_timeout, rpc.call_timeout)
-        registrar = Registrar(registry_stub(frontend_channel), rpc.call_timeout)
+        # In the order in which it is taken down, from the end: Executors drain first, for they still need
+        # the HSC; then nobody needs new work; what was taken and not handed out goes back to its queue.
+        async with AsyncExitStack() as at_the_end:
+            _make_socket_folder(listen)
+            host_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+            hsc_channel = open_channel(settings.hsc_address, rpc)
+            at_the_end.push_async_callback(hsc_channel.close)
+            frontend_channel = open_channel(settings.frontend_address, rpc)
+            at_the_end.push_async_callback(frontend_channel.close)
+            receiver = await open_receiver(queue_settings, queue_settings.dsn)
+            at_the_end.push_async_callback(receiver.close)
+            hsc = hsc_stub(hsc_channel)
+            buffer = Buffer(settings.low_priority_share)
+            demand = Demand(buffer)
+            disposal = Disposal(receiver)
+            poller = Poller(receiver, buffer, demand, settings.longest_poll, stop)
+            aftermath = Aftermath(hsc, timing.heartbeat_timeout, rpc.call_timeout)
+            registrar = Registrar(registry_stub(frontend_channel), rpc.call_timeout)
 
-        def executor_ended(executor: Executor) -> None:
-            aftermath.deal_with(executor, len(attached))
-            poller.serve(attached.all_lambdas())
+            def executor_ended(executor: Executor) -> None:
+                aftermath.deal_with(executor, len(attached))
+                poller.serve(attached.all_lambdas())
 
-        attached = Executors(executor_ended)
-        servicer = ControllerServicer(
-            host_id,
-            attached,
-            registrar,
-            poller,
-            buffer,
-            demand,
-            Claimer(hsc, buffer, disposal, timing, rpc.call_timeout),
-            queue_settings.visibility - settings.dwell_margin,
-        )
-        service = Service(
-            controller_pb2.DESCRIPTOR.services_by_name["ControllerService"].full_name,
-            lambda grpc: controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, grpc),
-        )
-        server = RpcServer(listen, [service], rpc.for_local_socket(), observe_call)
-        address = await server.start()
-        await server.set_serving(serving=True)
-        health = RpcServer(settings.health_listen, [], rpc) if settings.health_listen else None
-        if health:
-            await health.start()
-            if not executor_arguments:
-                await health.set_serving(serving=True)
-        events.serving(address, host_id)
-        specs = [ExecutorSpec(settings.executors, executor_arguments, settings.executor_metrics_port)]
-        supervisor = Supervisor(specs if executor_arguments else [], address, settings.hsc_address)
-        try:
-            if health and executor_arguments:
-                getting_ready = asyncio.ensure_future(_serve_when_attached(health, attached, stop))
-            await supervisor.run(stop)
-        finally:
-            if health:
-                if executor_arguments:
-                    getting_ready.cancel()
-                await health.stop()
-            # Executors drain first: they still need the HSC, and nobody needs new work
-            await poller.stop()
-            await aftermath.finish(_LAST_REPORTS)
-            await server.stop()
-            await servicer.finish(_LAST_REPORTS)
-            await registrar.stop()
-            await disposal.finish()
-            await receiver.give_back(buffer.drain())
-            await receiver.close()
-            await hsc_channel.close()
-            await frontend_channel.close()
+            async def give_back() -> None:
+                await disposal.finish()
+                await receiver.give_back(buffer.drain())
+
+            attached = Executors(executor_ended)
+            servicer = ControllerServicer(
+                host_id,
+                attached,
+                registrar,
+                poller,
+                buffer,
+                demand,
+                Claimer(hsc, buffer, disposal, timing, rpc.call_timeout),
+                queue_settings.visibility - settings.dwell_margin,
+            )
+            at_the_end.push_async_callback(give_back)
+            at_the_end.push_async_callback(registrar.stop)
+            at_the_end.push_async_callback(servicer.finish, _LAST_REPORTS)
+            server = RpcServer(listen, [_service_of(servicer)], rpc.for_local_socket(), observe_call)
+            at_the_end.push_async_callback(server.stop)
+            address = await server.start()
+            await server.set_serving(serving=True)
+            at_the_end.push_async_callback(aftermath.finish, _LAST_REPORTS)
+            at_the_end.push_async_callback(poller.stop)
+            if settings.health_listen:
+                health = RpcServer(settings.health_listen, [], rpc)
+                at_the_end.push_async_callback(health.stop)
+                await health.start()
+                needed = 1 if executor_arguments else 0
+                ready = asyncio.ensure_future(_serve_when_attached(health, attached, needed, stop))
+                at_the_end.callback(ready.cancel)
+            events.serving(address, host_id)
+            specs = [ExecutorSpec(settings.executors, executor_arguments, settings.executor_metrics_port)]
+            await Supervisor(specs if executor_arguments else [], address, settings.hsc_address).run(stop)
 
     return serve
 
 
-async def _serve_when_attached(health: RpcServer, attached: Executors, stop: asyncio.Event) -> None:
+def _service_of(servicer: ControllerServicer) -> Service:
+    return Service(
+        controller_pb2.DESCRIPTOR.services_by_name["ControllerService"].full_name,
+        lambda grpc: controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, grpc),
+    )
+
+
+async def _serve_when_attached(
+    health: RpcServer, attached: Executors, needed: int, stop: asyncio.Event
+) -> None:
     """A host is ready once an Executor of it is."""
-    while not attached and not await wait_for(stop, _ATTACHED_LOOK):
-        pass
+    while len(attached) < needed:
+        await wait_for(stop, _ATTACHED_LOOK)
     await health.set_serving(serving=True)
 
 
