@@ -6,17 +6,28 @@ There is no fixed wait: when nothing is under way, an item is served at once and
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from duly_core.errors import DulyError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, slots=True)
+class _Call(Generic[Item, Answer]):
+    items: Sequence[Item]
+    weight: int
+    future: asyncio.Future[list[Answer]]
+
+
 class Coalescer(Generic[Item, Answer]):
     """Turns concurrent calls into few calls of `serve`, which answers each item in order.
 
-    An error of `serve` goes to every caller of that group. A caller that is cancelled hurts nobody:
-    its items, once taken, are served all the same.
+    `serve` must be safe to repeat. A DulyError of it (the store is away) goes to every caller of that group;
+    after any other error each call is served again by itself, so that one bad item fails its own call only.
+    A caller that is cancelled hurts nobody: its items, once taken, are served all the same.
     """
 
     def __init__(
@@ -24,15 +35,25 @@ class Coalescer(Generic[Item, Answer]):
         serve: Callable[[list[Item]], Awaitable[list[Answer]]],
         *,
         max_items: int = 500,
+        weigh: Callable[[Item], int] = lambda _: 1,
         concurrency: int = 1,
         observe: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Args: `max_items` bounds a group (a single larger call is not split); `observe` is told each group's size."""
+        """Make one.
+
+        Args:
+            serve: takes many items, answers as many, in their order.
+            max_items: bounds a group (a single larger call is not split).
+            weigh: for how many an item counts: large ones must not come together in their hundreds.
+            concurrency: how many calls of `serve` may be under way.
+            observe: told each group's size.
+        """
         self._serve = serve
         self._max_items = max_items
+        self._weigh = weigh
         self._free = concurrency
         self._observe = observe
-        self._waiting: deque[tuple[Sequence[Item], asyncio.Future[list[Answer]]]] = deque()
+        self._waiting: deque[_Call[Item, Answer]] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
     async def __call__(self, items: Sequence[Item]) -> list[Answer]:
@@ -40,36 +61,45 @@ class Coalescer(Generic[Item, Answer]):
         if not items:
             return []
         future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((items, future))
+        self._waiting.append(_Call(items, sum(map(self._weigh, items)), future))
         self._start()
         return await future
 
     def _start(self) -> None:
         while self._free and self._waiting:
             group = [self._waiting.popleft()]
-            size = len(group[0][0])
-            while self._waiting and size + len(self._waiting[0][0]) <= self._max_items:
+            weight = group[0].weight
+            while self._waiting and weight + self._waiting[0].weight <= self._max_items:
                 group.append(self._waiting.popleft())
-                size += len(group[-1][0])
+                weight += group[-1].weight
             self._free -= 1
-            task = asyncio.get_running_loop().create_task(self._run(group, size))
+            task = asyncio.get_running_loop().create_task(self._run(group))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _run(self, group: list[tuple[Sequence[Item], asyncio.Future[list[Answer]]]], size: int) -> None:
-        self._observe(size)
+    async def _run(self, group: list[_Call[Item, Answer]]) -> None:
         try:
-            answers = await self._serve([item for items, _ in group for item in items])
-        except Exception as error:  # noqa: BLE001 (whatever it was, its callers are told)
-            for _, future in group:
-                if not future.done():
-                    future.set_exception(error)
-        else:
-            start = 0
-            for items, future in group:
-                if not future.done():
-                    future.set_result(answers[start : start + len(items)])
-                start += len(items)
+            await self._serve_group(group)
         finally:
             self._free += 1
             self._start()
+
+    async def _serve_group(self, group: list[_Call[Item, Answer]]) -> None:
+        items = [item for call in group for item in call.items]
+        self._observe(len(items))
+        try:
+            answers = await self._serve(items)
+        except Exception as error:  # noqa: BLE001 (whatever it was, its callers are told)
+            if len(group) > 1 and not isinstance(error, DulyError):
+                for call in group:
+                    await self._serve_group([call])
+                return
+            for call in group:
+                if not call.future.done():
+                    call.future.set_exception(error)
+            return
+        start = 0
+        for call in group:
+            if not call.future.done():
+                call.future.set_result(answers[start : start + len(call.items)])
+            start += len(call.items)

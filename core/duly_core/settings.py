@@ -40,13 +40,20 @@ def parse_duration(text: object) -> object:
     Raises:
         ValueError: the text is no duration, or has no unit.
     """
+    if isinstance(text, int | float):
+        message = f"{text} has no unit: write {text}s, or another of us, ms, s, m, h, d"
+        raise ValueError(message)  # noqa: TRY004 (pydantic makes a message of ValueErrors only)
     if not isinstance(text, str):
         return text
     parts = _PART.findall(text.replace(" ", ""))
     if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
         message = f"{text!r} is no duration: write a number and a unit, such as 250ms, 2s, 1m30s, 7d"
         raise ValueError(message)
-    return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta())
+    try:
+        return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta())
+    except OverflowError as error:
+        message = f"{text!r} is longer than anything can wait"
+        raise ValueError(message) from error
 
 
 def format_duration(duration: timedelta) -> str:

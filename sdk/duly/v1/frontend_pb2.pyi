@@ -89,7 +89,7 @@ class ScheduleRequest(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewTask]:
-        """At most 10,000 tasks and 4 MiB in one call."""
+        """At most 10,000 tasks and 8 MiB in one call."""
 
     def __init__(
         self,

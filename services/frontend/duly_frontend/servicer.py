@@ -26,6 +26,8 @@ from duly_frontend.waiting import EndWatch
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _DEFAULT_PAGE = 100
+_WEIGHTY = 16 * 1024
+"""Bytes of payload that count for another task in a group: a thousand of 1 MiB would be too much for one statement."""
 _LARGEST_PAGE = 1000
 
 
@@ -41,6 +43,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self._write = Coalescer(
             self._write_group,
             max_items=settings.max_group,
+            weigh=lambda task: 1 + len(task.payload) // _WEIGHTY,
             concurrency=settings.group_concurrency,
             observe=events.group_written,
         )

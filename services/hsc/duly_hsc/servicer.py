@@ -20,6 +20,8 @@ from duly_hsc import convert, events
 from duly_hsc.settings import HscSettings
 
 _HOLDER_LIMIT = 128
+_WEIGHTY = 16 * 1024
+"""Bytes of result that count for another one in a group."""
 
 
 class HscServicer(hsc_pb2_grpc.HscServiceServicer):
@@ -47,6 +49,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._set = Coalescer(
             self._set_group,
             max_items=group,
+            weigh=lambda result: 1 + len(result.result or b"") // _WEIGHTY,
             concurrency=settings.result_concurrency,
             observe=partial(events.group_written, "SetResults"),
         )

@@ -1,0 +1,205 @@
+"""The command line as people and scripts use it, against `duly up`."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from duly_cli.__main__ import app
+from tests.fixtures.programs import is_alive
+from tests.fixtures.waiting import wait_until
+from tests.fixtures.whole_stack import WholeStack
+
+NOBODY = "127.0.0.1:1"
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+Duly = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeStack]:
+    folder = tmp_path_factory.mktemp("stack")
+    started = WholeStack(folder, "--data", str(folder / "data"))
+    try:
+        started.frontend()
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture
+def run(stack: WholeStack) -> Duly:
+    """Run a command against the stack; what is said on stdout and stderr, and the exit code."""
+
+    def invoke(*arguments: str, **environment: str) -> Result:
+        settings = {"DULY_ADDRESS": stack.frontend(), "COLUMNS": "200", **environment}
+        return CliRunner().invoke(app, list(arguments), env=settings)
+
+    return invoke
+
+
+def scheduled(run: Duly, *arguments: str) -> str:
+    """The id of a new task."""
+    result = run("schedule", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+def test_schedule_prints_the_id_and_get_shows_what_became_of_it(run: Duly) -> None:
+    task_id = scheduled(run, "test.echo", '{"answer": 42}', "--priority", "high")
+
+    waited = run("wait", task_id, "--json")
+    got = run("get", task_id)
+
+    task = json.loads(waited.stdout)
+    assert (task["task_id"], task["status"], task["priority"]) == (task_id, "success", "high")
+    assert task["result"] == {"answer": 42}
+    assert "success" in got.stdout
+
+
+def test_schedule_waits_for_the_end_if_it_is_told_to(run: Duly) -> None:
+    result = run("schedule", "test.echo", '"hello"', "--wait")
+
+    assert result.exit_code == 0
+    assert "hello" in result.stdout
+
+
+def test_wait_fails_if_the_task_did(run: Duly) -> None:
+    task_id = scheduled(run, "test.misbehave", '"fatal"')
+
+    result = run("wait", task_id)
+
+    assert result.exit_code == 1
+    assert "never again" in result.stdout
+
+
+def test_wait_says_when_its_time_is_over(run: Duly) -> None:
+    task_id = scheduled(run, "test.echo", "--delay", "1h")
+
+    result = run("wait", task_id, "--timeout", "50ms")
+
+    assert result.exit_code == 1
+    assert task_id in result.stderr
+
+
+def test_list_filters_and_writes_json_lines(run: Duly) -> None:
+    task_id = scheduled(run, "test.echo", "--collection", "spring", "--delay", "1h")
+
+    table = run("list", "--collection", "spring")
+    lines = run("list", "--collection", "spring", "--status", "new", "--json")
+
+    assert task_id in table.stdout
+    assert [json.loads(line)["task_id"] for line in lines.stdout.splitlines()] == [task_id]
+    assert "no tasks" in run("list", "--collection", "autumn").stdout
+
+
+def test_cancel_says_what_became_of_each(run: Duly) -> None:
+    waiting, done = scheduled(run, "test.echo", "--delay", "1h"), scheduled(run, "test.echo")
+    run("wait", done)
+
+    result = run("cancel", waiting, done)
+
+    assert result.exit_code == 1
+    assert f"{waiting}: cancelled" in result.stdout
+    assert done in result.stderr
+
+
+def test_lambdas_are_listed_with_their_policies(run: Duly) -> None:
+    listed = run("lambdas").stdout
+
+    (line,) = (line for line in listed.splitlines() if line.startswith("test.brief "))
+    assert "300ms" in line
+
+
+def test_health_answers_with_its_exit_code(run: Duly, stack: WholeStack) -> None:
+    serving = run("health", stack.frontend())
+    nobody = run("health", NOBODY, "--timeout", "1s")
+
+    assert (serving.exit_code, serving.stdout.strip()) == (0, f"{stack.frontend()}: SERVING")
+    assert nobody.exit_code == 1
+    assert "does not answer: UNAVAILABLE" in nobody.stderr
+
+
+def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:
+    result = run("config", DULY_EXECUTOR_SLOTS="3", DULY_STORE_DSN="postgresql://ann:secret@db/duly")
+
+    assert result.exit_code == 0
+    (slots,) = (line for line in result.stdout.splitlines() if "DULY_EXECUTOR_SLOTS" in line)
+    assert slots.split()[1:3] == ["3", "environment"]
+    assert "secret" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["schedule", "test.unheard"], 1, "test.unheard"),
+        (["schedule", "test.echo", "{not json"], 2, "the payload is no JSON"),
+        (["schedule", "test.echo", "NaN"], 1, "JSON cannot carry"),
+        (
+            ["schedule", "test.echo", "--priority", "soon"],
+            2,
+            "'soon' is no priority: urgent, high, normal or low",
+        ),
+        (["schedule", "test.echo", "--delay", "1"], 2, "'1' is no duration"),
+        (["schedule", "test.echo", "--at", "tomorrow"], 2, "'tomorrow' is no instant"),
+        (["schedule", "test.echo", "--delay", "1s", "--at", "2030-01-01"], 1, "delay"),
+        (["get", "no-id"], 1, "not a task id"),
+        (["get", "0190a8a0-0000-7000-8000-000000000000"], 1, "there is no task"),
+        (["wait", "no-id"], 1, "not a task id"),
+        (["cancel", "no-id"], 1, "no-id"),
+        (["cancel", "0190a8a0-0000-7000-8000-000000000000"], 1, "0190a8a0-0000-7000-8000-000000000000"),
+        (["list", "--status", "asleep"], 2, "'asleep' is no status"),
+        (["list", "--limit", "0"], 2, "--limit"),
+        (["health", "127.0.0.1:1", "--timeout", "soon"], 2, "'soon' is no duration"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    run: Duly, arguments: list[str], code: int, complaint: str
+) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == code, result.output
+    assert complaint in result.stderr
+    assert "Traceback" not in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_without_a_frontend_the_way_to_one_is_named(run: Duly) -> None:
+    result = run("schedule", "test.echo", "--address", NOBODY)
+
+    assert result.exit_code == 1
+    assert f"no Duly Frontend answers at {NOBODY}: start one with `duly up`" in result.stderr
+
+
+def test_a_second_stack_on_the_same_data_is_refused(
+    stack: WholeStack, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    data = next(argument for argument in stack.process.args if argument.endswith("/data"))
+    second = WholeStack(tmp_path_factory.mktemp("second"), "--data", data)
+
+    assert second.process.wait(20) == os.EX_CONFIG
+
+    assert "Traceback" not in second.output
+    assert data in second.output.splitlines()[-1]
+    assert stack.process.poll() is None
+
+
+def test_ctrl_c_leaves_no_process(run: Duly, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("short")
+    stack = WholeStack(folder, "--data", str(folder / "data"))
+    stack.frontend()
+    processes = stack.processes()
+    assert len(processes) > 10
+
+    assert stack.stop(signal.SIGINT) == 0
+
+    def all_are_gone() -> bool:
+        return not any(is_alive(pid) for pid in processes)
+
+    wait_until(all_are_gone, timedelta(seconds=5))
