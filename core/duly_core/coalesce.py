@@ -9,7 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from duly_core.errors import DulyError
+from duly_core.errors import DulyError, OverloadedError
+
+_MOST_GROUPS_WAITING = 50
+"""Beyond so many full groups a caller is refused at once: it would have given up before its turn."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -27,7 +30,7 @@ class Coalescer(Generic[Item, Answer]):
 
     `serve` must be safe to repeat. A DulyError of it (the store is away) goes to every caller of that group;
     after any other error each call is served again by itself, so that one bad item fails its own call only.
-    A caller that is cancelled hurts nobody: its items, once taken, are served all the same.
+    A caller that gives up hurts nobody: its items are served if they were taken by then, and dropped if not.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Coalescer(Generic[Item, Answer]):
         self._free = concurrency
         self._observe = observe
         self._waiting: deque[_Call[Item, Answer]] = deque()
+        self._waiting_weight = 0
+        self._most_waiting = _MOST_GROUPS_WAITING * max_items
         self._running: set[asyncio.Task[None]] = set()
 
     async def __call__(self, items: Sequence[Item]) -> list[Answer]:
@@ -61,17 +66,27 @@ class Coalescer(Generic[Item, Answer]):
         if not items:
             return []
         future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Call(items, sum(map(self._weigh, items)), future))
+        call = _Call(items, sum(map(self._weigh, items)), future)
+        if self._waiting and self._waiting_weight + call.weight > self._most_waiting:
+            message = "more is asked than can be written: try again later"
+            raise OverloadedError(message)
+        self._waiting.append(call)
+        self._waiting_weight += call.weight
         self._start()
         return await future
 
     def _start(self) -> None:
         while self._free and self._waiting:
-            group = [self._waiting.popleft()]
-            weight = group[0].weight
-            while self._waiting and weight + self._waiting[0].weight <= self._max_items:
-                group.append(self._waiting.popleft())
-                weight += group[-1].weight
+            group: list[_Call[Item, Answer]] = []
+            weight = 0
+            while self._waiting and (not group or weight + self._waiting[0].weight <= self._max_items):
+                call = self._waiting.popleft()
+                self._waiting_weight -= call.weight
+                if not call.future.done():  # else nobody waits for it any more
+                    group.append(call)
+                    weight += call.weight
+            if not group:
+                return
             self._free -= 1
             task = asyncio.get_running_loop().create_task(self._run(group))
             self._running.add(task)

@@ -29,6 +29,10 @@ class NotAttachedError(DulyError):
     """An Executor asks a Controller that does not know it: attach (again) first."""
 
 
+class OverloadedError(DulyError):
+    """More is asked of a process than it can do in time; trying again later may help."""
+
+
 class InvalidRequestError(DulyError):
     """A request is unusable as a whole: becomes INVALID_ARGUMENT with the field named."""
 

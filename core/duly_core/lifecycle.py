@@ -74,7 +74,7 @@ MOVES: tuple[Move, ...] = (
     _move("schedule", set(), _S.NEW, _W.FRONTEND, "the scheduled time"),
     _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
-    _move("put_back", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + a random part of the delay"),
+    _move("put_back", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER, "now + a random part of the delay"),
     _move("reclaim", HELD, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("quarantine_silent", HELD, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
     _move("cancel_silent", HELD, _S.CANCELLED, _W.STORE_CONSUMER, "none"),

@@ -35,8 +35,15 @@ class Received:
     """What `delete` and `give_back` know it by; opaque."""
 
 
+FULL = 2**31 - 1
+"""The depth of a queue that does not tell it: nothing should be pushed to it blindly."""
+
+
 class QueueSender(Protocol):
     """The Store Consumer's side."""
+
+    depth_age: timedelta
+    """How old an answer of `depth` may be: asked again sooner, it may repeat itself."""
 
     async def send(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
         """Send; answer those that were not, or perhaps not, sent (empty: all were).
@@ -47,7 +54,7 @@ class QueueSender(Protocol):
         ...
 
     async def depth(self, queues: Sequence[QueueKey]) -> dict[QueueKey, int]:
-        """About how many references wait in or are out of each queue (not yet deleted); 0 if unknown to it.
+        """About how many references wait in or are out of each queue (not yet deleted); FULL if it does not tell.
 
         Raises:
             QueueUnavailableError: the queue did not answer.

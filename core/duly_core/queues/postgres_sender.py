@@ -1,6 +1,7 @@
 """The Store Consumer's side of the Postgres queue: many messages a statement."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from duly_core.queues.message import pack
 from duly_core.queues.port import Outgoing
@@ -12,6 +13,8 @@ from duly_core.routing import Priority, QueueKey
 
 class PostgresSender:
     """A `QueueSender` over the table `queue_message`."""
+
+    depth_age = timedelta(milliseconds=10)  # each answer is a new one; a statement is not free
 
     def __init__(self, link: PostgresLink) -> None:
         self._link = link

@@ -8,19 +8,18 @@ process sent since the last answer. Good enough to bound a queue, and no more.
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues import events
+from duly_core.queues.port import FULL
 from duly_core.queues.sqs_client import SqsClient
 from duly_core.queues.sqs_queues import SqsQueues
 from duly_core.routing import QueueKey
 
-FULL: Final = 2**31 - 1
-"""The depth of a queue that does not tell: as good as full, so that nothing is pushed blindly."""
-
-_FRESH: Final = 0.25
-"""How long an answer holds, in seconds."""
+FRESH: Final = timedelta(milliseconds=250)
+"""How long an answer holds."""
 
 _WEIGHT: Final = 0.2
 """Of the newest send in the average of references a message carries."""
@@ -75,7 +74,7 @@ class DepthGauge:
             known.depth = FULL
             return error
         known.depth = round(counted * (known.references_per_message or 1))
-        known.fresh_until = asyncio.get_running_loop().time() + _FRESH
+        known.fresh_until = asyncio.get_running_loop().time() + FRESH.total_seconds()
         return None
 
     async def _count(self, queue: QueueKey) -> int:

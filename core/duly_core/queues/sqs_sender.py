@@ -11,7 +11,7 @@ from duly_core.queues.port import Outgoing
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs_batches import NotDone, call_in_batches
 from duly_core.queues.sqs_client import SqsClient
-from duly_core.queues.sqs_depth import DepthGauge
+from duly_core.queues.sqs_depth import FRESH, DepthGauge
 from duly_core.queues.sqs_names import check_prefix
 from duly_core.queues.sqs_queues import SqsQueues
 from duly_core.routing import QueueKey
@@ -19,6 +19,8 @@ from duly_core.routing import QueueKey
 
 class SqsSender:
     """A `QueueSender` over SQS; makes each queue when it is first sent to."""
+
+    depth_age = FRESH
 
     def __init__(self, client: SqsClient, settings: QueueSettings) -> None:
         self.client = client

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from duly_core.errors import DulyError, InvalidRequestError, StoreUnavailableError
+from duly_core.errors import DulyError, InvalidRequestError, OverloadedError, StoreUnavailableError
 from duly_core.rpc.malformed import explain
 
 log = structlog.get_logger()
@@ -86,6 +86,6 @@ def _status(error: DulyError) -> status_pb2.Status:
         detail = any_pb2.Any()
         detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
         return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
-    if isinstance(error, StoreUnavailableError):
+    if isinstance(error, StoreUnavailableError | OverloadedError):
         return status_pb2.Status(code=code_pb2.UNAVAILABLE, message=str(error))
     return status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message=str(error))

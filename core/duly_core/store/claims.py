@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg.rows import TupleRow
 
-from duly_core.store.pool import Store, uuids
+from duly_core.store.pool import Store, fetch, uuids
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, TaskId, Token
 
@@ -90,11 +90,12 @@ async def release(
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
-    rows = await store.run(TRANSITIONS["release"], _pairs(sorted(claims)))
-    if rows:
-        # a cancel that was asked for while it ran need not wait for another run
-        released = sorted(row[0] for row in rows)
-        await store.run(TRANSITIONS["cancel"], {"task_ids": uuids(released), "only_if_requested": True})
+    async with store.connection() as connection, connection.transaction():
+        rows = await fetch(connection, TRANSITIONS["release"], _pairs(sorted(claims)))
+        if rows:
+            # a cancel that was asked for while it ran need not wait for another run
+            released = uuids(sorted(row[0] for row in rows))
+            await fetch(connection, TRANSITIONS["cancel"], {"task_ids": released, "only_if_requested": True})
     return await answer(store, claims, {row[1] for row in rows}), timedelta() if rows else None
 
 

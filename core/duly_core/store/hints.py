@@ -85,7 +85,7 @@ class Listener:
                     self._on_lambda()  # what was told while nobody listened
                     async for notification in connection.notifies():
                         self._tell(notification.channel, notification.payload)
-            except psycopg.OperationalError as error:
+            except (psycopg.Error, OSError) as error:
                 failures += 1
                 log.warning(
                     "listening failed; the poll goes on alone", reason=str(error).strip(), failures=failures

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psycopg
 import sqlalchemy as sa
 import structlog
 from alembic import command
@@ -9,10 +10,18 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from duly_core.errors import StoreUnavailableError
+from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.store.dsn import describe, sqlalchemy_url
 
 log = structlog.get_logger()
+
+_CONNECT = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 
 LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process holds
 
@@ -23,15 +32,17 @@ def migrate(dsn: str) -> None:
     A schema that is newer than this release is left alone: each migration works under the previous release.
 
     Raises:
-        StoreUnavailableError: Postgres cannot be reached, or refuses.
+        StoreUnavailableError: Postgres cannot be reached, or another process holds the schema for long.
+        SettingsError: the user may not create tables.
     """
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    engine = sa.create_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
+    engine = sa.create_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool, connect_args=_CONNECT)
     try:
         with engine.connect() as connection:
-            connection.execute(sa.text("set lock_timeout = '60s'"))
+            # another process migrates, or somebody holds a table: whoever waits tries again, and holds nobody up
+            connection.execute(sa.text("set lock_timeout = '10s'"))
             connection.execute(sa.text("select pg_advisory_lock(:lock)"), {"lock": LOCK})
             connection.commit()
             try:
@@ -48,5 +59,13 @@ def migrate(dsn: str) -> None:
                 connection.commit()
     except sa.exc.OperationalError as error:
         raise StoreUnavailableError(f"cannot migrate the store at {describe(dsn)}: {error.orig}") from error
+    except sa.exc.ProgrammingError as error:
+        if not isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+            raise
+        reason = str(error.orig).strip().splitlines()[0]
+        raise SettingsError(
+            f"cannot migrate the store at {describe(dsn)}: {reason}; let the user of store.dsn create tables there "
+            "(grant create on schema public to that user), or run `duly migrate --dsn` as one who may"
+        ) from error
     finally:
         engine.dispose()

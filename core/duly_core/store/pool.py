@@ -29,13 +29,24 @@ _RECONNECT = timedelta(seconds=1)
 """How long the pool tries again by itself; after that whoever needs a connection makes it try anew, so that an
 outage is not prolonged by a backoff that grew with it."""
 
+_UNAVAILABLE = (
+    psycopg.OperationalError,  # lost connections, timeouts (57014), shutdowns and deadlocks alike
+    psycopg_pool.PoolTimeout,
+    psycopg_pool.PoolClosed,
+    psycopg.errors.ReadOnlySqlTransaction,  # a standby: the primary is elsewhere, or will be
+    psycopg.errors.UndefinedTable,  # not migrated yet
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.InsufficientPrivilege,
+)
+"""What may pass without a change of ours: the caller tries again."""
+
 _GRACE = timedelta(seconds=1)
 """How much longer than statement_timeout a connection may be held: by then the server would have answered."""
 
-# The hot path's statements look rows up by key, always. Plans are made once and never depend on how large
-# the tables were when a connection first saw them (a plan made on an empty table would scan it for ever).
+# The hot path's statements look rows up by key, always. A plan is made for each run: one that is kept was made
+# for tables as they were then, and walks them once they have grown (docs/decisions/0007-plans-that-do-not-age.md).
 _PLANNER = {
-    "plan_cache_mode": "force_generic_plan",
+    "plan_cache_mode": "force_custom_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -147,8 +158,7 @@ class Store:
                 watch = asyncio.get_running_loop().call_later(longest, hang_up, connection)
                 stack.callback(watch.cancel)
                 yield connection
-        except (psycopg.OperationalError, psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed) as error:
-            # OperationalError covers lost connections, timeouts (57014), shutdowns and deadlocks alike
+        except _UNAVAILABLE as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             if hung:
                 reason = f"no answer within {longest:g} s"

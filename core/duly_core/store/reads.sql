@@ -38,6 +38,7 @@ select queue.lambda, queue.priority, (
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority
         and assoc.status in ('new', 'retriable_failure')
+        and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
     order by assoc.next_trigger_at
     limit 1
 ) - (select duly_now()) as due_in
@@ -58,3 +59,9 @@ select least(
         limit 1
     )
 ) - (select duly_now())
+
+-- name: live
+-- Which of these tasks are not final.
+select assoc.task_id
+from task_assoc as assoc
+where assoc.task_id = any(%(task_ids)b::uuid[])

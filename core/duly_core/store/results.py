@@ -30,7 +30,8 @@ async def set_results(store: Store, results: Sequence[Result]) -> tuple[list[App
     applied: set[Token] = set()
     again: list[TaskId] = []
     due_in: list[timedelta] = []
-    async with store.connection() as connection:
+    # one transaction: a task that is to be cancelled must not be seen waiting for another run in between
+    async with store.connection() as connection, connection.transaction():
         if final:
             rows = await fetch(connection, TRANSITIONS["finish"], _finish_parameters(final))
             applied |= {row[1] for row in rows}

@@ -20,7 +20,12 @@ async def schedule(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled]:
     """
     # one order of locks for all callers, so that two batches with the same keys cannot deadlock
     ordered = sorted(
-        range(len(tasks)), key=lambda place: (tasks[place].idempotency_key or "", tasks[place].task_id)
+        range(len(tasks)),
+        key=lambda place: (
+            tasks[place].lambda_name if tasks[place].idempotency_key else "",
+            tasks[place].idempotency_key or "",
+            tasks[place].task_id,
+        ),
     )
     batch = [tasks[place] for place in ordered]
     parameters: dict[str, Any] = {

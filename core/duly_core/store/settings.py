@@ -13,10 +13,10 @@ class StoreSettings(Section):
 
     dsn: str = "postgresql://duly@127.0.0.1:5432/duly"
     """A libpq connection string or URI."""
-    connections: int = 6
-    """Connections of one process's pool."""
+    connections: int = 8
+    """Connections of one process's pool; the HSC's kinds of statements have a share each, so not fewer there."""
     connect_timeout: Duration = timedelta(seconds=5)
     statement_timeout: Duration = timedelta(seconds=8)
-    """No statement runs longer: less than any RPC deadline that waits for it."""
+    """No statement runs longer."""
     acquire_timeout: Duration = timedelta(seconds=5)
     """How long a statement may wait for a free connection."""

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
 from duly_core.lifecycle import FINAL, Status
 from duly_core.routing import Priority
 from duly_core.store.pool import Store, as_uuid, uuids
-from duly_core.store.statements import TRANSITIONS
+from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.store.tables import task, task_assoc
 from duly_core.task import TaskId
 
@@ -66,18 +66,20 @@ async def _select(store: Store, query: sa.Select[Any]) -> list[TaskRow]:
         return await cursor.fetchall()
 
 
-async def get_tasks(store: Store, task_ids: Iterable[TaskId]) -> dict[TaskId, TaskRow]:
-    """Whole tasks, payload and result included; those that do not exist are left out."""
+async def get_tasks(
+    store: Store, task_ids: Iterable[TaskId], *, bodies: bool = True
+) -> dict[TaskId, TaskRow]:
+    """Tasks, with payload and result or without; those that do not exist are left out."""
     wanted = [as_uuid(task_id) for task_id in set(task_ids)]
-    rows = await _select(store, sa.select(*_WHOLE).select_from(_JOINED).where(task.c.task_id.in_(wanted)))
+    columns = _WHOLE if bodies else _SUMMARY
+    rows = await _select(store, sa.select(*columns).select_from(_JOINED).where(task.c.task_id.in_(wanted)))
     return {row["task_id"].bytes: row for row in rows}
 
 
 async def final_of(store: Store, task_ids: Iterable[TaskId]) -> set[TaskId]:
     """Which of these need not be waited for: final, or not there at all."""
     wanted = set(task_ids)
-    live = sa.select(task_assoc.c.task_id).where(task_assoc.c.task_id.in_([as_uuid(each) for each in wanted]))
-    return wanted - {row["task_id"].bytes for row in await _select(store, live)}
+    return wanted - {row[0] for row in await store.run(READS["live"], {"task_ids": uuids(sorted(wanted))})}
 
 
 async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:

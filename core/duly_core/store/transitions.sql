@@ -96,10 +96,10 @@ where assoc.task_id = silent.task_id and assoc.status::text = 'enqueued'
 returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
 
 -- name: put_back
--- move: enqueued -> enqueued
--- The message could not be sent: look again soon, spread out.
+-- move: enqueued -> new
+-- The message could not be sent: the task waits for its queue like any other that is due, spread out a little.
 update task_assoc as assoc
-set next_trigger_at = (select duly_now()) + random() * %(delay)b::interval
+set status = 'new', next_trigger_at = (select duly_now()) + random() * %(delay)b::interval
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 where assoc.task_id = asked.task_id and assoc.status::text = 'enqueued'
 returning assoc.task_id
@@ -202,7 +202,9 @@ with late as (
 update task
 set status = 'fatal_failure', finished_at = (select duly_now()),
     fence = ended.fence, failures = ended.failures, crashes = ended.crashes, last_token = ended.last_token,
-    failure_kind = 7, failure_message = 'expires_at passed before it could start', failed_at = (select duly_now())
+    failure_kind = 7, failed_at = (select duly_now()),
+    failure_message = left('expires_at passed before it could ' || case when task.failure_message is null
+        then 'start' else 'run again; the last failure: ' || task.failure_message end, 1024)
 from ended
 where task.task_id = ended.task_id and task.status is null
 returning task.task_id

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 
+from duly_core.errors import StoreUnavailableError
 from duly_core.store import lambdas
 from duly_core.store.pool import Store
 
@@ -35,7 +36,12 @@ class KnownLambdas:
             async with self._lock:
                 if self._stale(names):
                     changes = self._changes
-                    registered = await lambdas.list_lambdas(self._store)
+                    try:
+                        registered = await lambdas.list_lambdas(self._store)
+                    except StoreUnavailableError:
+                        if not names <= self._limits.keys():
+                            raise
+                        return self._limits  # stale: the store has the last word, once it is back
                     self._limits = {each.policy.name: each.policy.payload_limit for each in registered}
                     if changes == self._changes:  # else what was read may be older than the change
                         self._read_at = time.monotonic()

@@ -102,7 +102,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
         done = await store_tasks.cancel_tasks(self._store, valid)
         known = await store_tasks.get_tasks(
-            self._store, [task_id for task_id in valid if task_id not in done]
+            self._store, [task_id for task_id in valid if task_id not in done], bodies=False
         )
         results = []
         for task_id in ids:

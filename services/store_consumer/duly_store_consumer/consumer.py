@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.message import batches
-from duly_core.queues.port import QueueSender
+from duly_core.queues.port import FULL, QueueSender
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import lambdas, trigger
 from duly_core.store.pool import Store
@@ -22,6 +22,16 @@ from duly_store_consumer.settings import StoreConsumerSettings
 _FULL_QUEUE_PAUSE = timedelta(milliseconds=20)
 _SILENCE_EVERY = timedelta(milliseconds=200)
 _SILENCE_BATCH = 500
+_MOST_A_STATEMENT = 5_000
+
+
+def _share(room: dict[QueueKey, int]) -> dict[QueueKey, int]:
+    """As much room as one statement should fill, best priorities first, each queue with its part."""
+    total = sum(room.values())
+    ordered = sorted(room.items(), key=lambda entry: entry[0].priority)
+    if total <= _MOST_A_STATEMENT:
+        return dict(ordered)
+    return {key: max(1, free * _MOST_A_STATEMENT // total) for key, free in ordered}
 
 
 class Consumer:
@@ -32,7 +42,9 @@ class Consumer:
         self._store = store
         self._sender = sender
         self._settings = settings
-        self._bounds = DepthBounds(settings.depth_horizon, settings.depth_least, settings.depth_most)
+        self._bounds = DepthBounds(
+            settings.depth_horizon, settings.depth_least, settings.depth_most, sender.depth_age
+        )
         self._queues: list[QueueKey] = []
         self._queues_read_at = float("-inf")
         self._polled_at = float("-inf")
@@ -64,12 +76,15 @@ class Consumer:
         now = await self._keep_the_gap()
         self._sleeps_until = float("inf")
         await self._read_queues(now)
-        await self._look_at_depths(now)
-        room = self._bounds.room(self._queues, self._settings.batch)
+        queue_problem = await self._look_at_depths(now)
+        # silences first: what was sent and lost is older than what is due, and ending tasks needs no queue
+        silence_in = await self._take_up_silences(now)
+        room = _share(self._bounds.room(self._queues, self._settings.batch))
         due = await trigger.enqueue(self._store, room, self._settings.enqueue_timeout)
         if due:
             await self._push(due, "due")
-        silence_in = await self._take_up_silences(now)
+        if queue_problem:
+            raise queue_problem
         pause = min(await self._next_due(room), silence_in, self._settings.poll_interval)
         if not self._settings.exact:
             pause = self._settings.poll_interval
@@ -93,13 +108,22 @@ class Consumer:
         self._queues = [QueueKey(each.policy.name, priority) for each in registered for priority in Priority]
         self._queues_read_at = now
 
-    async def _look_at_depths(self, now: float) -> None:
+    async def _look_at_depths(self, now: float) -> QueueUnavailableError | None:
+        """Look at what may be full; the problem if no queue answers, which must not hold up what needs none."""
         unsure = self._bounds.unsure(self._queues, now)
-        if unsure:
-            depths = await self._sender.depth(unsure)
-            self._bounds.looked({key: depths.get(key, 0) for key in unsure}, now)
-            for key, depth in depths.items():
-                events.depth(key, depth)
+        if not unsure:
+            return None
+        try:
+            answers = await self._sender.depth(unsure)
+        except QueueUnavailableError as error:
+            self._bounds.not_told(unsure, now)
+            return error
+        depths = {key: answers.get(key, 0) for key in unsure}
+        self._bounds.not_told([key for key, depth in depths.items() if depth >= FULL], now)
+        self._bounds.looked({key: depth for key, depth in depths.items() if depth < FULL}, now)
+        for key, depth in depths.items():
+            events.depth(key, depth)
+        return None
 
     async def _push(self, tasks: Sequence[DueTask], kind: str) -> None:
         by_queue: dict[QueueKey, list[bytes]] = {}
@@ -132,7 +156,8 @@ class Consumer:
             return self._settings.poll_interval
         if ahead > timedelta():
             return ahead
-        room = self._bounds.room(self._queues, _SILENCE_BATCH)
+        # one at least for each queue: a reference that is lost must not wait until a full queue has room
+        room = dict.fromkeys(self._queues, 1) | self._bounds.room(self._queues, _SILENCE_BATCH)
         found = await trigger.end_silence(self._store, room, self._settings.enqueue_timeout, _SILENCE_BATCH)
         if found.again:
             await self._push(found.again, "again")
