@@ -38,6 +38,7 @@ class Tampered:
     def __init__(self, sender, store):
         self._sender = sender
         self._store = store
+        self.depth_age = sender.depth_age
         self.refuse = lambda _: False
         self.error = None
         self.status_when_sent = Counter()
@@ -255,7 +256,7 @@ async def test_an_expired_task_ends_and_does_not_keep_the_loop_spinning(
 async def test_several_consumers_send_each_task_once(ladder, dsn, make_consumer, make_many, references):
     make_many(900)
     async with Store(StoreSettings(dsn=dsn)) as other:
-        consumers = [make_consumer(on=on, batch=50) for on in (ladder.store, other) * 2]
+        consumers = [make_consumer(on=on, batch=50, depth_least=1_000) for on in (ladder.store, other) * 2]
         for _ in range(6):
             await asyncio.gather(*(consumer.run_once() for consumer in consumers))
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from duly_core.coalesce import Coalescer
+from duly_core.errors import OverloadedError, StoreUnavailableError
 
 
 class Served:
@@ -85,7 +86,7 @@ async def test_no_more_groups_run_at_a_time_than_allowed_and_as_many_do(served):
     assert served.most == 3
 
 
-async def test_an_error_goes_to_everybody_in_the_group_and_to_nobody_else(served):
+async def test_a_bad_item_fails_its_own_call_and_no_other_of_the_group(served):
     calls = await begin(Coalescer(served), ["a"], ["bad"], ["b"])
     await served.until(groups=1)
     served.open.set()
@@ -93,7 +94,43 @@ async def test_an_error_goes_to_everybody_in_the_group_and_to_nobody_else(served
     answers = await asyncio.gather(*calls, return_exceptions=True)
 
     assert answers[0] == ["aa"]
-    assert [str(each) for each in answers[1:]] == ["one of them is bad"] * 2
+    assert str(answers[1]) == "one of them is bad"
+    assert answers[2] == ["bb"]
+
+
+async def test_an_outage_goes_to_everybody_in_the_group_and_is_not_asked_again():
+    groups = []
+
+    async def away(items):
+        groups.append(items)
+        await asyncio.sleep(0)
+        raise StoreUnavailableError("away")
+
+    coalescer = Coalescer(away)
+    answers = await asyncio.gather(*(coalescer([n]) for n in range(3)), return_exceptions=True)
+
+    assert [type(each) for each in answers] == [StoreUnavailableError] * 3
+    assert groups == [[0], [1, 2]]
+
+
+async def test_heavy_items_do_not_come_together_in_their_hundreds(served):
+    calls = await begin(Coalescer(served, max_items=10, weigh=lambda item: item), [9], [6], [6], [2])
+    await served.until(groups=1)
+    served.open.set()
+    await asyncio.gather(*calls)
+
+    assert served.groups == [[9], [6], [6, 2]]
+
+
+async def test_more_than_can_be_served_soon_is_refused_at_once(served):
+    coalescer = Coalescer(served, max_items=1)
+    calls = await begin(coalescer, *([n] for n in range(51)))
+
+    with pytest.raises(OverloadedError):
+        await coalescer([51])
+    served.open.set()
+
+    assert await asyncio.gather(*calls) == [[2 * n] for n in range(51)]
 
 
 async def test_after_an_error_it_goes_on(served):
@@ -105,7 +142,7 @@ async def test_after_an_error_it_goes_on(served):
     assert await coalescer([1]) == [2]
 
 
-async def test_a_caller_that_gives_up_hurts_nobody_and_is_served_all_the_same(served):
+async def test_a_caller_that_gives_up_hurts_nobody_and_is_served_only_if_its_turn_had_come(served):
     calls = await begin(Coalescer(served), [1], [2], [3])
     await served.until(groups=1)
     calls[0].cancel()
@@ -116,7 +153,7 @@ async def test_a_caller_that_gives_up_hurts_nobody_and_is_served_all_the_same(se
 
     assert [type(each) for each in answers[:2]] == [asyncio.CancelledError] * 2
     assert answers[2] == [6]
-    assert served.groups == [[1], [2, 3]]
+    assert served.groups == [[1], [3]]
 
 
 async def test_callers_that_all_gave_up_leave_no_error_behind(served):

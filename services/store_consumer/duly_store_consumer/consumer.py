@@ -22,7 +22,7 @@ from duly_store_consumer.settings import StoreConsumerSettings
 _FULL_QUEUE_PAUSE = timedelta(milliseconds=20)
 _SILENCE_EVERY = timedelta(milliseconds=200)
 _SILENCE_BATCH = 500
-_MOST_A_STATEMENT = 5_000
+_MOST_A_STATEMENT = 10_000
 
 
 def _share(room: dict[QueueKey, int]) -> dict[QueueKey, int]:

@@ -66,8 +66,9 @@ class DepthBounds:
             queue = self._queue(key)
             held = queue.depth + queue.sent
             elapsed = now - queue.looked_at
-            if held and not queue.unknown and 0 < elapsed < float("inf"):
-                rate = max(0, held - depth) / elapsed
+            # more than was sent from here: other Store Consumers send too, and nothing can be told of the drain
+            if depth <= held and held and not queue.unknown and 0 < elapsed < float("inf"):
+                rate = (held - depth) / elapsed
                 if queue.rate is None or (rate > queue.rate and depth == 0):
                     queue.rate = rate
                 else:
