@@ -5,6 +5,8 @@ Each command imports what it needs only when it runs: a host that has no store d
 """
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 try:
     import typer
@@ -20,6 +22,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Asynchronous task scheduling: at least once, never twice at a time, on time.",
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"duly {version('duly')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
 stack.add_commands(app)
 services.add_commands(app)
 tasks.add_commands(app)

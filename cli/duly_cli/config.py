@@ -7,8 +7,8 @@ import inspect
 import itertools
 import json
 import os
+import re
 import textwrap
-import tomllib
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.table import Table
 
-from duly_core.settings import Section, config_file, format_duration
+from duly_core.settings import Section, config_file, format_duration, read_config
 from duly_core.timing import PROFILES, Timing
 
 _SECTIONS = (
@@ -30,6 +30,12 @@ _SECTIONS = (
     ("duly_core.store.settings", "StoreSettings"),
     ("duly_core.rpc.settings", "RpcSettings"),
     ("duly_core.telemetry", "TelemetrySettings"),
+)
+
+
+# In `host=... password=...` (where a value may be quoted, and the quote escaped) and in `?password=...&...`.
+_PASSWORD_PARAMETER = re.compile(
+    r"""(\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|(?:[^\s&\\]|\\.)+)""", re.IGNORECASE
 )
 
 
@@ -57,7 +63,7 @@ def shown(value: Any) -> str:
         return format_duration(value)
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(value)
+    text = _PASSWORD_PARAMETER.sub(r"\1***", str(value))
     if "://" in text and "@" in text:
         scheme, _, rest = text.partition("://")
         user, _, host = rest.rpartition("@")
@@ -100,7 +106,7 @@ def _as_toml(value: object) -> str:
 def print_settings() -> None:
     """A line for each setting."""
     path = config_file()
-    toml = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    toml = read_config()
     table = Table(
         box=None,
         header_style="bold",

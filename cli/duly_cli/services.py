@@ -82,7 +82,13 @@ def executor(
     slots: Slots = None,
 ) -> None:
     """An Executor alone, for the Controller of this host."""
+    from duly_core.errors import SettingsError
     from duly_core.process import default_socket
+    from duly_core.service import EXIT_CONFIG, fail
     from duly_executor.__main__ import main
 
-    main(application, controller or default_socket(), processes=processes, slots=slots)
+    try:
+        address = controller or default_socket()
+    except SettingsError as error:
+        fail("executor", error, EXIT_CONFIG)
+    main(application, address, processes=processes, slots=slots)

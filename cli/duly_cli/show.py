@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import duly
@@ -91,6 +91,11 @@ def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
     return _columns(("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE"), rows)
 
 
+def _backoff(backoff: duly.Backoff) -> str:
+    initial, longest = (format_duration(each or timedelta()) for each in (backoff.initial, backoff.maximum))
+    return f"{initial} x {backoff.factor or 1:g} up to {longest}"
+
+
 def lambda_table(lambdas: Iterable[LambdaInfo]) -> Iterator[str]:
     """Lambdas, a line each."""
     rows = [
@@ -101,7 +106,7 @@ def lambda_table(lambdas: Iterable[LambdaInfo]) -> Iterator[str]:
             str(each.max_attempts),
             str(each.max_crashes),
             format_duration(each.max_runtime),
-            f"{each.backoff.initial} x {each.backoff.factor:g} up to {each.backoff.maximum}",
+            _backoff(each.backoff),
             f"{each.payload_limit:,}",
         )
         for each in lambdas

@@ -90,7 +90,9 @@ def schedule(
         str | None, typer.Option(help="Run it at this instant (ISO 8601).", show_default=False)
     ] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key.", show_default=False)] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and show it.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for its end and show it; exit 1 if it did not succeed.")
+    ] = False,
     address: Address = _ADDRESS,
 ) -> None:
     """Schedule one task and print its id."""
@@ -110,8 +112,11 @@ def schedule(
             idempotency_key=key,
         )
         typer.echo(scheduled.task_id)
-        if wait:
-            _show([client.wait(scheduled)], as_json=False)
+        ended = client.wait(scheduled) if wait else None
+    if ended is not None:
+        _show([ended], as_json=False)
+        if ended.status is not duly.TaskStatus.SUCCESS:
+            raise typer.Exit(1)
 
 
 def get(task_ids: TaskIds, address: Address = _ADDRESS, as_json: AsJson = False) -> None:

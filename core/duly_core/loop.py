@@ -29,6 +29,11 @@ def backoff(failures: int, longest: timedelta = LONGEST_BACKOFF) -> timedelta:
     return limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load; no secret)
 
 
+def worth_telling(failures: int) -> bool:
+    """Whether to log this one of many failures in a row: the first, the second, the fourth, the eighth ..."""
+    return failures & (failures - 1) == 0
+
+
 async def repeat(
     name: str, run_once: Callable[[], Awaitable[timedelta]], stop: asyncio.Event, wake: asyncio.Event
 ) -> None:
@@ -49,7 +54,8 @@ async def repeat(
         except (StoreUnavailableError, QueueUnavailableError) as error:
             failures += 1
             pause = backoff(failures)
-            log.warning("a round failed; trying again", loop=name, failures=failures, reason=str(error))
+            if worth_telling(failures):
+                log.warning("a round failed; trying again", loop=name, failures=failures, reason=str(error))
         except Exception:
             failures += 1
             pause = backoff(failures)

@@ -6,6 +6,7 @@ section's table in the TOML file (`duly.toml` in the working folder, or the file
 `DULY_CONFIG` names), and its default.
 """
 
+import difflib
 import os
 import re
 import tomllib
@@ -22,6 +23,12 @@ from pydantic_settings import (
 )
 
 from duly_core.errors import SettingsError
+
+SECTIONS = (
+    "frontend", "store_consumer", "hsc", "controller", "executor",
+    "timing", "queue", "store", "rpc", "telemetry",
+)  # fmt: skip
+"""All sections; a section's environment variables begin with its name."""
 
 _UNITS = {
     "us": timedelta(microseconds=1),
@@ -72,6 +79,29 @@ def config_file() -> Path:
     return Path(os.environ.get("DULY_CONFIG", "duly.toml"))
 
 
+def read_config() -> dict[str, dict[str, Any]]:
+    """The tables of the TOML file in force; none if there is no file and none was named.
+
+    Raises:
+        SettingsError: it is not there though DULY_CONFIG names it, cannot be read, or is not what it should be.
+    """
+    path = config_file()
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if "DULY_CONFIG" in os.environ:
+            raise SettingsError(f"DULY_CONFIG names {path}, which does not exist") from error
+        return {}
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise SettingsError(f"{path}: [{name}] must be a table")
+    return tables
+
+
 class _TomlSection(PydanticBaseSettingsSource):
     """The section's table in the TOML file."""
 
@@ -79,20 +109,8 @@ class _TomlSection(PydanticBaseSettingsSource):
         raise NotImplementedError  # pydantic asks for it, and calls __call__ only
 
     def __call__(self) -> dict[str, Any]:
-        path = config_file()
-        if not path.exists():
-            if "DULY_CONFIG" in os.environ:
-                raise SettingsError(f"DULY_CONFIG names {path}, which does not exist")
-            return {}
-        try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"{path} is not TOML: {error}") from error
         section = self.settings_cls.model_config.get("env_prefix", "")[len("DULY_") : -1].lower()
-        values = table.get(section, {})
-        if not isinstance(values, dict):
-            raise SettingsError(f"{path}: [{section}] must be a table")
-        return values
+        return read_config().get(section, {})
 
 
 class Section(BaseSettings):
@@ -124,6 +142,7 @@ class Section(BaseSettings):
             SettingsError: a value is unusable; names the section, the field, and what is wrong.
         """
         said = {name: value for name, value in overrides.items() if value is not None}
+        cls._refuse_unknown_variables()
         try:
             return cls(**said)
         except ValidationError as error:
@@ -132,5 +151,28 @@ class Section(BaseSettings):
                 field = ".".join(str(part) for part in problem["loc"])
                 variable = f"DULY_{cls.SECTION}_{field}".upper()
                 where = f"{cls.SECTION}.{field} (environment: {variable})" if field else cls.SECTION
+                if problem["type"] == "extra_forbidden":
+                    problems.append(
+                        f"{config_file()}: there is no setting {cls.SECTION}.{field}{cls._meant(field)}"
+                    )
+                    continue
                 problems.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}")
             raise SettingsError("; ".join(problems)) from error
+
+    @classmethod
+    def _refuse_unknown_variables(cls) -> None:
+        """A variable that is misspelt must not be taken for one that is not set."""
+        mine = f"DULY_{cls.SECTION}_".upper()
+        longer = [f"DULY_{name}_".upper() for name in SECTIONS if name.startswith(f"{cls.SECTION}_")]
+        for variable in os.environ:
+            if variable.startswith(mine) and not variable.startswith(tuple(longer)):
+                field = variable.removeprefix(mine).lower()
+                if field not in cls.model_fields:
+                    raise SettingsError(
+                        f"{variable}: there is no setting {cls.SECTION}.{field}{cls._meant(field)}"
+                    )
+
+    @classmethod
+    def _meant(cls, field: str) -> str:
+        close = difflib.get_close_matches(field, cls.model_fields, n=1)
+        return f"; do you mean {cls.SECTION}.{close[0]}?" if close else "; `duly config` shows all"

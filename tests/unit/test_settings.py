@@ -75,7 +75,7 @@ def test_a_file_may_leave_a_section_out_and_hold_others(folder):
     [
         ("[kitchen\n", "duly.toml is not TOML"),
         ("kitchen = 3\n", "[kitchen] must be a table"),
-        ("[kitchen]\ncoks = 3\n", "kitchen.coks (environment: DULY_KITCHEN_COKS): Extra inputs"),
+        ("[kitchen]\ncoks = 3\n", "there is no setting kitchen.coks; do you mean kitchen.cooks?"),
         ('[kitchen]\ncooks = "many"\n', "kitchen.cooks (environment: DULY_KITCHEN_COOKS)"),
         ('[kitchen]\nsimmer = "5"\n', "'5' is no duration: write a number and a unit, such as 250ms"),
     ],
@@ -108,8 +108,13 @@ def test_every_bad_setting_is_told_at_once(monkeypatch):
     assert {"DULY_KITCHEN_SIMMER", "DULY_KITCHEN_COOKS"} <= set(problem_of().replace(")", " ").split())
 
 
-def test_variables_of_other_sections_and_unknown_ones_are_passed_over(monkeypatch):
-    monkeypatch.setenv("DULY_KITCHEN_KNIVES", "9")
+def test_a_misspelt_variable_is_refused_and_the_one_that_was_meant_is_named(monkeypatch):
+    monkeypatch.setenv("DULY_KITCHEN_COKS", "9")
+
+    assert problem_of() == "DULY_KITCHEN_COKS: there is no setting kitchen.coks; do you mean kitchen.cooks?"
+
+
+def test_variables_of_other_sections_are_passed_over(monkeypatch):
     monkeypatch.setenv("DULY_KITCHENETTE_COOKS", "9")
 
     assert Kitchen.load() == Kitchen()

@@ -58,7 +58,8 @@ def migrate(dsn: str) -> None:
                 connection.execute(sa.text("select pg_advisory_unlock(:lock)"), {"lock": LOCK})
                 connection.commit()
     except sa.exc.OperationalError as error:
-        raise StoreUnavailableError(f"cannot migrate the store at {describe(dsn)}: {error.orig}") from error
+        reason = str(error.orig).strip().splitlines()[0]
+        raise StoreUnavailableError(f"the store at {describe(dsn)} cannot be reached: {reason}") from error
     except sa.exc.ProgrammingError as error:
         if not isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
             raise

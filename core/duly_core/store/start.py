@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from duly_core.errors import StoreUnavailableError
-from duly_core.loop import backoff, wait_for
+from duly_core.loop import backoff, wait_for, worth_telling
 from duly_core.store.dsn import parse
 from duly_core.store.migrate import migrate
 from duly_core.store.settings import StoreSettings
@@ -26,7 +26,8 @@ async def migrate_when_there(settings: StoreSettings, stop: asyncio.Event) -> bo
             await asyncio.to_thread(migrate, settings.dsn)
         except StoreUnavailableError as error:
             failures += 1
-            log.warning("waiting for Postgres (store.dsn)", reason=str(error), failures=failures)
+            if worth_telling(failures):
+                log.warning("waiting for Postgres (store.dsn)", reason=str(error), failures=failures)
             await wait_for(stop, backoff(failures))
         else:
             return True
