@@ -4,6 +4,7 @@ Each command imports what it needs only when it runs: a host that has no store d
 `duly worker`, and a client `duly schedule`.
 """
 
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -47,7 +48,20 @@ tasks.add_commands(app)
 
 def main() -> None:
     """Run the command that the command line names."""
-    app(prog_name="duly")
+    try:
+        app(prog_name="duly")
+    except BrokenPipeError:  # whoever read has enough: `duly list | head -1`
+        _forget_stdout()
+        sys.exit(1)
+    finally:
+        try:
+            sys.stdout.flush()  # here, for at the very end it could only complain
+        except BrokenPipeError:
+            _forget_stdout()
+
+
+def _forget_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -3,12 +3,18 @@
 import ctypes
 import os
 import signal
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+
+from duly_core.errors import SettingsError
 
 PARENT_PID = "DULY_PARENT_PID"
 
 _PR_SET_PDEATHSIG = 1
+
+_MEND = "set XDG_RUNTIME_DIR, or name a socket elsewhere (controller.listen, DULY_CONTROLLER_LISTEN)"
 
 
 def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
@@ -27,6 +33,26 @@ def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
 
 
 def default_socket(name: str = "controller") -> str:
-    """The address of a local socket that only this user can reach, for gRPC: `unix:PATH`."""
-    folder = os.environ.get("XDG_RUNTIME_DIR") or str(Path(tempfile.gettempdir()) / f"duly-{os.getuid()}")
-    return f"unix:{folder}/{name}.sock"
+    """The address of a local socket that only this user can reach, for gRPC: `unix:PATH`.
+
+    Raises:
+        SettingsError: the folder for it, in the temporary folder that all users share, is somebody else's.
+    """
+    return f"unix:{os.environ.get('XDG_RUNTIME_DIR') or _own_folder()}/{name}.sock"
+
+
+def _own_folder() -> Path:
+    """Make it, or make sure that it is ours: anybody may have made it before us, to listen in our stead."""
+    folder = Path(tempfile.gettempdir()) / f"duly-{os.geteuid()}"
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+    except OSError as error:
+        raise SettingsError(f"the folder {folder} cannot be made: {error.strerror}; {_MEND}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise SettingsError(
+            f"{folder} must be a folder that belongs to this user and that nobody else can reach (mode 0700): "
+            f"remove it, or {_MEND}"
+        )
+    return folder

@@ -1,8 +1,10 @@
 """How every Duly process runs: logs, loop, signals, and an exit code that says who must act."""
 
 import asyncio
+import gc
 import signal
 import sys
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
@@ -38,8 +40,7 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
     try:
         telemetry = TelemetrySettings.load()
         set_up_logging(name, telemetry)
-        serve = build()
-        serve_metrics(telemetry)
+        serve = _set_up(name, build, telemetry)
         uvloop.run(_until_stopped(serve))
     except (StoreUnavailableError, QueueUnavailableError) as error:
         fail(name, error, EXIT_UNAVAILABLE)
@@ -48,7 +49,17 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
     sys.exit(0)
 
 
-def fail(name: str, error: DulyError, code: int) -> NoReturn:
+def _set_up(name: str, build: Callable[[], Serve], telemetry: TelemetrySettings) -> Serve:
+    try:
+        serve = build()
+        serve_metrics(telemetry)
+    except (OSError, ValueError) as error:  # nobody foresaw it: the log says where, and the last line what
+        log.exception("cannot be set up")
+        fail(name, error, EXIT_CONFIG)
+    return serve
+
+
+def fail(name: str, error: Exception, code: int) -> NoReturn:
     """Say in one line what is wrong and end."""
     print(f"duly {name}: {error}", file=sys.stderr, flush=True)  # noqa: T201 (for people, not for the log)
     sys.exit(code)
@@ -59,5 +70,18 @@ async def _until_stopped(serve: Serve) -> None:
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
-    await serve(stop)
+    try:
+        await serve(stop)
+    except DulyError as error:
+        _let_go_of_all(error)
+        raise
     log.info("stopped")
+
+
+def _let_go_of_all(error: BaseException) -> None:
+    """What the frames hold of an error that is told in one line: gRPC's servers must end before the loop does."""
+    chain: BaseException | None = error
+    while chain is not None:
+        traceback.clear_frames(chain.__traceback__)
+        chain = chain.__cause__ or chain.__context__
+    gc.collect()

@@ -6,9 +6,12 @@ from typing import ClassVar, Literal
 
 import structlog
 from prometheus_client import Counter, Histogram, start_http_server
+from pydantic import field_validator
 
 from duly_core.errors import PortInUseError
 from duly_core.settings import Section
+
+_LAST_PORT = 65_535
 
 
 class TelemetrySettings(Section):
@@ -20,6 +23,15 @@ class TelemetrySettings(Section):
     log_format: Literal["console", "json"] = "json"
     metrics_listen: str = ""
     """HOST:PORT of the Prometheus endpoint; empty: none."""
+
+    @field_validator("metrics_listen")
+    @classmethod
+    def _has_a_port(cls, address: str) -> str:
+        port = address.rpartition(":")[2]
+        if address and not (port.isascii() and port.isdecimal() and int(port) <= _LAST_PORT):
+            message = f"{address!r} is no HOST:PORT, such as 127.0.0.1:7411"
+            raise ValueError(message)
+        return address
 
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

@@ -92,7 +92,7 @@ class Child:
             self.pid = self._ready_at = None
             self.ready.clear()
             watching.cancel()
-            await clear_group(process.pid, _LAST_WORDS)
+            await clear_group(process.pid, self.spec.last_words)
             # A descendant in a group of its own may hold the pipe open.
             await asyncio.wait({forwarding}, timeout=_LAST_WORDS.total_seconds())
             forwarding.cancel()

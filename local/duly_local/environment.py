@@ -1,5 +1,8 @@
 """What the local stack tells each process through its environment: all names are here."""
 
+import os
+
+from duly_core.settings import read_config
 from duly_local.moto import AWS_ENVIRONMENT
 from duly_local.options import FRONTEND, HSC, SERVICES, STORE_CONSUMER, Ports, StackOptions, has_aws_settings
 
@@ -11,6 +14,15 @@ _LISTEN = {
 
 EXECUTOR_METRICS = 100
 """An Executor's metrics are this far above its Controller's, where ports are not free ones."""
+
+
+DRAIN_GRACE = "7s"
+"""Of this stack's Executors: the usual 30 s outlast `Pace.grace`, after which a worker's whole group is killed,
+and killing what still drains would charge its tasks with crashes."""
+
+
+def _is_set_by_the_user(section: str, field: str) -> bool:
+    return f"DULY_{section}_{field}".upper() in os.environ or field in read_config().get(section, {})
 
 
 def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str) -> dict[str, str]:
@@ -41,6 +53,8 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
     environment["DULY_CONTROLLER_HSC_ADDRESS"] = ports.address(HSC)
     if options.ports == "usual":
         environment["DULY_CONTROLLER_EXECUTOR_METRICS_PORT"] = str(ports.metrics[name] + EXECUTOR_METRICS)
+    if not _is_set_by_the_user("executor", "drain_grace"):
+        environment["DULY_EXECUTOR_DRAIN_GRACE"] = DRAIN_GRACE
     numbers = {
         "DULY_CONTROLLER_EXECUTORS": options.executors,
         "DULY_EXECUTOR_PROCESSES": options.processes,

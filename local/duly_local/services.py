@@ -1,6 +1,8 @@
 """The commands of the local stack's processes."""
 
 import sys
+from dataclasses import replace
+from datetime import timedelta
 
 from duly_local.environment import service_environment
 from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
@@ -10,14 +12,20 @@ from duly_local.specification import ChildSpec
 _SERVICE = (sys.executable, "-P", "-m", "duly_cli")
 _WORKER = (sys.executable, "-m", "duly_cli", "worker")
 
+_DRAINING = timedelta(seconds=10)
+"""A host whose Controller died leaves Executors that drain: see `environment.DRAIN_GRACE`."""
+
 
 def child_specs(options: StackOptions, dsn: str, ports: Ports) -> list[ChildSpec]:
     """All of them, for one supervisor."""
 
-    def spec(name: str, command: tuple[str, ...], depends_on: tuple[str, ...] = ()) -> ChildSpec:
+    def spec(name: str, command: tuple[str, ...]) -> ChildSpec:
         environment = service_environment(options, dsn, ports, name)
-        return ChildSpec(name, command, environment, ports.address(name), depends_on)
+        return ChildSpec(name, command, environment, ports.address(name))
 
     services = [spec(name, (*_SERVICE, name)) for name in SERVICES]
-    workers = [spec(name, (*_WORKER, app), (FRONTEND, HSC)) for name, app in options.workers.items()]
+    workers = [
+        replace(spec(name, (*_WORKER, app)), depends_on=(FRONTEND, HSC), last_words=_DRAINING)
+        for name, app in options.workers.items()
+    ]
     return services + workers

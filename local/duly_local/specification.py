@@ -19,6 +19,8 @@ class ChildSpec:
     """`host:port` of its gRPC health service; None: it is ready as soon as it runs."""
     depends_on: tuple[str, ...] = ()
     """Children that are ready before this one first starts, and stop after it."""
+    last_words: timedelta = timedelta(seconds=1)
+    """How long what it leaves behind in its process group may take to end by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from duly_core.errors import DulyError
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import ProgrammingError
+
+from duly_core.errors import DulyError, SettingsError
 from duly_local.moto import MotoServer
 from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
 from duly_local.ownership import make_data_directory
@@ -90,7 +93,9 @@ class LocalStack:
         workers = tuple(self.options.workers)
         self._output.announce(["duly", "postgres", "sqs", *SERVICES, *workers])
         options = self.options
-        if options.dsn is None:
+        if options.dsn is not None:
+            _check_dsn(options.dsn)
+        else:
             postgres = EmbeddedPostgres(options.data_directory, self.ports.postgres)
             self._start_program("postgres", postgres)
             self.dsn = postgres.dsn
@@ -131,6 +136,16 @@ class LocalStack:
         self._output.write("duly", f"all is ready; clients connect to {self.frontend_address}")
         if not self.options.apps:
             self._output.write("duly", "no worker runs here: `duly up module:app` would start one")
+
+
+def _check_dsn(dsn: str) -> None:
+    """Before each of the services complains of it."""
+    try:
+        conninfo_to_dict(dsn)
+    except ProgrammingError:  # its text quotes the DSN, password included
+        raise SettingsError(
+            "the DSN is no Postgres address: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        ) from None
 
 
 async def up(options: StackOptions) -> int:

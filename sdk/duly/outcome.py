@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-_LONGEST_DELAY = timedelta(days=3650)
+_LONGEST_DELAY = timedelta(days=365)
+"""What the HSC accepts; a longer one would be refused with the result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,10 @@ class Client:
         return self._client.address
 
     def close(self) -> None:
-        """Wait for the schedules under way, then disconnect. Closing twice does no harm."""
-        if self._closed:
+        """Wait for the schedules under way, then disconnect. Closing twice does no harm, nor in a forked child."""
+        if (
+            self._closed or self._process != os.getpid()
+        ):  # the child has neither our thread nor our connections
             return
         closed = asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop)
         self._closed = True

@@ -71,8 +71,7 @@ async def test_a_cancelled_task_that_waits_for_a_slot_is_not_started_and_given_b
     callbacks.give(*busy, waiting)
     await journal.started(*busy)
 
-    callbacks.process.cancel([waiting.claim.task_id])
-    journal.let_go()
+    callbacks.process.cancel([waiting.claim.task_id, busy[0].claim.task_id])  # the second frees a slot
     await callbacks.until(lambda: callbacks.unstarted)
 
     assert callbacks.unstarted == [waiting.claim.task_id]
@@ -168,3 +167,19 @@ async def test_a_callback_process_dies_with_its_executor(in_root: None, programs
     executor.send(signal.SIGKILL)
 
     await gone(pid)
+
+
+async def test_a_recall_is_answered_even_if_nothing_waits(callbacks: Callbacks) -> None:
+    callbacks.process.recall()
+
+    await callbacks.until(lambda: any(report.recalled for report in callbacks.reports))
+
+    assert not callbacks.unstarted
+
+
+async def test_an_order_that_nobody_understands_ends_the_process(callbacks: Callbacks) -> None:
+    callbacks.process._writer.write(b"\x01\x00\x00\x00\xff")
+
+    await gone(callbacks.process.process.pid)
+
+    assert await callbacks.process.ended() == os.EX_SOFTWARE

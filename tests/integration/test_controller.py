@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ import grpc
 import pytest
 from prometheus_client import REGISTRY
 
-from duly.v1 import hsc_pb2
 from duly_core.routing import Priority, QueueKey
 from tests.fixtures.controllers import ControllerUnderTest
-from tests.fixtures.host import HOUR, SECOND, Journal, claimed, until, value_of
-from tests.fixtures.programs import is_alive
+from tests.fixtures.host import SECOND, claimed, until
 from tests.fixtures.services import refusal
+
+QUEUE = QueueKey("test.echo", Priority.NORMAL)
 
 
 async def hang_up(asking: Any) -> None:
@@ -221,75 +220,33 @@ async def test_next_work_waits_no_longer_than_it_was_told(controller: Controller
     assert not work.tasks
 
 
-async def test_nothing_is_taken_from_a_queue_while_nobody_asks_for_work(
+async def test_what_arrives_when_nobody_asks_any_more_is_left_to_other_hosts(
     controller: ControllerUnderTest,
 ) -> None:
-    await controller.attach("executor", os.getpid())
-    await controller.next_work("executor", timeout=timedelta(milliseconds=50))
-    await controller.enqueue_new(50)
+    await controller.attach("busy", os.getpid())
+    await controller.next_work("busy", timeout=SECOND / 20)  # its poll of the queue goes on for a while
 
-    await controller.end()  # gives back what it had taken, if it had
+    await controller.enqueue_new(5)
 
-    receiver = await controller.queue.open_receiver()
-    received = await receiver.receive(QueueKey("test.echo", Priority.NORMAL), 10, SECOND)
-    assert sum(len(message.task_ids) for message in received) == 50
-    assert not controller.hsc.claims
+    elsewhere = await controller.queue.open_receiver()
+    received = await elsewhere.receive(QUEUE, 10, 5 * SECOND)
+    assert sum(len(message.task_ids) for message in received) == 5
 
 
-async def test_of_an_executor_that_dies_what_ran_crashed_and_what_did_not_is_handed_back(
-    controller: ControllerUnderTest, journal: Journal
+async def test_what_is_buffered_for_an_executor_that_has_enough_goes_back(
+    controller: ControllerUnderTest,
 ) -> None:
-    running = [claimed("test.stubborn", journal.payload(), max_runtime=HOUR) for _ in range(2)]
-    suspect = claimed("test.stubborn", journal.payload(), crashes=1)
-    executor = controller.executor("--slots", 3, DULY_EXECUTOR_RECALL_AFTER="1h")
-    await controller.enqueue(*running)
-    pid = await journal.started(*running)
-    await controller.enqueue(suspect)  # it waits until the process is empty
-    await controller.hsc.beat_of(suspect)
+    await controller.attach("busy", os.getpid())
+    task_ids = {task_id for _ in range(4) for task_id in await controller.enqueue_new()}
 
-    executor.kill(signal.SIGKILL)
+    work = await controller.next_work("busy", most=2)  # as many again are fetched ahead
 
-    hsc = controller.hsc
-    await hsc.until(lambda: hsc.result_of(running[0]), 2 * SECOND)
-    assert not is_alive(pid)
-    for task in running:
-        assert (await hsc.end_of(task)).outcome == hsc_pb2.OUTCOME_CRASHED
-    await hsc.release_of(suspect)
-    assert hsc.result_of(suspect) is None
-
-
-async def test_tasks_of_a_dead_executor_are_reported_only_when_its_callback_processes_are_dead(
-    controller: ControllerUnderTest, journal: Journal
-) -> None:
-    tasks = [claimed("test.stubborn", journal.payload()) for _ in range(4)]
-    executor = controller.executor("--slots", 1, "--processes", 4)
-    await controller.enqueue(*tasks)
-    await journal.started(*tasks)
-    pids = [int(line.split()[-1]) for line in journal.lines("started")]
-
-    executor.kill(signal.SIGKILL)
-    await controller.hsc.until(lambda: controller.hsc.results)
-
-    assert not any(is_alive(pid) for pid in pids)
-
-
-async def test_an_executor_survives_the_restart_of_its_controller(
-    controller: ControllerUnderTest, journal: Journal
-) -> None:
-    before, after = claimed("test.wait", journal.payload()), claimed("test.echo")
-    executor = controller.executor()
-    await controller.enqueue(before)
-    pid = await journal.started(before)
-
-    await controller.end()
-    await controller.start()
-    await controller.enqueue(after)
-    journal.let_go()
-
-    assert value_of(await controller.hsc.end_of(before)) == "waited"
-    assert value_of(await controller.hsc.end_of(after)) is None
-    assert executor.output.count("attached to the controller") == 2
-    assert is_alive(pid)
+    elsewhere = await controller.queue.open_receiver()
+    left = task_ids - {task.claim.task_id for task in work.tasks}
+    while left:
+        received = await elsewhere.receive(QUEUE, 10, 5 * SECOND)
+        assert received, "they are hidden still"
+        left -= {task_id for message in received for task_id in message.task_ids}
 
 
 async def test_the_socket_belongs_to_its_user_alone(controller: ControllerUnderTest) -> None:

@@ -195,3 +195,19 @@ async def test_missing_credentials_are_named_as_the_reason(installation):
 async def test_unusable_settings_are_refused_at_once(wrong):
     with pytest.raises(SettingsError):
         await open_sender(QueueSettings(backend="sqs", **wrong), "")
+
+
+async def test_what_a_cancelled_poll_receives_is_given_back(sender, receiver):
+    sent = message()
+    await receiver.receive(sent.queue, 1, NO_WAIT)
+    polling = asyncio.create_task(receiver.receive(sent.queue, 1, 20 * SECOND))
+    while receiver.client.calls["ReceiveMessage"] < 2:  # noqa: ASYNC110 (no event tells it)
+        await asyncio.sleep(0)
+    polling.cancel()
+    await sender.send([sent])
+
+    async with asyncio.timeout(DEADLINE):
+        while not receiver.client.calls["ChangeMessageVisibilityBatch"]:  # noqa: ASYNC110 (no event tells it)
+            await asyncio.sleep(0.01)
+
+    assert [each.task_ids for each in await receiver.receive(sent.queue, 1, SECOND)] == [sent.task_ids]

@@ -168,3 +168,9 @@ def test_a_duration_longer_than_any_calendar_is_refused_like_any_other(monkeypat
 @given(st.timedeltas(min_value=timedelta(), max_value=timedelta(days=10_000)))
 def test_a_duration_that_is_written_reads_back(duration):
     assert parse_duration(format_duration(duration)) == duration
+
+
+def test_a_folder_in_the_place_of_the_file_is_told_in_one_line(folder, monkeypatch):
+    monkeypatch.setenv("DULY_CONFIG", str(folder))
+
+    assert problem_of() == f"{folder} cannot be read: Is a directory"

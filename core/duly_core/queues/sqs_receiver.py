@@ -1,12 +1,14 @@
 """The Controller's side of SQS: one thread for each long poll, ten receipts a call."""
 
 import asyncio
+import contextlib
 import functools
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from duly_core.errors import QueueUnavailableError
 from duly_core.queues import events
 from duly_core.queues.closed import ClosedError
 from duly_core.queues.message import ForeignBodyError, unpack_text
@@ -28,6 +30,8 @@ class SqsReceiver:
         self._queues = SqsQueues(client, settings)
         self._visibility = whole_seconds(settings.visibility)
         self._closed = False
+        self._forsaken: set[asyncio.Future[None]] = set()
+        """Polls whose callers were cancelled; their threads go on, and may still receive."""
 
     @classmethod
     async def open(cls, settings: QueueSettings) -> "SqsReceiver":
@@ -42,11 +46,23 @@ class SqsReceiver:
     async def receive(self, queue: QueueKey, max_messages: int, wait: timedelta) -> list[Received]:
         """Long poll one queue for up to ten messages; SQS waits whole seconds, rounded up here, and 20 at most.
 
+        When the caller is cancelled, what comes all the same is given back.
+
         Raises:
             QueueUnavailableError: SQS did not answer, or refused; or the receiver was closed before.
         """
         if self._closed:
             raise ClosedError
+        polling = asyncio.ensure_future(self._poll(queue, max_messages, wait))
+        try:
+            return await asyncio.shield(polling)
+        except asyncio.CancelledError:
+            giving_back = asyncio.ensure_future(self._give_back_what_comes(polling))
+            self._forsaken.add(giving_back)
+            giving_back.add_done_callback(self._forsaken.discard)
+            raise
+
+    async def _poll(self, queue: QueueKey, max_messages: int, wait: timedelta) -> list[Received]:
         seconds = min(whole_seconds(wait), LONGEST_POLL)
 
         async def poll(url: str) -> dict[str, Any]:
@@ -79,6 +95,10 @@ class SqsReceiver:
         """Let go of connections and of waiting receives at once; idempotent."""
         self._closed = True
         self.client.close()
+
+    async def _give_back_what_comes(self, polling: "asyncio.Future[list[Received]]") -> None:
+        with contextlib.suppress(QueueUnavailableError):  # then there is nothing to give back
+            await self.give_back(await polling)
 
     async def _ours(self, queue: QueueKey, messages: Sequence[dict[str, Any]]) -> list[Received]:
         """Keep the messages that we wrote, and delete the others."""

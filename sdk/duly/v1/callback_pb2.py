@@ -26,7 +26,7 @@ from duly.v1 import hsc_pb2 as duly_dot_v1_dot_hsc__pb2
 from duly.v1 import registry_pb2 as duly_dot_v1_dot_registry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/callback.proto\x12\x07\x64uly.v1\x1a\x11\x64uly/v1/hsc.proto\x1a\x16\x64uly/v1/registry.proto\"\xb3\x01\n\x0e\x43\x61llbackReport\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.duly.v1.CallbackHello\x12$\n\x07results\x18\x02 \x03(\x0b\x32\x13.duly.v1.TaskResult\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x14\n\x0cimport_error\x18\x04 \x01(\t\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\"1\n\rCallbackHello\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"C\n\x10\x43\x61llbackProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x0c\n\x04note\x18\x03 \x01(\t\"V\n\rCallbackOrder\x12%\n\x05start\x18\x01 \x03(\x0b\x32\x16.duly.v1.CallbackStart\x12\x0e\n\x06\x63\x61ncel\x18\x02 \x03(\x0c\x12\x0e\n\x06recall\x18\x03 \x01(\x08\"U\n\rCallbackStart\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x14.duly.v1.ClaimedTask\x12 \n\x18start_before_boottime_ns\x18\x02 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/callback.proto\x12\x07\x64uly.v1\x1a\x11\x64uly/v1/hsc.proto\x1a\x16\x64uly/v1/registry.proto\"\xc5\x01\n\x0e\x43\x61llbackReport\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.duly.v1.CallbackHello\x12$\n\x07results\x18\x02 \x03(\x0b\x32\x13.duly.v1.TaskResult\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x14\n\x0cimport_error\x18\x04 \x01(\t\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\x12\x10\n\x08recalled\x18\x06 \x01(\x08\"1\n\rCallbackHello\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"C\n\x10\x43\x61llbackProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x0c\n\x04note\x18\x03 \x01(\t\"V\n\rCallbackOrder\x12%\n\x05start\x18\x01 \x03(\x0b\x32\x16.duly.v1.CallbackStart\x12\x0e\n\x06\x63\x61ncel\x18\x02 \x03(\x0c\x12\x0e\n\x06recall\x18\x03 \x01(\x08\"U\n\rCallbackStart\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x14.duly.v1.ClaimedTask\x12 \n\x18start_before_boottime_ns\x18\x02 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,13 +34,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly.v1.callback_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CALLBACKREPORT']._serialized_start=79
-  _globals['_CALLBACKREPORT']._serialized_end=258
-  _globals['_CALLBACKHELLO']._serialized_start=260
-  _globals['_CALLBACKHELLO']._serialized_end=309
-  _globals['_CALLBACKPROGRESS']._serialized_start=311
-  _globals['_CALLBACKPROGRESS']._serialized_end=378
-  _globals['_CALLBACKORDER']._serialized_start=380
-  _globals['_CALLBACKORDER']._serialized_end=466
-  _globals['_CALLBACKSTART']._serialized_start=468
-  _globals['_CALLBACKSTART']._serialized_end=553
+  _globals['_CALLBACKREPORT']._serialized_end=276
+  _globals['_CALLBACKHELLO']._serialized_start=278
+  _globals['_CALLBACKHELLO']._serialized_end=327
+  _globals['_CALLBACKPROGRESS']._serialized_start=329
+  _globals['_CALLBACKPROGRESS']._serialized_end=396
+  _globals['_CALLBACKORDER']._serialized_start=398
+  _globals['_CALLBACKORDER']._serialized_end=484
+  _globals['_CALLBACKSTART']._serialized_start=486
+  _globals['_CALLBACKSTART']._serialized_end=571
 # @@protoc_insertion_point(module_scope)

@@ -33,8 +33,11 @@ class CallbackReport(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     IMPORT_ERROR_FIELD_NUMBER: _builtins.int
     UNSTARTED_FIELD_NUMBER: _builtins.int
+    RECALLED_FIELD_NUMBER: _builtins.int
     import_error: _builtins.str
     """First frame instead of hello: the application could not be imported."""
+    recalled: _builtins.bool
+    """The answer to a recall: all that waited is in `unstarted`, of this frame or of earlier ones."""
     @_builtins.property
     def hello(self) -> Global___CallbackHello:
         """First frame: the application was imported, and these are its lambdas."""
@@ -59,10 +62,11 @@ class CallbackReport(_message.Message):
         progress: _abc.Iterable[Global___CallbackProgress] | None = ...,
         import_error: _builtins.str = ...,
         unstarted: _abc.Iterable[_builtins.bytes] | None = ...,
+        recalled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "import_error", b"import_error", "progress", b"progress", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "import_error", b"import_error", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

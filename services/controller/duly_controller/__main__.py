@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -20,8 +20,9 @@ from duly_controller.executors import Executor, Executors
 from duly_controller.poller import Poller
 from duly_controller.registrar import Registrar
 from duly_controller.servicer import ControllerServicer
-from duly_controller.settings import ControllerSettings
+from duly_controller.settings import ControllerSettings, DrainSettings
 from duly_controller.supervisor import ExecutorSpec, Supervisor
+from duly_core.errors import SettingsError
 from duly_core.loop import wait_for
 from duly_core.process import default_socket
 from duly_core.queues.factory import open_receiver
@@ -31,11 +32,14 @@ from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub, registry_stub
 from duly_core.service import Serve, run_service
+from duly_core.settings import format_duration
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 
 _ATTACHED_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)
+_BEYOND_GRACE = timedelta(seconds=10)
+_SHORTEST_DWELL = timedelta(seconds=5)
 
 
 def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
@@ -47,12 +51,14 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     settings = ControllerSettings.load(**overrides)
     listen = settings.listen or default_socket()
     queue_settings = QueueSettings.load()
+    _check_dwell(queue_settings.visibility, settings.dwell_margin)
+    patience = DrainSettings.load().drain_grace + _BEYOND_GRACE
     rpc = RpcSettings.load()
     timing = Timing.load()
 
     async def serve(stop: asyncio.Event) -> None:
-        # In the order in which it is taken down, from the end: Executors drain first, for they still need
-        # the HSC; then nobody needs new work; what was taken and not handed out goes back to its queue.
+        # In the order in which it is taken down, from the end. Before that, while Executors drain (they
+        # still need the HSC), what was taken and not handed out goes back to its queue.
         async with AsyncExitStack() as at_the_end:
             _make_socket_folder(listen)
             host_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
@@ -63,7 +69,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             receiver = await open_receiver(queue_settings, queue_settings.dsn)
             at_the_end.push_async_callback(receiver.close)
             hsc = hsc_stub(hsc_channel)
-            buffer = Buffer(settings.low_priority_share)
+            buffer = Buffer(settings.low_priority_share, on_stale=events.stale)
             demand = Demand(buffer)
             disposal = Disposal(receiver)
             poller = Poller(receiver, buffer, demand, settings.longest_poll, stop)
@@ -107,9 +113,45 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 at_the_end.callback(ready.cancel)
             events.serving(address, host_id)
             specs = [ExecutorSpec(settings.executors, executor_arguments, settings.executor_metrics_port)]
-            await Supervisor(specs if executor_arguments else [], address, settings.hsc_address).run(stop)
+            supervisor = Supervisor(
+                specs if executor_arguments else [], address, settings.hsc_address, patience
+            )
+            await _run(supervisor, stop, demand, poller, give_back)
 
     return serve
+
+
+async def _run(
+    supervisor: Supervisor,
+    stop: asyncio.Event,
+    demand: Demand,
+    poller: Poller,
+    give_back: Callable[[], Awaitable[None]],
+) -> None:
+    """Until all Executors have drained; at once when told to stop, what waits here is left to other hosts."""
+
+    async def take_no_more() -> None:
+        await stop.wait()
+        demand.close()
+        await poller.stop()
+        await give_back()
+
+    taking_no_more = asyncio.ensure_future(take_no_more())
+    try:
+        await supervisor.run(stop)
+    finally:
+        stop.set()
+        await taking_no_more
+
+
+def _check_dwell(visibility: timedelta, margin: timedelta) -> None:
+    if visibility < margin + _SHORTEST_DWELL:
+        raise SettingsError(
+            f"queue.visibility ({format_duration(visibility)}) must be at least controller.dwell_margin "
+            f"({format_duration(margin)}) and {format_duration(_SHORTEST_DWELL)} more, or nothing that is received "
+            f"could be handed out: set queue.visibility to {format_duration(margin + _SHORTEST_DWELL)} or longer "
+            "(DULY_QUEUE_VISIBILITY), or a shorter controller.dwell_margin (DULY_CONTROLLER_DWELL_MARGIN)"
+        )
 
 
 def _service_of(servicer: ControllerServicer) -> Service:
@@ -130,7 +172,14 @@ async def _serve_when_attached(
 
 def _make_socket_folder(listen: str) -> None:
     if listen.startswith("unix:"):
-        Path(listen.removeprefix("unix:")).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = Path(listen.removeprefix("unix:")).parent
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(
+                f"the folder of {listen} cannot be made: {error.strerror}; "
+                "choose another controller.listen (DULY_CONTROLLER_LISTEN, --listen)"
+            ) from error
 
 
 def main(**overrides: object) -> None:
@@ -144,9 +193,13 @@ def run_worker(application: str, processes: int | None, slots: int | None, **ove
     for name, value in (("--processes", processes), ("--slots", slots)):
         if value is not None:
             arguments += [name, str(value)]
-    if overrides.get("listen") is None and "DULY_CONTROLLER_LISTEN" not in os.environ:
-        overrides["listen"] = default_socket(f"worker-{os.getpid()}")
-    run_service("worker", lambda: build(arguments, **overrides))
+
+    def build_worker() -> Serve:
+        if overrides.get("listen") is None and "DULY_CONTROLLER_LISTEN" not in os.environ:
+            overrides["listen"] = default_socket(f"worker-{os.getpid()}")
+        return build(arguments, **overrides)
+
+    run_service("worker", build_worker)
 
 
 if __name__ == "__main__":

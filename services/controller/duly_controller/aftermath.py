@@ -1,7 +1,7 @@
 """What is done for the tasks of an Executor that died: those that had started crashed, the others are handed back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -9,11 +9,15 @@ import grpc
 
 from duly.v1 import hsc_pb2, task_pb2
 from duly_controller import events
-from duly_controller.executors import Executor, prove_dead
+from duly_controller.executors import Executor
+from duly_controller.remains import prove_dead
 from duly_core.rpc.retry import until_definite
 
 if TYPE_CHECKING:
     from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
+
+_MOST_CLAIMS = 1_000
+"""In one call; the HSC takes no more than a few thousand."""
 
 
 class Aftermath:
@@ -41,12 +45,14 @@ class Aftermath:
                 crashed = [claim for task_id, claim in executor.held.items() if task_id in started]
                 unstarted = [claim for task_id, claim in executor.held.items() if task_id not in started]
                 events.executor_ended(executor.executor_id, len(crashed), len(unstarted), attached)
-                if crashed:
-                    await self._call(self._hsc.SetResults, _crashes(crashed))
-                if unstarted:
-                    await self._call(self._hsc.Release, hsc_pb2.ReleaseRequest(claims=unstarted))
+                for some in _batches(crashed):
+                    await self._call(self._hsc.SetResults, _crashes(some))
+                for some in _batches(unstarted):
+                    await self._call(self._hsc.Release, hsc_pb2.ReleaseRequest(claims=some))
         except (grpc.aio.AioRpcError, TimeoutError) as error:
-            events.unreported(executor.executor_id, len(executor.held), str(error))
+            events.unreported(executor.executor_id, len(executor.held), str(error) or type(error).__name__)
+        except Exception as error:  # noqa: BLE001 (nobody waits for this task: it would be lost without a word)
+            events.aftermath_failed(executor.executor_id, len(executor.held), error)
 
     async def _call(self, method: Callable[..., Awaitable[object]], request: object) -> None:
         await until_definite(
@@ -61,7 +67,11 @@ class Aftermath:
             await asyncio.wait(set(self._running), timeout=within.total_seconds())
 
 
-def _crashes(claims: list[hsc_pb2.Claim]) -> hsc_pb2.SetResultsRequest:
+def _batches(claims: list[hsc_pb2.Claim]) -> Iterator[list[hsc_pb2.Claim]]:
+    return (claims[start : start + _MOST_CLAIMS] for start in range(0, len(claims), _MOST_CLAIMS))
+
+
+def _crashes(claims: Sequence[hsc_pb2.Claim]) -> hsc_pb2.SetResultsRequest:
     return hsc_pb2.SetResultsRequest(
         results=[
             hsc_pb2.TaskResult(

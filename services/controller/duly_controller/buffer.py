@@ -4,8 +4,8 @@ No I/O and no clock of its own. Priorities are served best first, but a share of
 lower ones that wait, in turn; lambdas of one priority take turns.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -43,6 +43,8 @@ class Buffer:
     _credit: float = 0
     _last_lower: Priority = Priority.LOW
     _last_served: dict[Priority, str] = field(default_factory=dict)
+    on_stale: Callable[[int], None] | None = None
+    """Told how many references were dropped."""
 
     def add(self, messages: Iterable[Received], now: float) -> None:
         """Take in what was received at `now`."""
@@ -67,6 +69,7 @@ class Buffer:
         Those received before `not_before` are dropped: their message is about to be seen by others.
         """
         taken: list[Reference] = []
+        stale = 0
         while len(taken) < most:
             waiting = self._next(lambdas)
             if waiting is None:
@@ -74,6 +77,10 @@ class Buffer:
             reference = waiting.popleft()
             if reference.message.received_at >= not_before:
                 taken.append(reference)
+            else:
+                stale += 1
+        if stale and self.on_stale:
+            self.on_stale(stale)
         return taken
 
     def _next(self, lambdas: Collection[str]) -> deque[Reference] | None:
@@ -99,6 +106,22 @@ class Buffer:
             if not reference.message.open:
                 closed.append(reference.message.received)
         return closed
+
+    def lambdas(self) -> set[str]:
+        """The lambdas of which anything waits here."""
+        return {queue.lambda_name for queue, waiting in self._queues.items() if waiting}
+
+    def withdraw(self, lambda_name: str) -> list[Received]:
+        """Take out this lambda's messages of which nothing was picked yet, to be given back."""
+        untouched = []
+        for queue, waiting in self._queues.items():
+            if queue.lambda_name != lambda_name:
+                continue
+            here = Counter(reference.message for reference in waiting)
+            whole = {message for message, number in here.items() if number == len(message.received.task_ids)}
+            untouched += [message.received for message in here if message in whole]
+            self._queues[queue] = deque(reference for reference in waiting if reference.message not in whole)
+        return untouched
 
     def drain(self) -> list[Received]:
         """Empty the buffer; the messages that were in it, to be given back."""

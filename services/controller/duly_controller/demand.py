@@ -13,6 +13,9 @@ _AHEAD = 2
 
 _RECENT_SECONDS = 0.1
 
+_FORGOTTEN_SECONDS = 1.0
+"""What nobody has asked for in this time is for other hosts."""
+
 
 @dataclass(slots=True, eq=False)
 class _Asking:
@@ -29,6 +32,8 @@ class Demand:
         self._recent: dict[str, tuple[float, int]] = {}
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
+        self.closed = asyncio.Event()
+        """Set once nobody is to get any more work."""
 
     @contextmanager
     def asking(self, lambdas: frozenset[str], most: int) -> Iterator[None]:
@@ -54,6 +59,25 @@ class Demand:
             waiting = most
         return _AHEAD * waiting
 
+    def short_of(self, queue: QueueKey) -> int:
+        """How much more of this queue is wanted than the buffer holds; not above 0: nothing is missing."""
+        return self._wanted(queue.lambda_name) - self._buffer.size(queue)
+
+    def unasked_for(self) -> list[str]:
+        """Lambdas of which something waits in the buffer though nobody has asked for them for a while."""
+        asked = frozenset[str]().union(*(asking.lambdas for asking in self._asking))
+        before = asyncio.get_running_loop().time() - _FORGOTTEN_SECONDS
+        return [
+            name
+            for name in sorted(self._buffer.lambdas() - asked)
+            if self._recent.get(name, (float("-inf"), 0))[0] < before
+        ]
+
+    def close(self) -> None:
+        """From now on nobody gets work: who waits is told at once."""
+        self.closed.set()
+        self.arrived()
+
     def taken(self) -> None:
         """What was taken from the buffer came to nothing: whoever asks still wants as much."""
         self._tell()
@@ -62,7 +86,7 @@ class Demand:
         """Wait until somebody wants more of this queue than the buffer holds; how much more."""
         while True:
             changed = self._changed
-            missing = self._wanted(queue.lambda_name) - self._buffer.size(queue)
+            missing = self.short_of(queue)
             if missing > 0:
                 return missing
             await changed.wait()

@@ -29,6 +29,8 @@ class Disposal:
                 await self._receiver.delete(messages)
             except QueueUnavailableError as error:
                 events.delete_failed(len(messages), str(error))
+            except Exception as error:  # noqa: BLE001 (nobody waits for this task, and the next must be deleted)
+                events.delete_failed_unexpectedly(len(messages), error)
 
     async def finish(self) -> None:
         """Wait until what was given is deleted, or has failed."""

@@ -11,6 +11,12 @@ log = structlog.get_logger()
 
 _claims = Counter("duly_controller_claims_total", "References brought to the HSC, by answer.", ["verdict"])
 _handed = Histogram("duly_next_work_size", "Tasks handed out in one NextWork.", buckets=SIZES)
+_stale = Counter(
+    "duly_controller_stale_references_total", "References that were buffered too long and dropped."
+)
+_given_back = Counter(
+    "duly_controller_given_back_messages_total", "Messages given back that nobody here wanted."
+)
 _executors = Gauge("duly_executors", "Executors attached to this Controller.")
 _in_flight = Gauge("duly_handed_tasks", "Tasks handed to Executors and not settled.")
 
@@ -71,3 +77,31 @@ def unreported(executor_id: str, tasks: int, reason: str) -> None:
 def delete_failed(messages: int, reason: str) -> None:
     """Messages stay in the queue; their tasks' next claims are refused."""
     log.warning("messages could not be deleted", messages=messages, reason=reason)
+
+
+def delete_failed_unexpectedly(messages: int, error: Exception) -> None:
+    """The same, for a reason that nobody foresaw."""
+    log.error("messages could not be deleted", messages=messages, exc_info=error)
+
+
+def aftermath_failed(executor_id: str, tasks: int, error: Exception) -> None:
+    """A dead Executor's tasks could not be dealt with, for a reason that nobody foresaw; their leases run out."""
+    log.error(
+        "a dead executor's tasks could not be dealt with", executor=executor_id, tasks=tasks, exc_info=error
+    )
+
+
+def stale(references: int) -> None:
+    """So many references were buffered for so long that their messages are about to be seen by others."""
+    _stale.inc(references)
+    log.warning("buffered references came of age; their messages will come back", references=references)
+
+
+def given_back(messages: int) -> None:
+    """So many messages went back to their queue at once, for other hosts."""
+    _given_back.inc(messages)
+
+
+def executor_killed(pid: int) -> None:
+    """An Executor did not end within its grace when told to."""
+    log.error("an executor did not drain in time; killed", pid=pid)

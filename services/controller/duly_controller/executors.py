@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from duly.v1 import hsc_pb2
 from duly_core.board import Board
@@ -92,43 +90,3 @@ def _open_board(pid: int, board_fd: int) -> Board | None:
         finally:
             os.close(descriptor)  # the mapping keeps the memory
     return None
-
-
-async def prove_dead(executor: Executor) -> None:
-    """Return when no callback process of a dead Executor is left: only then may its tasks run again.
-
-    The kernel has sent them SIGKILL already (PR_SET_PDEATHSIG); this asks again, and waits.
-    """
-    for pid in executor.board.pids() if executor.board else []:
-        with suppress(ProcessLookupError, PermissionError):
-            pidfd = os.pidfd_open(pid)
-            try:
-                if not _is_callback_process(pid, executor.executor_id):
-                    continue  # the number belongs to somebody else by now
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                await _readable(pidfd)
-            finally:
-                os.close(pidfd)
-
-
-def _is_callback_process(pid: int, executor_id: str) -> bool:
-    with suppress(OSError):
-        return executor_id.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
-
-
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(descriptor, _resolve, ended)
-    try:
-        await ended
-    finally:
-        loop.remove_reader(descriptor)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -17,6 +17,7 @@ from duly_core.rpc.stubs import Context
 
 _MOST_TASKS = 2_000
 _LONGEST_WAIT = timedelta(seconds=30)
+_CLOSED_PAUSE = timedelta(seconds=1)
 
 
 class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
@@ -71,6 +72,9 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         if not 1 <= request.max_tasks <= _MOST_TASKS:
             raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_TASKS:,}")
         timeout = min(from_duration(request.timeout), _LONGEST_WAIT)
+        if self._demand.closed.is_set():  # not at once: who asks again and again would keep us busy
+            await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
+            return controller_pb2.NextWorkResponse()
         with self._demand.asking(executor.lambdas, request.max_tasks):
             return await self._find_work(executor, request.max_tasks, timeout)
 
@@ -79,7 +83,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     ) -> controller_pb2.NextWorkResponse:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout.total_seconds()
-        while True:
+        while not self._demand.closed.is_set():
             references = self._buffer.take(executor.lambdas, most, loop.time() - self._freshness)
             if references:
                 claimed = await self._claim(executor, references)
@@ -88,7 +92,8 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
                     return _response(claimed)
                 self._demand.taken()
             elif not await self._something_comes(end - loop.time()):
-                return controller_pb2.NextWorkResponse()
+                break
+        return controller_pb2.NextWorkResponse()
 
     async def _something_comes(self, seconds: float) -> bool:
         try:

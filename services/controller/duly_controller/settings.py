@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import ClassVar
 
 from pydantic import Field
+from pydantic_settings import SettingsConfigDict
 
 from duly_core.settings import Duration, Section
 
@@ -31,3 +32,13 @@ class ControllerSettings(Section):
     """How long one receive of a queue stays open."""
     dwell_margin: Duration = timedelta(seconds=10)
     """A reference that was buffered longer than the queue's visibility less this is left to come back."""
+
+
+class DrainSettings(Section):
+    """`[executor]`: the one thing that the Controller must know of the Executors that it starts."""
+
+    SECTION: ClassVar[str] = "executor"
+    model_config = SettingsConfigDict(extra="ignore")
+
+    drain_grace: Duration = timedelta(seconds=30)
+    """As in the Executor's own settings, where all of the section is."""

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import structlog
 
+from duly_controller import events
 from duly_core.errors import ApplicationError
 from duly_core.loop import backoff, wait_for
 from duly_core.process import PARENT_PID
@@ -36,10 +38,15 @@ class ExecutorSpec:
 class Supervisor:
     """Runs until told to stop, or until an Executor says that starting it again cannot help."""
 
-    def __init__(self, specs: Sequence[ExecutorSpec], controller_address: str, hsc_address: str) -> None:
+    def __init__(
+        self, specs: Sequence[ExecutorSpec], controller_address: str, hsc_address: str, patience: timedelta
+    ) -> None:
+        """Args: `patience` is how long a stopping Executor may take, its own grace included, before it is killed."""
         self._specs = specs
         self._address = controller_address
         self._hsc_address = hsc_address
+        self._patience = patience
+        self._no_patience = asyncio.Event()
         self._hopeless: ApplicationError | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -54,6 +61,9 @@ class Supervisor:
             for number in range(spec.count)
         ]
         await stop.wait()
+        if keepers:  # a second signal means: at once
+            for signal_number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(signal_number, self._no_patience.set)
         await asyncio.gather(*keepers)
         if self._hopeless:
             raise self._hopeless
@@ -99,7 +109,7 @@ class Supervisor:
             await wait_for(stop, pause)
 
     async def _wait(self, process: Process, stop: asyncio.Event) -> int:
-        """Until it ends by itself, or, once `stop` is set, by SIGTERM: an Executor drains within its own grace."""
+        """Until it ends by itself, or, once `stop` is set, by SIGTERM: an Executor drains within its grace."""
         ended = asyncio.ensure_future(process.wait())
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -107,4 +117,18 @@ class Supervisor:
         if not ended.done():
             with suppress(ProcessLookupError):  # it ended, and we have yet to hear of it
                 process.send_signal(signal.SIGTERM)
+            await self._let_drain(process, ended)
         return await ended
+
+    async def _let_drain(self, process: Process, ended: "asyncio.Future[int]") -> None:
+        """Wait for its end, and bring it about when it takes too long, or we are told again to stop."""
+        hurry = asyncio.ensure_future(self._no_patience.wait())
+        either: list[asyncio.Future[Any]] = [ended, hurry]
+        await asyncio.wait(
+            either, timeout=self._patience.total_seconds(), return_when=asyncio.FIRST_COMPLETED
+        )
+        hurry.cancel()
+        if not ended.done():
+            events.executor_killed(process.pid)
+            with suppress(ProcessLookupError):
+                process.kill()

@@ -1,20 +1,19 @@
 """The callback processes of an Executor: who gets which task, and what becomes of the tasks of one that died."""
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
 from duly_core.board import Board
-from duly_core.loop import backoff, wait_for
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.assignment import Assignment
 from duly_executor.holdings import Holdings
-from duly_executor.process import CallbackProcess, StartKilledError
+from duly_executor.launcher import Launcher
+from duly_executor.process import CallbackProcess
 from duly_executor.reporter import Reporter
-
-_STARTS = 5
-"""A process that is killed while it imports the application is started so often; then the application is it."""
+from duly_executor.settings import ExecutorSettings
 
 
 class Crew:
@@ -28,31 +27,33 @@ class Crew:
         holdings: Holdings,
         reporter: Reporter,
         ended: Callable[[int], None],
+        settings: ExecutorSettings,
     ) -> None:
         """Args: `ended` is told how many attempts ended; with 0, that there may be room for other reasons."""
-        self._application = application
-        self._executor_id = executor_id
         self._board = board
         self._holdings = holdings
         self._reporter = reporter
         self._ended = ended
         self._processes: dict[int, CallbackProcess] = {}
-        self._starting: set[CallbackProcess] = set()
-        self._assignment = Assignment(board.slots)
+        self._dying: set[CallbackProcess] = set()
+        """No longer fed, and not buried yet."""
+        self._launcher = Launcher(application, executor_id, board, settings.import_timeout)
+        self._moves_within = settings.recall_after.total_seconds()
+        self._assignment = Assignment(board.slots, self._moving)
         self._keepers: list[asyncio.Task[None]] = []
-        self._closing = asyncio.Event()
+        self._closing = False
 
     # ---- processes ---------------------------------------------------------------------------------------
 
     async def start(self, failed: Callable[[BaseException], None]) -> list[registry_pb2.Lambda]:
-        """Start the processes; the application's lambdas. `failed` is told if one cannot be kept alive later.
+        """Start the processes; the application's lambdas. `failed` is told if keeping one alive ends unexpectedly.
 
         Raises:
             ApplicationError: the application cannot be imported.
         """
         lambdas: list[registry_pb2.Lambda] = []
         for number in range(self._board.processes):
-            self._processes[number], lambdas = await self._start_one(number)
+            self._processes[number], lambdas = await self._launcher.first(number)
         for number, process in list(self._processes.items()):
             keeper = asyncio.get_running_loop().create_task(self._keep(number, process))
             keeper.add_done_callback(
@@ -61,60 +62,29 @@ class Crew:
             self._keepers.append(keeper)
         return lambdas
 
-    async def _start_one(self, number: int) -> tuple[CallbackProcess, list[registry_pb2.Lambda]]:
-        for failures in range(1, _STARTS + 1):
-            process = await CallbackProcess.start(number, self._executor_id, self._application, self._board)
-            self._starting.add(process)
-            try:
-                return process, await process.hello()
-            except StartKilledError as error:
-                if failures == _STARTS or self._closing.is_set():
-                    raise
-                events.not_started(str(error))
-                await wait_for(self._closing, backoff(failures))
-            finally:
-                self._starting.discard(process)
-        raise AssertionError
-
     async def _keep(self, number: int, process: CallbackProcess) -> None:
         failures = 0
         while True:
             while (report := await process.read()) is not None:
                 failures = 0
                 self._take(process, report)
-            del self._processes[number]
-            self._bury(process, await process.ended())
-            started = None
-            while started is None and not self._closing.is_set():
-                if failures:
-                    await wait_for(self._closing, backoff(failures))
-                failures += 1
-                started = await self._start_again(number)
-            if started is None or self._closing.is_set():
-                if started is not None:
-                    started.kill(b"")
-                    await started.ended()
+            self._dying.add(self._processes.pop(number))
+            code = await process.ended()
+            self._dying.discard(process)
+            self._bury(process, code)
+            started = await self._launcher.again(number, failures)
+            if started is None:
                 return
+            failures += 1
             process = self._processes[number] = started
             self._assign()
             self._ended(0)
 
-    async def _start_again(self, number: int) -> CallbackProcess | None:
-        try:
-            process, _ = await self._start_one(number)
-        except OSError as error:  # no memory, no process numbers: that passes
-            events.not_started(str(error))
-            return None
-        except StartKilledError:
-            if self._closing.is_set():
-                return None
-            raise
-        return process
-
     async def close(self) -> None:
         """Kill all processes and hand back what they ran."""
-        self._closing.set()
-        for process in (*self._processes.values(), *self._starting):
+        self._closing = True
+        self._launcher.close()
+        for process in self._processes.values():
             process.kill(b"")
         await asyncio.gather(*self._keepers, return_exceptions=True)
 
@@ -122,31 +92,48 @@ class Crew:
 
     def give(self, tasks: Iterable[hsc_pb2.ClaimedTask]) -> None:
         """Have these run; they are held already."""
+        now = asyncio.get_running_loop().time()
         for task in tasks:
-            if any(task.claim.task_id in process.tasks for process in self._processes.values()):
-                # claimed anew while a process has not told the end of a former claim: never both at a time
-                self._release([task.claim.task_id])
+            task_id = task.claim.task_id
+            process = next(
+                (each for each in (*self._processes.values(), *self._dying) if task_id in each.tasks), None
+            )
+            if process is None:
+                self._assignment.add(task, now)
             else:
-                self._assignment.add(task)
+                # claimed anew while a process has not told the end of a former claim: never both at a time, here or
+                # elsewhere. The new claim is released when the process tells of it, or is buried.
+                process.cancel([task_id])
+        self.kill_those_that_run_on()
         self._assign()
 
     def plan_ahead(self, tasks: int) -> int:
         """Hold so many beyond the slots; how many tasks can be held now."""
-        self._assignment.most_each = self._board.slots + -(-tasks // self._board.processes)
-        return self._assignment.capacity(self._processes.values()) + tasks
+        return self._assignment.plan_ahead(tasks, self._processes.values(), self._board.processes)
 
-    def backlog(self) -> int:
-        """How many tasks wait for a slot."""
-        given = sum(len(process.tasks) for process in self._processes.values())
-        running = sum(1 for _ in self._board.running())
-        return len(self._assignment) + max(0, given - running)
-
-    def recall(self, *, suspects_too: bool = False) -> None:
-        """Hand back what has not started."""
-        self._release(self._assignment.take_back(suspects_too=suspects_too))
+    def recall(self) -> None:
+        """Hand back whatever has not started."""
+        self.hand_back_unassigned()
+        self.hand_back_suspects(math.inf)
         for process in self._processes.values():
-            if len(process.tasks) > 1 or not list(self._board.running(process.number)):
+            if self.unstarted_in(process):
                 process.recall()
+
+    def unassigned(self) -> int:
+        """How many tasks wait for any process."""
+        return self._assignment.ordinary()
+
+    def hand_back_unassigned(self) -> None:
+        """Hand back those that wait for any process."""
+        self._release(self._assignment.take_back())
+
+    def hand_back_suspects(self, came_before: float) -> None:
+        """Hand back those that have waited since before then (the loop's time) for a process of their own."""
+        self._release(self._assignment.take_back_suspects(came_before))
+
+    def _moving(self, process: CallbackProcess) -> bool:
+        now = asyncio.get_running_loop().time()
+        return process.ended_at is not None and now - process.ended_at <= self._moves_within
 
     def _assign(self) -> None:
         for process, batch in self._assignment.assign(self._processes.values()):
@@ -154,7 +141,7 @@ class Crew:
             alive = []
             for task in batch:
                 held = self._holdings.get(task.claim.task_id)
-                if held is None or held.reporting:
+                if held is None or held.reporting or not self._holdings.is_current(task.claim):
                     continue  # its claim was lost, or it was cancelled, while it waited
                 held.process = process.number
                 deadline = self._holdings.leases.deadline(task.claim.task_id)
@@ -166,9 +153,16 @@ class Crew:
     # ---- tasks that a process has --------------------------------------------------------------------------
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
+        process.recall_sent_at = None
+        if report.results:
+            process.ended_at = asyncio.get_running_loop().time()
+            process.waits_since = None
         results = []
         for result in report.results:
             process.tasks.discard(result.claim.task_id)
+            if not self._holdings.is_current(result.claim):
+                self._release([result.claim.task_id])  # a newer claim waited for the end of this one
+                continue
             held = self._holdings.report(result.claim.task_id)
             if held is not None:
                 events.attempt_ended(held.task, result)
@@ -187,11 +181,17 @@ class Crew:
         self._reporter.release([each.task.claim for each in held if each is not None])
 
     def _bury(self, process: CallbackProcess, code: int) -> None:
-        """Its end is certain. What it ran crashed, unless it was killed for one task's sake; the rest never started."""
+        """Its end is certain. What it ran crashed, unless we killed it; all else is released.
+
+        Released is what never started, what ran in a process that was killed for another's sake, and a newer
+        claim of what ran. What it was killed for has been reported already, or is now (`verdicts`).
+        """
         running = {entry.task_id for entry in self._board.running(process.number)} & process.tasks
         self._board.clear(process.number)
-        culprits = running if process.killed_for is None else set()
-        if process.killed_for is None and not self._closing.is_set():
+        culprits = {task_id for task_id in running if self._was_given(process, task_id)}
+        if process.killed_for is not None:
+            culprits.clear()
+        if process.killed_for is None and not self._closing:
             events.process_crashed(process.process.pid, code, len(running))
         ended = [self._holdings.report(task_id) for task_id in culprits]
         crashes = [_crash(held.task, code, len(running)) for held in ended if held is not None]
@@ -219,11 +219,10 @@ class Crew:
         self._ended(0)
 
     def kill_those_that_run_on(self) -> None:
-        """Kill processes that run what is not to run any more: it began just as it was told not to."""
+        """Kill processes that run what is not to run any more: it began just as it was told not to, or was lost."""
         for process in list(self._processes.values()):
             for task_id in self._running_in(process) & process.tasks:
-                held = self._holdings.get(task_id)
-                if (held is None or held.reporting) and process.killed_for is None:
+                if process.killed_for is None and not self._was_given(process, task_id):
                     self.kill_for(task_id, process, "no_longer_ours")
 
     def kill_for(self, task_id: TaskId, process: CallbackProcess, reason: str) -> None:
@@ -241,6 +240,23 @@ class Crew:
             self._reporter.results([cancelled(held.task)])
         elif (process := self._processes.get(held.process)) is not None:
             process.cancel([task_id])
+
+    def _was_given(self, process: CallbackProcess, task_id: TaskId) -> bool:
+        """Whether the claim that is held now is the one that it runs under."""
+        held = self._holdings.get(task_id)
+        return held is not None and not held.reporting and held.process == process.number
+
+    def processes(self) -> list[CallbackProcess]:
+        """Those that are there now."""
+        return list(self._processes.values())
+
+    def unstarted_in(self, process: CallbackProcess) -> set[TaskId]:
+        """What waits in it for a slot."""
+        return process.tasks - self._running_in(process)
+
+    def runs(self, task_id: TaskId) -> bool:
+        """Whether a callback runs this task now."""
+        return any(entry.task_id == task_id for entry in self._board.running())
 
     def _running_in(self, process: CallbackProcess) -> set[TaskId]:
         return {entry.task_id for entry in self._board.running(process.number)}

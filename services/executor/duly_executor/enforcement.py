@@ -11,6 +11,7 @@ from duly_core.settings import format_duration
 from duly_core.task import TaskId
 from duly_executor.crew import Crew, cancelled
 from duly_executor.holdings import Holdings
+from duly_executor.patience import Patience
 from duly_executor.settings import ExecutorSettings
 
 _LOOK_EVERY = timedelta(milliseconds=100)
@@ -24,12 +25,11 @@ class Enforcement:
         self._holdings = holdings
         self._crew = crew
         self._settings = settings
-        self._stuck_since: float | None = None
-        """Since when something waits and nothing has ended (the loop's time)."""
+        self._patience = Patience(crew, settings)
 
     def attempts_ended(self) -> None:
         """Something ended: what waits is moving."""
-        self._stuck_since = None
+        self._patience.attempts_ended()
 
     def cancel_requested(self, task_id: TaskId) -> None:
         """Somebody asked for this task's cancel: its callback is told once, and killed after the grace."""
@@ -41,9 +41,10 @@ class Enforcement:
     def look(self) -> timedelta:
         """One round; answers how long until the next."""
         now = asyncio.get_running_loop().time()
+        self._crew.kill_those_that_run_on()
         for entry in list(self._board.running()):
             held = self._holdings.get(entry.task_id)
-            if held is None or held.reporting:
+            if held is None or held.reporting or held.process != entry.process:
                 continue
             limit = from_duration(held.task.max_runtime)
             if since_boot_ns() - entry.started_boot_ns > nanoseconds(limit):
@@ -52,18 +53,8 @@ class Enforcement:
                 grace = self._settings.cancel_grace.total_seconds()
                 if now - held.cancel_asked_at > grace:
                     self._crew.stop_for(entry.task_id, "cancel", cancelled(held.task))
-        self._crew.kill_those_that_run_on()
-        self._recall_what_waits(now)
+        self._patience.look(now)
         return _LOOK_EVERY
-
-    def _recall_what_waits(self, now: float) -> None:
-        if not self._crew.backlog():
-            self._stuck_since = None
-        elif self._stuck_since is None:
-            self._stuck_since = now
-        elif now - self._stuck_since > self._settings.recall_after.total_seconds():
-            self._stuck_since = None
-            self._crew.recall()
 
 
 def _ran_too_long(task: hsc_pb2.ClaimedTask, limit: timedelta) -> hsc_pb2.TaskResult:

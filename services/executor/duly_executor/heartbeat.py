@@ -49,14 +49,26 @@ class Heart:
         *,
         lost: Callable[[TaskId], None],
         cancel_requested: Callable[[TaskId], None],
+        runs: Callable[[TaskId], bool],
     ) -> None:
-        """Args: `lost` and `cancel_requested` are told of single tasks; `lost` must stop the callback at once."""
+        """Make one.
+
+        Args:
+            hsc: where the heartbeats go.
+            holdings: what they are for.
+            timing: how often, and until when.
+            deadman: the kernel's timer.
+            lost: told of a task whose callback must stop at once.
+            cancel_requested: told of a task that somebody wants cancelled.
+            runs: whether a callback runs the task, whatever is held of it.
+        """
         self._hsc = hsc
         self._holdings = holdings
         self._timing = timing
         self._deadman = deadman
         self._lost = lost
         self._cancel_requested = cancel_requested
+        self._runs = runs
         self._strikes = Strikes()
 
     def rearm(self) -> None:
@@ -125,18 +137,23 @@ class Heart:
     def _apply(self, verdicts: Iterable[tuple[hsc_pb2.Claim, int]], sent_ns: int) -> None:
         kept: list[TaskId] = []
         lost: list[TaskId] = []
+        reported: list[TaskId] = []
         for claim, verdict in verdicts:
             if not self._holdings.is_current(claim):
                 continue  # settled meanwhile
             task_id = claim.task_id
             if verdict == hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM:
-                if self._holdings.is_running(task_id):  # else its result is on its way: that answer counts
+                if self._holdings.is_running(task_id):
                     lost.append(task_id)
+                else:
+                    reported.append(task_id)
             else:
                 kept.append(task_id)
                 if verdict == hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED:
                     self._cancel_requested(task_id)
         self._holdings.leases.acknowledged(kept, sent_ns)
+        # their results are on their way, and that answer counts; no callback runs whose claim must be alive
+        self._holdings.leases.ended([task_id for task_id in reported if not self._runs(task_id)])
         self.rearm()
         if lost:
             events.claims_lost(len(lost), "Heartbeat")

@@ -19,8 +19,9 @@ from duly_core.process import PARENT_PID
 from duly_core.task import TaskId
 from duly_executor import frames
 
-# What a callback process has no business with: it runs the lambda owner's code.
-_WITHHELD = ("DULY_STORE_", "DULY_QUEUE_")
+# What a callback process has no business with: it runs the lambda owner's code, which may use gRPC and fork
+# as it likes.
+_WITHHELD = ("DULY_STORE_", "DULY_QUEUE_", "GRPC_ENABLE_FORK_SUPPORT")
 
 _LAST_WORDS = timedelta(milliseconds=500)
 """Between the end of a process and that of its socket, whichever comes first."""
@@ -44,6 +45,12 @@ class CallbackProcess:
         """Whether it runs a task that must have it for itself."""
         self.reserved = False
         """Whether it is being emptied for such a task."""
+        self.ended_at: float | None = None
+        """When an attempt last ended in it (the loop's time)."""
+        self.waits_since: float | None = None
+        """Since when something waits in it for a slot and nothing has ended (the loop's time)."""
+        self.recall_sent_at: float | None = None
+        """When it was asked to give back what waits, if it has told nothing since (the loop's time)."""
         self.killed_for: TaskId | None = None
         """The task for whose sake it was killed, if it was."""
         self.verdicts: list[hsc_pb2.TaskResult] = []
@@ -69,7 +76,7 @@ class CallbackProcess:
                 str(number),
                 pass_fds=[theirs.fileno(), board.descriptor],
                 stdin=asyncio.subprocess.DEVNULL,
-                env=environment | {PARENT_PID: str(os.getpid())},
+                env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
                 start_new_session=True,
             )
         board.set_pid(number, process.pid)
@@ -78,8 +85,8 @@ class CallbackProcess:
 
     @property
     def takes_others(self) -> bool:
-        """Whether it may be given any task."""
-        return not (self.alone or self.reserved)
+        """Whether it may be given any task: not while it owes an answer, for it may never give one."""
+        return not (self.alone or self.reserved) and self.recall_sent_at is None
 
     async def hello(self) -> list[registry_pb2.Lambda]:
         """Wait for the application; its lambdas.
@@ -129,7 +136,9 @@ class CallbackProcess:
         self._write(callback_pb2.CallbackOrder(cancel=task_ids))
 
     def recall(self) -> None:
-        """Have it give back what it has not started."""
+        """Have it give back what it has not started; it answers even if that is nothing."""
+        if self.recall_sent_at is None:
+            self.recall_sent_at = asyncio.get_running_loop().time()
         self._write(callback_pb2.CallbackOrder(recall=True))
 
     def _write(self, order: callback_pb2.CallbackOrder) -> None:
@@ -147,7 +156,11 @@ class CallbackProcess:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def ended(self) -> int:
-        """Wait for its end, and for that of its process group; the exit code, negative for a signal."""
+        """Wait for its end, having killed its process group; the exit code, negative for a signal.
+
+        Its own end is certain then. Of what it started, all in its process group was sent SIGKILL too, but is not
+        waited for; what left the group is not known here.
+        """
         await asyncio.wait([self._watching], timeout=_LAST_WORDS.total_seconds())
         self._kill_group()  # it has closed its socket: even if it lives, it is of no more use
         code = await self._watching

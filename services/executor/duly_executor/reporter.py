@@ -5,22 +5,24 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import grpc
+import structlog
 
-from duly.v1 import hsc_pb2
+from duly.v1 import hsc_pb2, task_pb2
 from duly_core.coalesce import Coalescer
-from duly_core.rpc.retry import until_definite
+from duly_core.loop import backoff
 from duly_executor import events
+from duly_executor.delivery import Delivery
 
 if TYPE_CHECKING:
     from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
+log = structlog.get_logger()
+
 _BATCH = 1_000
 _IN_FLIGHT = 2
+_ALONE_AT_A_TIME = 16
 _FRAMING_BYTES = 16
 """What a result costs in a request beyond its own size, at most."""
-_FOREVER = timedelta(days=1)
-"""As long as the claims are alive: heartbeats go on meanwhile, and end the process if the HSC stays away."""
 
 
 class Reporter:
@@ -36,71 +38,113 @@ class Reporter:
         """Args: `most_bytes` is how large a request may be."""
         self._hsc = hsc
         self._most_bytes = most_bytes
-        self._call_timeout = call_timeout
         self._settled = settled
-        self._set = Coalescer(self._set_results, max_items=_BATCH, concurrency=_IN_FLIGHT)
-        self._release = Coalescer(self._release_claims, max_items=_BATCH)
-        self._running: set[asyncio.Task[object]] = set()
+        self._results = Delivery(
+            self._send_results, call_timeout, lambda result: self._run(lambda: self._insist(result))
+        )
+        self._releases = Delivery(
+            self._send_releases, call_timeout, lambda claim: self._run(lambda: self._release_alone(claim))
+        )
+        self._set = Coalescer(self._set_all, max_items=_BATCH, concurrency=_IN_FLIGHT)
+        self._release = Coalescer(self._release_all, max_items=_BATCH)
+        self._alone = asyncio.Semaphore(_ALONE_AT_A_TIME)
+        self._running: set[asyncio.Task[None]] = set()
 
     def results(self, results: Sequence[hsc_pb2.TaskResult]) -> None:
         """Report these; returns at once."""
         if results:
-            self._run(self._set(results))
+            self._run(lambda: self._set(results))
 
     def release(self, claims: Sequence[hsc_pb2.Claim]) -> None:
         """Hand these back, uncharged; returns at once."""
         if claims:
-            self._run(self._release(claims))
-
-    def _run(self, work: Coroutine[object, object, object]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    async def _set_results(self, results: list[hsc_pb2.TaskResult]) -> list[None]:
-        for part in _parts(results, self._most_bytes):
-            await self._set_part(part)
-        return [None] * len(results)
-
-    async def _set_part(self, results: Sequence[hsc_pb2.TaskResult]) -> None:
-        request = hsc_pb2.SetResultsRequest(results=results)
-        try:
-            response = await until_definite(
-                lambda timeout: self._hsc.SetResults(request, timeout=timeout),
-                within=_FOREVER,
-                attempt_timeout=self._call_timeout,
-            )
-        except grpc.aio.AioRpcError as error:
-            # refused as a whole: one bad result must not take the others with it
-            if len(results) > 1:
-                for result in results:
-                    await self._set_part([result])
-                return
-            events.unreported("result", 1, f"{error.code().name}: {error.details()}")
-        else:
-            lost = sum(verdict == hsc_pb2.RESULT_VERDICT_LOST_CLAIM for verdict in response.verdicts)
-            if lost:
-                events.claims_lost(lost, "SetResults")
-        self._settled([result.claim for result in results])
-
-    async def _release_claims(self, claims: list[hsc_pb2.Claim]) -> list[None]:
-        request = hsc_pb2.ReleaseRequest(claims=claims)
-        try:
-            await until_definite(
-                lambda timeout: self._hsc.Release(request, timeout=timeout),
-                within=_FOREVER,
-                attempt_timeout=self._call_timeout,
-            )
-            events.handed_back(len(claims))
-        except grpc.aio.AioRpcError as error:
-            events.unreported("release", len(claims), f"{error.code().name}: {error.details()}")
-        self._settled(claims)
-        return [None] * len(claims)
+            self._run(lambda: self._release(claims))
 
     async def finish(self) -> None:
         """Wait until everything that was given is settled."""
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _run(self, work: Callable[[], Coroutine[object, object, object]]) -> None:
+        task = asyncio.get_running_loop().create_task(_until_done(work))
+        self._running.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("reporting ended unexpectedly", exc_info=error)
+
+    # ---- results -----------------------------------------------------------------------------------------
+
+    async def _set_all(self, results: list[hsc_pb2.TaskResult]) -> list[None]:
+        for part in _parts(results, self._most_bytes):
+            await self._results.together(part)
+        return [None] * len(results)
+
+    async def _send_results(self, results: Sequence[hsc_pb2.TaskResult], timeout: float) -> None:
+        response = await self._hsc.SetResults(hsc_pb2.SetResultsRequest(results=results), timeout=timeout)
+        lost = sum(verdict == hsc_pb2.RESULT_VERDICT_LOST_CLAIM for verdict in response.verdicts)
+        if lost:
+            events.claims_lost(lost, "SetResults")
+        self._settled([result.claim for result in results])
+
+    async def _insist(self, result: hsc_pb2.TaskResult) -> None:
+        """One that does not go with others. Dropped, it would run again and again: it ends as what it is, a bad one."""
+        async with self._alone:
+            reason = await self._results.alone(result)
+            if reason is None:
+                return
+            events.unreported("result", 1, reason)
+            reason = await self._results.alone(_bad_result(result.claim, reason))
+        if reason is not None:
+            events.unreported("the word that a result was refused", 1, reason)
+            self._settled([result.claim])
+
+    # ---- releases ----------------------------------------------------------------------------------------
+
+    async def _release_all(self, claims: list[hsc_pb2.Claim]) -> list[None]:
+        await self._releases.together(claims)
+        return [None] * len(claims)
+
+    async def _send_releases(self, claims: Sequence[hsc_pb2.Claim], timeout: float) -> None:
+        await self._hsc.Release(hsc_pb2.ReleaseRequest(claims=claims), timeout=timeout)
+        events.handed_back(len(claims))
+        self._settled(claims)
+
+    async def _release_alone(self, claim: hsc_pb2.Claim) -> None:
+        """One that does not go with others; if it does not go at all, it runs out."""
+        async with self._alone:
+            reason = await self._releases.alone(claim)
+        if reason is not None:
+            events.unreported("release", 1, reason)
+            self._settled([claim])
+
+
+async def _until_done(work: Callable[[], Coroutine[object, object, object]]) -> None:
+    """Whatever goes wrong passes or is seen in the log: claims that nobody reports would be held for ever."""
+    failures = 0
+    while True:
+        try:
+            await work()
+        except Exception:
+            failures += 1
+            log.exception("reporting failed unexpectedly; trying again", failures=failures)
+        else:
+            return
+        await asyncio.sleep(backoff(failures).total_seconds())
+
+
+def _bad_result(claim: hsc_pb2.Claim, reason: str) -> hsc_pb2.TaskResult:
+    return hsc_pb2.TaskResult(
+        claim=claim,
+        outcome=hsc_pb2.OUTCOME_FATAL_FAILURE,
+        failure_kind=task_pb2.FAILURE_KIND_BAD_RESULT,
+        failure_message=f"the HSC refused the result: {reason[:_REASON_LENGTH]}",
+    )
+
+
+_REASON_LENGTH = 1_000
 
 
 def _parts(results: Sequence[hsc_pb2.TaskResult], most_bytes: int) -> Iterator[Sequence[hsc_pb2.TaskResult]]:

@@ -27,6 +27,10 @@ class ExecutorSettings(Section):
     """How long one NextWork waits for work."""
     recall_after: Duration = timedelta(seconds=1)
     """When nothing ended for this long, what waits for a slot is handed back to other hosts."""
+    answer_within: Duration = timedelta(seconds=5)
+    """A callback process that does not answer within this, when what waits is asked back from it, is killed."""
+    import_timeout: Duration = timedelta(seconds=60)
+    """A callback process must have imported the application within this."""
     cancel_grace: Duration = timedelta(seconds=10)
     """A callback that was asked to stop is killed after this."""
     drain_grace: Duration = timedelta(seconds=30)

@@ -56,7 +56,13 @@ class Worker:
         self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)))
         self._reporter = Reporter(hsc, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle)
         self._crew = Crew(
-            application, self.executor_id, self._board, self._holdings, self._reporter, self._attempts_ended
+            application,
+            self.executor_id,
+            self._board,
+            self._holdings,
+            self._reporter,
+            self._attempts_ended,
+            settings,
         )
         self._enforcement = Enforcement(self._board, self._holdings, self._crew, settings)
         self._heart = Heart(
@@ -66,6 +72,7 @@ class Worker:
             DeadMan(),
             lost=self._lost,
             cancel_requested=self._enforcement.cancel_requested,
+            runs=self._crew.runs,
         )
         self._puller: Puller | None = None
         self._failure: BaseException | None = None
@@ -173,7 +180,7 @@ class Worker:
         """Hand back what has not started, let the rest finish within the grace; heartbeats go on to the very end."""
         loop = asyncio.get_running_loop()
         events.draining(len(self._holdings), self._settings.drain_grace)
-        self._crew.recall(suspects_too=True)
+        self._crew.recall()
         end = loop.time() + self._settings.drain_grace.total_seconds()
         never = asyncio.Event()
         while self._holdings.unfinished() and loop.time() < end:

@@ -96,3 +96,12 @@ async def test_a_forked_child_is_told_to_make_its_own(client, monkeypatch):
         forked.setattr(os, "getpid", lambda: child)
         with pytest.raises(duly.ClosedError, match="before a fork"):
             client.schedule("mail.send")
+
+
+async def test_closing_in_a_forked_child_waits_for_nothing(client, monkeypatch):
+    child = os.getpid() + 1
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: child)
+        client.close()
+
+    assert await asyncio.to_thread(client.lambdas) is not None

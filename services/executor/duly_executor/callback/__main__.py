@@ -11,6 +11,8 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 from duly.errors import AppImportError
@@ -45,14 +47,24 @@ def main() -> None:
     slots = Slots(app, Board(int(board_fd)), int(process), outbox)
     hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=app.lambdas()))
     link.sendall(frames.write(hello))
-    threading.Thread(target=outbox.send_for_ever, name="duly-outbox", daemon=True).start()
-    _obey(link, slots)
+    send = partial(_or_die, outbox.send_for_ever)
+    threading.Thread(target=send, name="duly-outbox", daemon=True).start()
+    _or_die(partial(_obey, link, slots))
     os._exit(0)  # callbacks may still run: nobody waits for them any more
 
 
 def _refuse(link: socket.socket, reason: str) -> NoReturn:
     link.sendall(frames.write(callback_pb2.CallbackReport(import_error=reason)))
     os._exit(os.EX_CONFIG)  # what the import began in threads is not waited for
+
+
+def _or_die(work: Callable[[], None]) -> None:
+    """A process that no longer listens, or no longer tells, would hold its tasks for ever: rather none at all."""
+    try:
+        work()
+    except BaseException:
+        logging.getLogger("duly.callback").exception("the callback process cannot go on")
+        os._exit(os.EX_SOFTWARE)
 
 
 def _obey(link: socket.socket, slots: Slots) -> None:

@@ -32,6 +32,12 @@ class Outbox:
             self._report.unstarted.append(task_id)
         self._filled.set()
 
+    def recalled(self) -> None:
+        """A recall was obeyed: this process is well, whatever it had to give back."""
+        with self._lock:
+            self._report.recalled = True
+        self._filled.set()
+
     def progress(self, task_id: TaskId, fraction: float, note: str) -> None:
         """A callback told how far it is; only the newest counts."""
         with self._lock:

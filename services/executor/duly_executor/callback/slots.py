@@ -54,6 +54,7 @@ class Slots:
             try:
                 start = self._waiting.get_nowait()
             except queue.Empty:
+                self._outbox.recalled()
                 return
             self._not_started(start.task.claim.task_id)
 

@@ -1,0 +1,110 @@
+"""What a dead Executor left behind: its callback processes and all that they started, killed for certain."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from duly_controller.executors import Executor
+
+_PROC = Path("/proc")
+_DEAD = frozenset("ZXx")
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    pid: int
+    group: int
+    session: int
+
+
+async def prove_dead(executor: Executor) -> None:
+    """Return when nothing is left that a dead Executor's callbacks started: only then may its tasks run again.
+
+    The kernel has sent the callback processes SIGKILL already (PR_SET_PDEATHSIG), but not to what they
+    started themselves. Each round kills what it finds and waits for the end of it; the last finds nothing.
+    The caller sets the deadline: a process that hangs in the kernel cannot be killed.
+    """
+    leaders = frozenset(executor.board.pids() if executor.board else ())
+    while remains := await asyncio.to_thread(_find, executor.executor_id, leaders):
+        for pidfd in remains:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        try:
+            for pidfd in remains:
+                await _readable(pidfd)
+        finally:
+            for pidfd in remains:
+                os.close(pidfd)
+
+
+def _find(executor_id: str, leaders: Collection[int]) -> list[int]:
+    """A pidfd of each process that is left."""
+    found = []
+    for process in _living():
+        with suppress(OSError):  # it ended
+            pidfd = os.pidfd_open(process.pid)
+            # looked at only now: what the pidfd holds cannot turn into another process of the same number
+            if _belongs(process, executor_id, leaders):
+                found.append(pidfd)
+            else:
+                os.close(pidfd)
+    return found
+
+
+def _living() -> Iterator[_Process]:
+    for entry in _PROC.iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            process = _look(int(entry.name))
+            if process is not None:
+                yield process
+
+
+def _look(pid: int) -> _Process | None:
+    """The process, unless it has ended (though its parent may have yet to hear of it)."""
+    try:
+        # after the name, which may hold anything, its closing bracket too
+        state, _, group, session, *_ = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return None if state in _DEAD else _Process(pid, int(group), int(session))
+
+
+def _belongs(process: _Process, executor_id: str, leaders: Collection[int]) -> bool:
+    """By what it inherited in its environment, wherever it went; or by its group, whatever it did to that."""
+    if _names(process.pid, executor_id):
+        return True
+    # The number of a group that lives on is given to no new process. If its leader is somebody else all
+    # the same, ours had ended altogether, and the number is that stranger's now.
+    return any(
+        number in leaders and (_look(number) is None or _names(number, executor_id))
+        for number in (process.group, process.session)
+    )
+
+
+def _names(pid: int, executor_id: str) -> bool:
+    """Whether its environment or its command line is that of a callback process of this Executor."""
+    wanted = {f"DULY_EXECUTOR_ID={executor_id}".encode(), executor_id.encode()}
+    for name in ("environ", "cmdline"):
+        with suppress(OSError):  # it ended, or is not ours to look at
+            if not wanted.isdisjoint((_PROC / str(pid) / name).read_bytes().split(b"\0")):
+                return True
+    return False
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, _resolve, ended)
+    try:
+        await ended
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

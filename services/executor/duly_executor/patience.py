@@ -1,0 +1,52 @@
+"""How long anything may wait for a slot here before it is handed back, and a process for its answer before it is killed."""
+
+from datetime import timedelta
+
+from duly_executor.crew import Crew
+from duly_executor.settings import ExecutorSettings
+
+_SUSPECTS_WAIT = timedelta(seconds=10)
+"""A task that must have a process for itself may wait so long for one to be emptied."""
+
+
+class Patience:
+    """Looks at each process by itself: a stuck one must not hold up what waits behind it while others are quick."""
+
+    def __init__(self, crew: Crew, settings: ExecutorSettings) -> None:
+        self._crew = crew
+        self._recall_after = settings.recall_after.total_seconds()
+        self._answer_within = settings.answer_within.total_seconds()
+        self._waits_since: float | None = None
+        """Since when something waits for a process and nothing has ended in any."""
+
+    def attempts_ended(self) -> None:
+        """Something ended: what waits for a process is moving."""
+        self._waits_since = None
+
+    def look(self, now: float) -> None:
+        """One round; `now` is the loop's time."""
+        for process in self._crew.processes():
+            if process.killed_for is not None:
+                continue
+            asked = process.recall_sent_at
+            if asked is not None:
+                if now - asked > self._answer_within:
+                    self._crew.kill_for(b"", process, "no_answer")
+            elif not self._crew.unstarted_in(process):
+                process.waits_since = None
+            elif process.waits_since is None:
+                process.waits_since = now
+            elif now - process.waits_since > self._recall_after:
+                process.waits_since = None
+                process.recall()
+        self._look_at_the_unassigned(now)
+
+    def _look_at_the_unassigned(self, now: float) -> None:
+        self._crew.hand_back_suspects(now - _SUSPECTS_WAIT.total_seconds())
+        if not self._crew.unassigned():
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = now
+        elif now - self._waits_since > self._recall_after:
+            self._waits_since = None
+            self._crew.hand_back_unassigned()

@@ -1,0 +1,64 @@
+"""What a Controller does for the tasks of real Executors that die, and what they do when it does."""
+
+import signal
+
+from duly.v1 import hsc_pb2
+from tests.fixtures.controllers import ControllerUnderTest
+from tests.fixtures.host import HOUR, SECOND, Journal, claimed, value_of
+from tests.fixtures.programs import is_alive
+
+
+async def test_of_an_executor_that_dies_what_ran_crashed_and_what_did_not_is_handed_back(
+    controller: ControllerUnderTest, journal: Journal
+) -> None:
+    running = [claimed("test.stubborn", journal.payload(), max_runtime=HOUR) for _ in range(2)]
+    suspect = claimed("test.stubborn", journal.payload(), crashes=1)
+    executor = controller.executor("--slots", 3, DULY_EXECUTOR_RECALL_AFTER="1h")
+    await controller.enqueue(*running)
+    pid = await journal.started(*running)
+    await controller.enqueue(suspect)  # it waits until the process is empty
+    await controller.hsc.beat_of(suspect)
+
+    executor.kill(signal.SIGKILL)
+
+    hsc = controller.hsc
+    await hsc.until(lambda: hsc.result_of(running[0]), 2 * SECOND)
+    assert not is_alive(pid)
+    for task in running:
+        assert (await hsc.end_of(task)).outcome == hsc_pb2.OUTCOME_CRASHED
+    await hsc.release_of(suspect)
+    assert hsc.result_of(suspect) is None
+
+
+async def test_tasks_of_a_dead_executor_are_reported_only_when_its_callback_processes_are_dead(
+    controller: ControllerUnderTest, journal: Journal
+) -> None:
+    tasks = [claimed("test.stubborn", journal.payload()) for _ in range(4)]
+    executor = controller.executor("--slots", 1, "--processes", 4)
+    await controller.enqueue(*tasks)
+    await journal.started(*tasks)
+    pids = [int(line.split()[-1]) for line in journal.lines("started")]
+
+    executor.kill(signal.SIGKILL)
+    await controller.hsc.until(lambda: controller.hsc.results)
+
+    assert not any(is_alive(pid) for pid in pids)
+
+
+async def test_an_executor_survives_the_restart_of_its_controller(
+    controller: ControllerUnderTest, journal: Journal
+) -> None:
+    before, after = claimed("test.wait", journal.payload()), claimed("test.echo")
+    executor = controller.executor()
+    await controller.enqueue(before)
+    pid = await journal.started(before)
+
+    await controller.end()
+    await controller.start()
+    await controller.enqueue(after)
+    journal.let_go()
+
+    assert value_of(await controller.hsc.end_of(before)) == "waited"
+    assert value_of(await controller.hsc.end_of(after)) is None
+    assert executor.output.count("attached to the controller") == 2
+    assert is_alive(pid)

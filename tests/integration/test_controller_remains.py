@@ -1,0 +1,82 @@
+"""Nothing of a dead Executor's callbacks is left when its tasks may run again."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from duly_controller.executors import Executor
+from duly_controller.remains import prove_dead
+from duly_core.board import Board
+from tests.fixtures.programs import is_alive
+
+# A callback process that starts another, says which, and ends: the other has lost its leader.
+LEADER = """
+import subprocess, sys
+child = subprocess.Popen(["sleep", "1000"], start_new_session={escapes}, env={environment}, stdout=2)
+print(child.pid, flush=True)
+"""
+
+
+@pytest.fixture
+def executor() -> Iterator[Executor]:
+    board = Board.create(1, 1)
+    yield Executor(uuid4().hex, 2**22 + 1, frozenset({"mail"}), board, -1)
+    board.close()
+
+
+@pytest.fixture
+def stranger() -> Iterator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def orphan_of(executor: Executor, *, escapes: bool, environment: str) -> int:
+    source = LEADER.format(escapes=escapes, environment=environment)
+    with subprocess.Popen(
+        [sys.executable, "-c", source],
+        start_new_session=True,
+        env={"PATH": "/usr/bin:/bin", "DULY_EXECUTOR_ID": executor.executor_id},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as leader:
+        assert executor.board is not None
+        executor.board.set_pid(0, leader.pid)
+        assert leader.stdout is not None
+        return int(leader.stdout.readline())
+
+
+@pytest.mark.parametrize(
+    ("escapes", "environment"),
+    [
+        pytest.param(False, "None", id="in its group"),
+        pytest.param(True, "None", id="in a session of its own"),
+        pytest.param(False, "{}", id="in its group, without its environment"),
+    ],
+)
+async def test_what_a_dead_callback_process_started_is_killed(
+    executor: Executor, escapes: bool, environment: str
+) -> None:
+    orphan = orphan_of(executor, escapes=escapes, environment=environment)
+    assert is_alive(orphan)
+
+    async with asyncio.timeout(10):
+        await prove_dead(executor)
+
+    assert not is_alive(orphan)
+
+
+async def test_a_stranger_that_got_the_number_of_a_callback_process_lives_on(
+    executor: Executor, stranger: "subprocess.Popen[bytes]"
+) -> None:
+    assert executor.board is not None
+    executor.board.set_pid(0, stranger.pid)
+
+    async with asyncio.timeout(10):
+        await prove_dead(executor)
+
+    assert stranger.poll() is None

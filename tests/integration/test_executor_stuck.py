@@ -1,0 +1,252 @@
+"""Callback processes that are stuck, stopped, or cannot start again: nothing waits for them for ever."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from duly.v1 import hsc_pb2
+from duly_core.timing import Timing
+from duly_executor.assignment import Assignment
+from duly_executor.heartbeat import Heart
+from duly_executor.holdings import Holdings
+from duly_executor.leases import Leases
+from duly_executor.patience import Patience
+from duly_executor.settings import ExecutorSettings
+from tests.fixtures.host import ROOT, SECOND, Host, claimed, gone, value_of
+from tests.fixtures.programs import is_alive
+
+FLAKY = """
+import pathlib, threading
+from tests.fixtures.callbacks import app
+if pathlib.Path(__file__).with_name("broken").exists():
+    raise ValueError("half deployed")
+if pathlib.Path(__file__).with_name("hangs").exists():
+    threading.Event().wait()
+"""
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+# ---- stopped processes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back(host: Host, processes: int) -> None:
+    executor = await host.ready(
+        "--slots",
+        1,
+        "--processes",
+        processes,
+        DULY_EXECUTOR_RECALL_AFTER="200ms",
+        DULY_EXECUTOR_ANSWER_WITHIN="500ms",
+    )
+    stopped = children_of(executor.pid)[0]
+    os.kill(stopped, signal.SIGSTOP)
+    task, after = claimed(), claimed("test.context")
+
+    host.hand_out(task)  # the first process is the first to get one
+    await host.hsc.release_of(task)
+    await gone(stopped)
+    host.hand_out(after)
+
+    assert value_of(await host.hsc.end_of(after))["pid"] != stopped
+
+
+async def test_a_task_that_still_runs_here_under_a_former_claim_ends_before_the_new_one_is_released(
+    host: Host,
+) -> None:
+    old = host.stubborn()
+    new = hsc_pb2.ClaimedTask()
+    new.CopyFrom(old)
+    new.claim.token = os.urandom(16)
+    await host.ready("--slots", 2)
+    pid = await host.running(old)
+
+    host.hand_out(new)
+    await host.hsc.release_of(new)
+
+    assert not is_alive(pid)
+    assert not host.hsc.results
+
+
+# ---- starting again --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trouble", "complaint"), [("broken", "half deployed"), ("hangs", "was not imported within 3s")]
+)
+async def test_an_application_that_cannot_be_imported_again_is_tried_until_it_can(
+    host: Host, tmp_path: Path, trouble: str, complaint: str
+) -> None:
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    executor = await host.ready(
+        application="flaky:app", PYTHONPATH=f"{ROOT}:{tmp_path}", DULY_EXECUTOR_IMPORT_TIMEOUT="3s"
+    )
+    (pid,) = children_of(executor.pid)
+    task = claimed()
+
+    (tmp_path / trouble).touch()
+    os.kill(pid, signal.SIGKILL)
+    await executor.says(complaint)
+    (tmp_path / trouble).unlink()
+    host.hand_out(task)
+
+    assert value_of(await host.hsc.end_of(task)) is None
+
+
+async def test_an_application_that_hangs_at_the_first_start_is_fatal(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    (tmp_path / "hangs").touch()
+    executor = host.start(
+        application="flaky:app", PYTHONPATH=f"{ROOT}:{tmp_path}", DULY_EXECUTOR_IMPORT_TIMEOUT="500ms"
+    )
+
+    assert await executor.exit_code() == 78
+
+    assert "was not imported within 500ms" in executor.output
+
+
+# ---- each process by itself ------------------------------------------------------------------------------
+
+
+class Process:
+    """As much of a callback process as decisions look at."""
+
+    def __init__(self, number: int, *, slow: bool) -> None:
+        self.number = number
+        self.slow = slow
+        self.tasks: set[bytes] = set()
+        self.alone = self.reserved = False
+        self.takes_others = True
+        self.killed_for: bytes | None = None
+        self.recall_sent_at: float | None = None
+        self.waits_since: float | None = None
+        self.recalls = 0
+
+    def recall(self) -> None:
+        self.recalls += 1
+
+
+class FakeCrew:
+    """Two processes with a backlog; only the first is stuck."""
+
+    def __init__(self) -> None:
+        self.all = [Process(0, slow=True), Process(1, slow=False)]
+        self.killed: list[Process] = []
+        self.suspects_before = 0.0
+
+    def processes(self) -> list[Process]:
+        return self.all
+
+    def unstarted_in(self, process: Process) -> set[bytes]:
+        return {b"waits"}
+
+    def unassigned(self) -> int:
+        return 0
+
+    def hand_back_suspects(self, came_before: float) -> None:
+        self.suspects_before = came_before
+
+    def kill_for(self, task_id: bytes, process: Process, reason: str) -> None:
+        self.killed.append(process)
+
+
+@pytest.fixture
+def crew() -> FakeCrew:
+    return FakeCrew()
+
+
+@pytest.fixture
+def look(crew: FakeCrew) -> Callable[[float], None]:
+    settings = ExecutorSettings(recall_after=SECOND, answer_within=5 * SECOND)
+    return Patience(crew, settings).look  # type: ignore[arg-type]
+
+
+def test_what_waits_in_a_stuck_process_is_recalled_though_another_moves(
+    crew: FakeCrew, look: Callable[[float], None]
+) -> None:
+    for now in (100.0, 100.6, 101.2):
+        look(now)
+        crew.all[1].waits_since = None  # something ended there
+
+    assert [process.recalls for process in crew.all] == [1, 0]
+
+
+def test_a_process_that_does_not_answer_a_recall_is_killed(
+    crew: FakeCrew, look: Callable[[float], None]
+) -> None:
+    crew.all[0].recall_sent_at = 100.0
+
+    look(104.9)
+    assert not crew.killed
+    look(105.1)
+
+    assert crew.killed == [crew.all[0]]
+
+
+def test_suspects_wait_ten_seconds_for_a_process_of_their_own(
+    crew: FakeCrew, look: Callable[[float], None]
+) -> None:
+    look(100.0)
+
+    assert crew.suspects_before == 90.0
+    assignment = Assignment(1, lambda _: True)
+    early, late = claimed(crashes=1), claimed(crashes=1)
+    assignment.add(early, 89.9)
+    assignment.add(late, 90.1)
+    assert assignment.take_back_suspects(crew.suspects_before) == [early.claim.task_id]
+    assert len(assignment) == 1
+
+
+def test_only_a_process_that_moves_is_given_more_than_its_slots(crew: FakeCrew) -> None:
+    assignment = Assignment(2, lambda process: not process.slow)  # type: ignore[attr-defined]
+    processes: Any = crew.all
+
+    assert assignment.plan_ahead(10, processes, len(processes)) == 2 + 2 + 5
+    for _ in range(20):
+        assignment.add(claimed(), 0.0)
+    given = {process.number: len(batch) for process, batch in assignment.assign(processes)}
+
+    assert given == {0: 2, 1: 7}
+
+
+# ---- heartbeats ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("runs", "deadlines"), [(False, 0), (True, 1)])
+async def test_a_lost_claim_whose_result_is_on_its_way_no_longer_limits_the_executors_life(
+    runs: bool, deadlines: int
+) -> None:
+    holdings = Holdings(Leases(1_000))
+    task = claimed()
+    holdings.add([task], 0)
+    holdings.report(task.claim.task_id)
+
+    async def answer(request: Any, timeout: float) -> Any:
+        return hsc_pb2.HeartbeatResponse(verdicts=[hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM])
+
+    stopped: list[bytes] = []
+    hsc: Any = SimpleNamespace(Heartbeat=answer)
+    deadman: Any = SimpleNamespace(arm=lambda _: None)
+    heart = Heart(
+        hsc,
+        holdings,
+        Timing(),
+        deadman,
+        lost=stopped.append,
+        cancel_requested=stopped.append,
+        runs=lambda _: runs,
+    )
+
+    await heart.beat("executor")
+
+    assert len(holdings.leases) == deadlines
+    assert len(holdings) == 1  # the answer to its result settles it
+    assert not stopped
