@@ -55,7 +55,11 @@ def set_up_logging(service: str, settings: TelemetrySettings) -> None:
     renderer: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            pad_event_to=0,
+            exception_formatter=structlog.dev.plain_traceback,  # the other shows local variables: payloads too
+        )
     )
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -141,6 +141,10 @@ class FakeCrew:
         self.all = [Process(0, slow=True), Process(1, slow=False)]
         self.killed: list[Process] = []
         self.suspects_before = 0.0
+        self.running: set[bytes] = set()
+
+    def running_in(self, process: Process) -> set[bytes]:
+        return self.running
 
     def processes(self) -> list[Process]:
         return self.all
@@ -189,6 +193,17 @@ def test_a_process_that_does_not_answer_a_recall_is_killed(
     look(105.1)
 
     assert crew.killed == [crew.all[0]]
+
+
+def test_a_process_that_runs_a_callback_may_be_unable_to_answer_and_is_left_to_max_runtime(
+    crew: FakeCrew, look: Callable[[float], None]
+) -> None:
+    crew.all[0].recall_sent_at = 100.0
+    crew.running = {b"holds the GIL"}
+
+    look(1000.0)
+
+    assert not crew.killed
 
 
 def test_suspects_wait_ten_seconds_for_a_process_of_their_own(

@@ -14,6 +14,7 @@ from duly_core.queues.factory import open_sender
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs_names import queue_name
 from tests.fixtures.queues import NO_WAIT, SECOND, message, queue_of
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.sqs
 
@@ -201,13 +202,10 @@ async def test_what_a_cancelled_poll_receives_is_given_back(sender, receiver):
     sent = message()
     await receiver.receive(sent.queue, 1, NO_WAIT)
     polling = asyncio.create_task(receiver.receive(sent.queue, 1, 20 * SECOND))
-    while receiver.client.calls["ReceiveMessage"] < 2:  # noqa: ASYNC110 (no event tells it)
-        await asyncio.sleep(0)
+    await until(lambda: receiver.client.calls["ReceiveMessage"] == 2)
     polling.cancel()
     await sender.send([sent])
 
-    async with asyncio.timeout(DEADLINE):
-        while not receiver.client.calls["ChangeMessageVisibilityBatch"]:  # noqa: ASYNC110 (no event tells it)
-            await asyncio.sleep(0.01)
+    await until(lambda: receiver.client.calls["ChangeMessageVisibilityBatch"])
 
     assert [each.task_ids for each in await receiver.receive(sent.queue, 1, SECOND)] == [sent.task_ids]

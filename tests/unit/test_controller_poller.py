@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -29,7 +30,9 @@ class FullQueue:
 
     async def receive(self, queue: QueueKey, max_messages: int, wait: timedelta) -> list[Received]:
         if queue != QUEUE or self.asked:
-            await asyncio.sleep(wait.total_seconds())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait.total_seconds()):
+                    await asyncio.Event().wait()
             return []
         self.asked.append(max_messages)
         return [

@@ -207,7 +207,7 @@ class Crew:
             return
         process = self._processes.get(number) if number is not None else None
         verdict = [result] if result is not None else []
-        if process is not None and task_id in self._running_in(process):
+        if process is not None and task_id in self.running_in(process):
             process.verdicts += verdict  # reported when the callback surely runs no more
             self.kill_for(task_id, process, reason)
         else:
@@ -221,7 +221,7 @@ class Crew:
     def kill_those_that_run_on(self) -> None:
         """Kill processes that run what is not to run any more: it began just as it was told not to, or was lost."""
         for process in list(self._processes.values()):
-            for task_id in self._running_in(process) & process.tasks:
+            for task_id in self.running_in(process) & process.tasks:
                 if process.killed_for is None and not self._was_given(process, task_id):
                     self.kill_for(task_id, process, "no_longer_ours")
 
@@ -252,13 +252,14 @@ class Crew:
 
     def unstarted_in(self, process: CallbackProcess) -> set[TaskId]:
         """What waits in it for a slot."""
-        return process.tasks - self._running_in(process)
+        return process.tasks - self.running_in(process)
 
     def runs(self, task_id: TaskId) -> bool:
         """Whether a callback runs this task now."""
         return any(entry.task_id == task_id for entry in self._board.running())
 
-    def _running_in(self, process: CallbackProcess) -> set[TaskId]:
+    def running_in(self, process: CallbackProcess) -> set[TaskId]:
+        """What runs in it now."""
         return {entry.task_id for entry in self._board.running(process.number)}
 
 

@@ -30,7 +30,8 @@ class Patience:
                 continue
             asked = process.recall_sent_at
             if asked is not None:
-                if now - asked > self._answer_within:
+                # while a callback runs it may hold the GIL, rightly and for long: then max_runtime is the limit
+                if now - asked > self._answer_within and not self._crew.running_in(process):
                     self._crew.kill_for(b"", process, "no_answer")
             elif not self._crew.unstarted_in(process):
                 process.waits_since = None
