@@ -142,7 +142,8 @@ class Section(BaseSettings):
             SettingsError: a value is unusable; names the section, the field, and what is wrong.
         """
         said = {name: value for name, value in overrides.items() if value is not None}
-        cls._refuse_unknown_variables()
+        if cls.model_config.get("extra") == "forbid":
+            cls._refuse_unknown_variables()
         try:
             return cls(**said)
         except ValidationError as error:

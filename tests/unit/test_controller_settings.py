@@ -1,8 +1,11 @@
 """Settings of the Controller that contradict those of the queue are refused."""
 
+from datetime import timedelta
+
 import pytest
 
 from duly_controller.__main__ import build
+from duly_controller.settings import DrainSettings
 from duly_core.errors import SettingsError
 
 
@@ -18,3 +21,10 @@ def test_a_visibility_that_leaves_no_time_to_hand_anything_out_is_refused(
 
     monkeypatch.setenv("DULY_QUEUE_VISIBILITY", "15s")
     assert build([], listen="unix:/nowhere")
+
+
+def test_what_else_is_set_for_executors_is_none_of_the_controllers_business(monkeypatch):
+    monkeypatch.setenv("DULY_EXECUTOR_PROCESSES", "2")
+    monkeypatch.setenv("DULY_EXECUTOR_DRAIN_GRACE", "9s")
+
+    assert DrainSettings.load().drain_grace == timedelta(seconds=9)
