@@ -105,8 +105,12 @@ def read_config() -> dict[str, dict[str, Any]]:
 class _TomlSection(PydanticBaseSettingsSource):
     """The section's table in the TOML file."""
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        raise NotImplementedError  # pydantic asks for it, and calls __call__ only
+    def get_field_value(  # pydantic asks for it, and calls __call__ only
+        self,
+        field: FieldInfo,
+        field_name: str,  # noqa: ARG002 (the base has it)
+    ) -> tuple[Any, str, bool]:
+        return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
         section = self.settings_cls.model_config.get("env_prefix", "")[len("DULY_") : -1].lower()

@@ -23,8 +23,11 @@ def interruptible() -> Iterator[None]:
     Raises:
         StoppedWhileStartingError: out of whatever the code was doing.
     """
+    asked = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        nonlocal asked
+        asked = True
         raise StoppedWhileStartingError("stopped while starting")
 
     former = {number: signal.signal(number, interrupt) for number in _heeded()}
@@ -33,6 +36,8 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
+    if asked:  # it hit code that nothing can be raised out of: a finalizer, a callback of the import system
+        raise StoppedWhileStartingError("stopped while starting")
 
 
 @contextmanager
