@@ -105,10 +105,10 @@ def read_config() -> dict[str, dict[str, Any]]:
 class _TomlSection(PydanticBaseSettingsSource):
     """The section's table in the TOML file."""
 
-    def get_field_value(  # pydantic asks for it, and calls __call__ only
+    def get_field_value(
         self,
-        field: FieldInfo,
-        field_name: str,  # noqa: ARG002 (the base has it)
+        field: FieldInfo,  # noqa: ARG002 (pydantic asks for it, and calls __call__ only)
+        field_name: str,
     ) -> tuple[Any, str, bool]:
         return None, field_name, False
 
