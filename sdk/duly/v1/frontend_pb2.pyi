@@ -231,6 +231,9 @@ class ListTasksRequest(_message.Message):
     PRIORITIES_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FAILURE_KINDS_FIELD_NUMBER: _builtins.int
+    FINISHED_AFTER_FIELD_NUMBER: _builtins.int
+    FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     page_size: _builtins.int
     """1 to 1,000; 0 is 100."""
@@ -242,6 +245,18 @@ class ListTasksRequest(_message.Message):
 
     @_builtins.property
     def priorities(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.Priority.ValueType]: ...
+    @_builtins.property
+    def failure_kinds(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.FailureKind.ValueType]:
+        """Whose last failure was of such a kind. Empty: any."""
+
+    @_builtins.property
+    def finished_after(self) -> _timestamp_pb2.Timestamp:
+        """Which ended at this instant or later, by the store's clock. Absent: any, unfinished ones too."""
+
+    @_builtins.property
+    def finished_before(self) -> _timestamp_pb2.Timestamp:
+        """Which ended before this instant."""
+
     def __init__(
         self,
         *,
@@ -250,10 +265,13 @@ class ListTasksRequest(_message.Message):
         priorities: _abc.Iterable[_task_pb2.Priority.ValueType] | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        failure_kinds: _abc.Iterable[_task_pb2.FailureKind.ValueType] | None = ...,
+        finished_after: _timestamp_pb2.Timestamp | None = ...,
+        finished_before: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_after", b"finished_after", "finished_before", b"finished_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -400,3 +418,169 @@ class WaitTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WaitTaskResponse: _TypeAlias = WaitTaskResponse  # noqa: Y015
+
+@_typing.final
+class RedriveTaskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        task_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_ids", b"task_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveTaskRequest: _TypeAlias = RedriveTaskRequest  # noqa: Y015
+
+@_typing.final
+class RedriveTaskResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___RedriveTaskResult]:
+        """One for each id of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___RedriveTaskResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveTaskResponse: _TypeAlias = RedriveTaskResponse  # noqa: Y015
+
+@_typing.final
+class RedriveTaskResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    status: _task_pb2.TaskStatus.ValueType
+    """NEW: done. With an error: what it is instead."""
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """NOT_A_DEAD_LETTER (also what was redriven before, and lives), UNKNOWN_LAMBDA, NOT_FOUND."""
+
+    def __init__(
+        self,
+        *,
+        status: _task_pb2.TaskStatus.ValueType = ...,
+        error: _task_pb2.ItemError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveTaskResult: _TypeAlias = RedriveTaskResult  # noqa: Y015
+
+@_typing.final
+class RedriveTasksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    FAILURE_KINDS_FIELD_NUMBER: _builtins.int
+    FINISHED_AFTER_FIELD_NUMBER: _builtins.int
+    FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    collection: _builtins.str
+    rate: _builtins.float
+    """How many tasks a second become due; 0: all at once. Nobody has to stay for it: the times are written with the tasks."""
+    limit: _builtins.int
+    """At most so many in this call: 1 to 1,000; 0 is 1,000."""
+    dry_run: _builtins.bool
+    """Change nothing, and count all that match, beyond the limit too."""
+    @_builtins.property
+    def failure_kinds(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.FailureKind.ValueType]:
+        """Empty: any."""
+
+    @_builtins.property
+    def finished_after(self) -> _timestamp_pb2.Timestamp:
+        """Which ended at this instant or later, by the store's clock."""
+
+    @_builtins.property
+    def finished_before(self) -> _timestamp_pb2.Timestamp:
+        """Which ended before this instant."""
+
+    @_builtins.property
+    def as_of(self) -> _timestamp_pb2.Timestamp:
+        """The answer's, in the calls that follow the first: what ends later, such as a redriven task that fails again, is
+        not taken. Absent: now, by the store's clock.
+        """
+
+    @_builtins.property
+    def offset(self) -> _duration_pb2.Duration:
+        """The next_offset of the answer before; absent in the first call."""
+
+    def __init__(
+        self,
+        *,
+        collection: _builtins.str = ...,
+        failure_kinds: _abc.Iterable[_task_pb2.FailureKind.ValueType] | None = ...,
+        finished_after: _timestamp_pb2.Timestamp | None = ...,
+        finished_before: _timestamp_pb2.Timestamp | None = ...,
+        rate: _builtins.float = ...,
+        limit: _builtins.int = ...,
+        as_of: _timestamp_pb2.Timestamp | None = ...,
+        offset: _duration_pb2.Duration | None = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "finished_after", b"finished_after", "finished_before", b"finished_before", "offset", b"offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "collection", b"collection", "dry_run", b"dry_run", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "limit", b"limit", "offset", b"offset", "rate", b"rate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveTasksRequest: _TypeAlias = RedriveTasksRequest  # noqa: Y015
+
+@_typing.final
+class RedriveTasksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """How many this call redrove; with dry_run how many it would take altogether."""
+    more: _builtins.bool
+    """There may be others that match: call again. Never with dry_run."""
+    @_builtins.property
+    def as_of(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def next_offset(self) -> _duration_pb2.Duration:
+        """When, after as_of, the next task is to be due, so that the rate holds."""
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        more: _builtins.bool = ...,
+        as_of: _timestamp_pb2.Timestamp | None = ...,
+        next_offset: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "next_offset", b"next_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "count", b"count", "more", b"more", "next_offset", b"next_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveTasksResponse: _TypeAlias = RedriveTasksResponse  # noqa: Y015

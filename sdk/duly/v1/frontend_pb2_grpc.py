@@ -59,6 +59,16 @@ class FrontendServiceStub:
                 request_serializer=duly_dot_v1_dot_frontend__pb2.WaitTaskRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_frontend__pb2.WaitTaskResponse.FromString,
                 _registered_method=True)
+        self.RedriveTask = channel.unary_unary(
+                '/duly.v1.FrontendService/RedriveTask',
+                request_serializer=duly_dot_v1_dot_frontend__pb2.RedriveTaskRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_frontend__pb2.RedriveTaskResponse.FromString,
+                _registered_method=True)
+        self.RedriveTasks = channel.unary_unary(
+                '/duly.v1.FrontendService/RedriveTasks',
+                request_serializer=duly_dot_v1_dot_frontend__pb2.RedriveTasksRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_frontend__pb2.RedriveTasksResponse.FromString,
+                _registered_method=True)
 
 
 class FrontendServiceServicer:
@@ -101,6 +111,23 @@ class FrontendServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RedriveTask(self, request, context):
+        """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
+        once, with all its attempts before it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RedriveTasks(self, request, context):
+        """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
+        time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
+        Unknown outcome: send the same request again; what the first had redriven is no dead letter any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FrontendServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +155,16 @@ def add_FrontendServiceServicer_to_server(servicer, server):
                     servicer.WaitTask,
                     request_deserializer=duly_dot_v1_dot_frontend__pb2.WaitTaskRequest.FromString,
                     response_serializer=duly_dot_v1_dot_frontend__pb2.WaitTaskResponse.SerializeToString,
+            ),
+            'RedriveTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedriveTask,
+                    request_deserializer=duly_dot_v1_dot_frontend__pb2.RedriveTaskRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_frontend__pb2.RedriveTaskResponse.SerializeToString,
+            ),
+            'RedriveTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedriveTasks,
+                    request_deserializer=duly_dot_v1_dot_frontend__pb2.RedriveTasksRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_frontend__pb2.RedriveTasksResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -265,6 +302,60 @@ class FrontendService:
             '/duly.v1.FrontendService/WaitTask',
             duly_dot_v1_dot_frontend__pb2.WaitTaskRequest.SerializeToString,
             duly_dot_v1_dot_frontend__pb2.WaitTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedriveTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.FrontendService/RedriveTask',
+            duly_dot_v1_dot_frontend__pb2.RedriveTaskRequest.SerializeToString,
+            duly_dot_v1_dot_frontend__pb2.RedriveTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedriveTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.FrontendService/RedriveTasks',
+            duly_dot_v1_dot_frontend__pb2.RedriveTasksRequest.SerializeToString,
+            duly_dot_v1_dot_frontend__pb2.RedriveTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,15 @@ class FrontendServiceStub:
     """Cancels tasks. One that runs is told through its next heartbeat."""
     WaitTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.WaitTaskRequest, _frontend_pb2.WaitTaskResponse]
     """Long poll: answers when every task is final, or when the timeout has passed."""
+    RedriveTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTaskRequest, _frontend_pb2.RedriveTaskResponse]
+    """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
+    once, with all its attempts before it.
+    """
+    RedriveTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]
+    """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
+    time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
+    Unknown outcome: send the same request again; what the first had redriven is no dead letter any more.
+    """
 
 @_typing.type_check_only
 class FrontendServiceAsyncStub(FrontendServiceStub):
@@ -61,6 +70,15 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     """Cancels tasks. One that runs is told through its next heartbeat."""
     WaitTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.WaitTaskRequest, _frontend_pb2.WaitTaskResponse]  # type: ignore[assignment]
     """Long poll: answers when every task is final, or when the timeout has passed."""
+    RedriveTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTaskRequest, _frontend_pb2.RedriveTaskResponse]  # type: ignore[assignment]
+    """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
+    once, with all its attempts before it.
+    """
+    RedriveTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]  # type: ignore[assignment]
+    """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
+    time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
+    Unknown outcome: send the same request again; what the first had redriven is no dead letter any more.
+    """
 
 class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -105,5 +123,26 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.WaitTaskResponse, _abc.Awaitable[_frontend_pb2.WaitTaskResponse]]:
         """Long poll: answers when every task is final, or when the timeout has passed."""
+
+    @_abc_1.abstractmethod
+    def RedriveTask(
+        self,
+        request: _frontend_pb2.RedriveTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_frontend_pb2.RedriveTaskResponse, _abc.Awaitable[_frontend_pb2.RedriveTaskResponse]]:
+        """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
+        once, with all its attempts before it.
+        """
+
+    @_abc_1.abstractmethod
+    def RedriveTasks(
+        self,
+        request: _frontend_pb2.RedriveTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_frontend_pb2.RedriveTasksResponse, _abc.Awaitable[_frontend_pb2.RedriveTasksResponse]]:
+        """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
+        time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
+        Unknown outcome: send the same request again; what the first had redriven is no dead letter any more.
+        """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

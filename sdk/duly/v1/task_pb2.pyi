@@ -185,6 +185,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 5
     ERROR_CODE_ALREADY_FINAL: _ErrorCode.ValueType  # 6
     """The task is final already."""
+    ERROR_CODE_NOT_A_DEAD_LETTER: _ErrorCode.ValueType  # 7
+    """Only a task that ended as FATAL_FAILURE can be redriven."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -197,6 +199,8 @@ ERROR_CODE_KEY_CONFLICT: ErrorCode.ValueType  # 4
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 5
 ERROR_CODE_ALREADY_FINAL: ErrorCode.ValueType  # 6
 """The task is final already."""
+ERROR_CODE_NOT_A_DEAD_LETTER: ErrorCode.ValueType  # 7
+"""Only a task that ended as FATAL_FAILURE can be redriven."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -257,6 +261,7 @@ class Task(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     RESULT_ENCODING_FIELD_NUMBER: _builtins.int
     LAST_FAILURE_FIELD_NUMBER: _builtins.int
+    REDRIVES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -278,6 +283,8 @@ class Task(_message.Message):
     payload_encoding: Global___Encoding.ValueType
     result: _builtins.bytes
     result_encoding: Global___Encoding.ValueType
+    redrives: _builtins.int
+    """How often it was redriven after it had ended as FATAL_FAILURE."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -323,10 +330,11 @@ class Task(_message.Message):
         result: _builtins.bytes = ...,
         result_encoding: Global___Encoding.ValueType = ...,
         last_failure: Global___Failure | None = ...,
+        redrives: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
