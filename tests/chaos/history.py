@@ -1,0 +1,240 @@
+"""What is known of a chaos run when it is over: the contract between the runner, who fills it in, and the checker.
+
+Every instant is CLOCK_BOOTTIME of the one host in nanoseconds (`duly_core.clock.since_boot_ns`), every duration
+is in nanoseconds, every id is a UUID in text form. Empty text stands for "none".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SUCCEEDED = "success"
+"""The outcome of an execution whose callback returned; the others are `journal.OUTCOMES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckedTask:
+    """A task whose Schedule was answered: from then on it must not be lost.
+
+    A task whose answer never came is not here; its rows and executions are judged all the same, where they can be.
+    """
+
+    task_id: str
+    lambda_name: str
+    kind: str
+    """What the workload meant it to be ("quick", "poison", ...); for people and figures."""
+    acked_ns: int
+    due_ns: int = 0
+    """When it was asked to start; 0: at once. Lateness counts from here, from the ack and from the last heal."""
+    legal: frozenset[str] = frozenset({SUCCEEDED})
+    """Final statuses that it may come to by itself, as the store spells them. `cancelled` after a cancel and
+    `fatal_failure` after `expires_ns` need not be named."""
+    least_executions: int = 1
+    """Executions that must be in the journal if it ends by itself, in one of `legal`."""
+    plain: bool = False
+    """Its callback returns at once, always: without faults it runs exactly once."""
+    crashes_itself: bool = False
+    """Its callback kills its own process: its crashes need no fault, and it may be quarantined."""
+    poison: bool = False
+    """It crashes every time: unless cancelled or expired it ends quarantined with exactly `max_crashes` crashes."""
+    max_crashes: int = 3
+    """Of its lambda, as registered."""
+    longest_ns: int = 0
+    """How much longer than `Limits.liveness_ns` this one may take: its backoffs, snoozes and runtime, added."""
+    cancel_asked: bool = False
+    """A CancelTask was sent, whatever came back."""
+    cancel_answered: str = ""
+    """What CancelTask answered: "cancelled" (it ended at once: it must be cancelled), "requested", "final", or none."""
+    expires_ns: int = 0
+    """When it may no longer start; 0: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One run of a callback, as its process wrote it down (`journal.py`)."""
+
+    task_id: str
+    attempt: int
+    fence: int
+    pid: int
+    process: str
+    """Names the process for good: pids come again."""
+    alone: bool
+    """It got the kernel's lock of the task: no other execution of the task was running."""
+    started_ns: int
+    ended_ns: int | None = None
+    """None: its process died first, or it still runs."""
+    outcome: str = ""
+    """One of `journal.OUTCOMES`; none without an end."""
+    line: str = ""
+    """Where it stands (file and line), for evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One write of a task's status, as the database's triggers saw it (`audit.py`).
+
+    `..._before` is the row as it was, the plain name the row as it became. A move that ends a task deletes the
+    assoc and writes the entity: that is one transition, from the assoc's last status to the entity's.
+    """
+
+    sequence: int
+    """Grows with each write of one task (taken under its row lock); over many tasks only roughly."""
+    task_id: str
+    at_ns: int
+    """Before the commit, by the clock of the host, whatever is done to the store's clock."""
+    txid: int
+    application: str
+    """The writer's application_name and its backend's pid, for evidence."""
+    before: str
+    """Status; none: there was no assoc."""
+    after: str
+    """Status; none: the assoc went and the entity got no final status, which must never be."""
+    token_before: str = ""
+    token: str = ""
+    last_token: str = ""
+    """The token that the writer showed, for moves that end a claim: the statements write it down."""
+    fence_before: int = 0
+    fence: int = 0
+    failures_before: int = 0
+    failures: int = 0
+    crashes_before: int = 0
+    crashes: int = 0
+    trigger_before_in_ns: int | None = None
+    """How long after the write, by the store's own clock, the earlier next trigger was; negative: it had passed."""
+    trigger_in_ns: int | None = None
+    """The same for the next trigger that was written; None for an end."""
+    due_in_ns: int | None = None
+    """The same for due_at."""
+    cancel_requested_before: bool = False
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRow:
+    """How a task stands in the tables when the run is over."""
+
+    task_id: str
+    status: str
+    """The entity's: final, or none while it lives."""
+    assoc_status: str
+    """The assoc's; none once it is gone."""
+    fence: int
+    failures: int
+    crashes: int
+    """Of whichever row has them."""
+    failure_kind: int = 0
+    """duly.v1.FailureKind; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that was done to the system."""
+
+    kind: str
+    target: str
+    from_ns: int
+    until_ns: int
+    """When it was healed; for what is done at once (a kill), when the part was up again, or `from_ns`."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """When the runner last saw a process alive: proof that what it ran was not over before."""
+
+    pid: int
+    process: str
+    alive_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A look at the running system, about once a second (`audit.sample`)."""
+
+    at_ns: int
+    untriggered: tuple[str, ...] = ()
+    """Live rows whose next trigger is missing or too far away, each in words."""
+    live: int = 0
+    """Live rows."""
+    connections: int = 0
+    """To Postgres."""
+    processes: int = 0
+    """Of the system under test."""
+    queued: int = 0
+    """Messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that outlived the graceful stop."""
+
+    kind: str
+    """"process", "connection", "file", ..."""
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedMessage:
+    """A message still in a queue at the end."""
+
+    message_id: str
+    task_ids: tuple[str, ...]
+    """What it refers to; none: it cannot be read."""
+
+
+SECOND = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run promised of itself, and of the system."""
+
+    claim_timeout_ns: int
+    heartbeat_timeout_ns: int
+    enqueue_timeout_ns: int
+    liveness_ns: int
+    """After the last heal, the ack and the due time, whichever is last, each task is final within so long."""
+    least_tasks: int = 1
+    """Fewer acked tasks make the run inconclusive."""
+    least_faults: Mapping[str, int] = field(default_factory=dict)
+    """The same for faults, by kind; the kind "" counts all of them."""
+    longest_wait_ns: int = 3600 * SECOND
+    """How far ahead the next trigger of a waiting task (new, retriable_failure) may be beyond its due time."""
+    explained_ns: int = 10 * SECOND
+    """How long after a fault was healed what is lost may still be its consequence; leases are added."""
+    clock_slack_ns: int = 5_000_000
+    """How far the host's two clocks may drift apart in a run, and a statement's clock from its trigger's."""
+    most_connections: int = 0
+    """To Postgres, at any sample; 0: not judged."""
+    most_processes: int = 0
+    """At any sample; 0: not judged."""
+    most_messages_left: int | None = None
+    """In the queues at the end; None: any number of harmless ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Everything about one run."""
+
+    seed: int
+    limits: Limits
+    started_ns: int
+    healed_ns: int
+    """When the last fault was healed and scheduling was over."""
+    finished_ns: int
+    """When the rows were read for the last time."""
+    acked: tuple[AckedTask, ...]
+    executions: tuple[Execution, ...]
+    transitions: tuple[Transition, ...]
+    """In the order of their sequence."""
+    final: tuple[FinalRow, ...]
+    faults: tuple[Fault, ...] = ()
+    seen: tuple[Seen, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    leftovers: tuple[Leftover, ...] = ()
+    queued: tuple[QueuedMessage, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    """Lines of the journal that are no record, other than torn last lines of a file."""
+    exemptions: Mapping[str, str] = field(default_factory=dict)
+    """Rules that this run may break, each with its reason: "C1.lost" or all of "C1". What they would have found
+    is told as notes."""
