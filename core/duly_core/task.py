@@ -151,6 +151,45 @@ class Result:
     started_at: datetime | None = None
 
 
+class AttemptOutcome(enum.StrEnum):
+    """How an attempt ended that did not succeed, spelled as the store spells it."""
+
+    RETRIABLE_FAILURE = "retriable_failure"
+    FATAL_FAILURE = "fatal_failure"
+    CRASHED = "crashed"
+    """The process died, and its supervisor said so."""
+    SILENT = "silent"
+    """The holder was not heard of in time; counts as a crash."""
+    SNOOZED = "snoozed"
+    RELEASED = "released"
+    CANCELLED = "cancelled"
+    """Stopped as it was asked to."""
+
+    @property
+    def charged(self) -> bool:
+        """Whether it counts as a failure or a crash of the task."""
+        return self not in (AttemptOutcome.SNOOZED, AttemptOutcome.RELEASED, AttemptOutcome.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A line of a task's history: an attempt that did not succeed."""
+
+    attempt: int
+    """Its number: failures and crashes before it, and 1. One that is not charged leaves its number to the next."""
+    fence: int
+    """Which claim of the task it was; no two have the same."""
+    outcome: AttemptOutcome
+    holder: str
+    started_at: datetime | None
+    """By the clock of its host; None: it did not start, or nobody was left to tell."""
+    ended_at: datetime
+    """When the store learnt of it."""
+    failure_kind: FailureKind | None = None
+    """Of those that are charged."""
+    failure_message: str = ""
+
+
 class Applied(enum.Enum):
     """The store's answer to a Result or a release."""
 

@@ -4,10 +4,14 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
 from duly_core.lifecycle import Status
+from duly_core.task import AttemptOutcome
 
 metadata = sa.MetaData()
 
 task_status = pg.ENUM(*(status.value for status in Status), name="task_status", metadata=metadata)
+attempt_outcome = pg.ENUM(
+    *(outcome.value for outcome in AttemptOutcome), name="attempt_outcome", metadata=metadata
+)
 
 lambda_ = sa.Table(
     "lambda",
@@ -24,6 +28,7 @@ lambda_ = sa.Table(
     sa.Column("payload_limit", sa.Integer, nullable=False),
     sa.Column("registered_at", sa.TIMESTAMP(timezone=True), nullable=False),
     sa.Column("updated_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("crash_window", pg.INTERVAL, nullable=False, server_default=sa.text("interval '3 days'")),
 )
 
 task = sa.Table(
@@ -50,7 +55,11 @@ task = sa.Table(
     sa.Column("failure_kind", sa.SmallInteger),
     sa.Column("failure_message", sa.Text),
     sa.Column("failed_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("redrives", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index("task_by_lambda", "lambda", "task_id"),
+    sa.Index(
+        "task_dead_letter", "lambda", "finished_at", postgresql_where=sa.text("status = 'fatal_failure'")
+    ),
 )
 
 task_assoc = sa.Table(
@@ -72,6 +81,7 @@ task_assoc = sa.Table(
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
     sa.Column("progress", sa.REAL),
     sa.Column("progress_note", sa.Text),
+    sa.Column("crashed_at", pg.ARRAY(sa.TIMESTAMP(timezone=True))),
     sa.Index(
         "task_assoc_ready",
         "lambda",
@@ -91,6 +101,28 @@ task_assoc = sa.Table(
             "status in ('new', 'retriable_failure', 'enqueued') and expires_at is not null"
         ),
     ),
+)
+
+store_epoch = sa.Table(
+    "store_epoch",
+    metadata,
+    sa.Column("one", sa.Boolean, primary_key=True, server_default=sa.text("true")),
+    sa.Column("server", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.TIMESTAMP(timezone=True)),
+)
+
+attempt = sa.Table(
+    "attempt",
+    metadata,
+    sa.Column("task_id", sa.Uuid, primary_key=True),
+    sa.Column("fence", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("outcome", attempt_outcome, nullable=False),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("started_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("ended_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("failure_kind", sa.SmallInteger),
+    sa.Column("failure_message", sa.Text),
 )
 
 idempotency_key = sa.Table(
