@@ -24,7 +24,7 @@ class Status(enum.StrEnum):
 
 
 FINAL = frozenset({Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED, Status.DROPPED})
-"""Statuses that a task never leaves; its assoc row is gone."""
+"""Statuses of a task that ended; its assoc row is gone. Nothing but a redrive, of fatal_failure, leads out of them."""
 
 LIVE = frozenset(Status) - FINAL
 """Statuses of an assoc row; each has a next trigger."""
@@ -74,6 +74,7 @@ MOVES: tuple[Move, ...] = (
     _move("schedule", set(), _S.NEW, _W.FRONTEND, "the scheduled time"),
     _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
+    _move("enqueue_sooner", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + a random part of a while"),
     _move("put_back", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER, "now + a random part of the delay"),
     _move("reclaim", HELD, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("quarantine_silent", HELD, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
@@ -88,6 +89,7 @@ MOVES: tuple[Move, ...] = (
     _move("release", HELD, _S.NEW, _W.HSC, "now"),
     _move("cancel", READY | {_S.ENQUEUED}, _S.CANCELLED, _W.FRONTEND, "none"),
     _move("request_cancel", HELD, set(HELD), _W.FRONTEND, "unchanged"),
+    _move("redrive", {_S.FATAL_FAILURE}, _S.NEW, _W.FRONTEND, "now, or later at the rate asked for"),
 )
 
 

@@ -55,6 +55,8 @@ CASES = {
     ),
     "enqueue": (ROOM | {"enqueue_timeout": SECOND}, READY | ASSOC),
     "enqueue_again": (ROOM | {"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC),
+    # it is for everything on its way, once after an outage: here for what is far ahead, so that the rest is not read
+    "enqueue_sooner": ({"within": (BACKLOG - 100) * SECOND, "limit": 10}, WATCHED | ASSOC),
     "put_back": ({"task_ids": IDS, "delay": SECOND}, ASSOC),
     "reclaim": ({"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC | LAMBDAS),
     "quarantine_silent": ({"limit": 10}, WATCHED | ASSOC | LAMBDAS | ENTITY),
@@ -76,6 +78,7 @@ CASES = {
     "release": (HELD, ASSOC),
     "applied_before": (HELD, ASSOC | ENTITY),
     "cancel": ({"task_ids": IDS, "only_if_requested": False}, ASSOC | ENTITY),
+    "redrive": ({"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None}, ENTITY | LAMBDAS),
     "request_cancel": ({"task_ids": IDS}, ASSOC),
     "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
     "next_silence": ({}, WATCHED | EXPIRING),

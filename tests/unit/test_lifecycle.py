@@ -34,8 +34,16 @@ def test_every_status_is_either_live_or_final():
     assert HELD | READY | {Status.ENQUEUED} == LIVE
 
 
-def test_no_move_leaves_a_final_status():
-    assert [move.name for move in MOVES if move.before & FINAL] == []
+def test_only_a_redrive_of_a_dead_letter_leaves_a_final_status():
+    leaving = [(move.name, move.before, move.after) for move in MOVES if move.before & FINAL]
+
+    assert leaving == [("redrive", {Status.FATAL_FAILURE}, {Status.NEW})]
+
+
+def test_a_redrive_repeats_the_status_it_expects_where_it_writes():
+    (write,) = re.findall(r"update task\s.*?(?=returning)", TRANSITIONS["redrive"].sql, re.DOTALL)
+
+    assert "task.status::text = 'fatal_failure'" in write
 
 
 @pytest.mark.parametrize("status", sorted(LIVE))
@@ -47,8 +55,8 @@ def test_every_status_but_dropped_can_be_come_to_from_new():
     assert reachable(Status.NEW) == set(Status) - {Status.DROPPED}
 
 
-@pytest.mark.parametrize("status", sorted(FINAL))
-def test_nothing_can_be_come_to_from_a_final_status(status):
+@pytest.mark.parametrize("status", sorted(FINAL - {Status.FATAL_FAILURE}))
+def test_nothing_can_be_come_to_from_any_other_final_status(status):
     assert reachable(status) == {status}
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +15,7 @@ from duly_core.routing import Priority
 from duly_core.store.pool import Store, as_uuid, uuids
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.store.tables import task, task_assoc
-from duly_core.task import TaskId
+from duly_core.task import FailureKind, TaskId
 
 _DIALECT = psycopg_dialect()
 
@@ -45,6 +46,7 @@ _SUMMARY = (
     task_assoc.c.cancel_requested,
     task_assoc.c.progress,
     task_assoc.c.progress_note,
+    task.c.redrives,
 )
 _WHOLE = (*_SUMMARY, task.c.payload, task.c.payload_encoding, task.c.result, task.c.result_encoding)
 
@@ -57,9 +59,19 @@ class TaskFilter:
     collection: str = ""
     statuses: frozenset[Status] = frozenset()
     priorities: frozenset[Priority] = frozenset()
+    failure_kinds: frozenset[FailureKind] = frozenset()
+    """Of the last failure."""
+    finished_after: datetime | None = None
+    """This instant or later; with either, what is not finished is left out."""
+    finished_before: datetime | None = None
 
 
-async def _select(store: Store, query: sa.Select[Any]) -> list[TaskRow]:
+async def select(store: Store, query: sa.Select[Any]) -> list[TaskRow]:
+    """Run a query that SQLAlchemy made; its rows by column name.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
     compiled = query.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
     async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(compiled.string.encode(), dict(compiled.params))
@@ -72,7 +84,7 @@ async def get_tasks(
     """Tasks, with payload and result or without; those that do not exist are left out."""
     wanted = [as_uuid(task_id) for task_id in set(task_ids)]
     columns = _WHOLE if bodies else _SUMMARY
-    rows = await _select(store, sa.select(*columns).select_from(_JOINED).where(task.c.task_id.in_(wanted)))
+    rows = await select(store, sa.select(*columns).select_from(_JOINED).where(task.c.task_id.in_(wanted)))
     return {row["task_id"].bytes: row for row in rows}
 
 
@@ -91,18 +103,33 @@ async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, li
     query = sa.select(*_SUMMARY).select_from(source).order_by(key.desc()).limit(limit)
     if before is not None:
         query = query.where(key < as_uuid(before))
+    return await select(store, query.where(*conditions(wanted)))
+
+
+def conditions(wanted: TaskFilter) -> list[sa.ColumnElement[bool]]:
+    """The filter as SQL, on task (and on task_assoc, if live statuses are wanted)."""
+    found: list[sa.ColumnElement[bool]] = []
     if wanted.lambda_name:
-        query = query.where(task.c["lambda"] == wanted.lambda_name)
+        found.append(task.c["lambda"] == wanted.lambda_name)
     if wanted.collection:
-        query = query.where(task.c.collection == wanted.collection)
+        found.append(task.c.collection == wanted.collection)
     if wanted.priorities:
-        query = query.where(task.c.priority.in_([int(priority) for priority in wanted.priorities]))
+        found.append(task.c.priority.in_([int(priority) for priority in wanted.priorities]))
     if wanted.statuses:
-        query = query.where(_status_is_one_of(wanted.statuses))
-    return await _select(store, query)
+        found.append(_status_is_one_of(wanted.statuses))
+    if wanted.failure_kinds:
+        found.append(task.c.failure_kind.in_([int(kind) for kind in wanted.failure_kinds]))
+    if wanted.finished_after is not None:
+        found.append(task.c.finished_at >= wanted.finished_after)
+    if wanted.finished_before is not None:
+        found.append(task.c.finished_at < wanted.finished_before)
+    return found
 
 
 def _status_is_one_of(statuses: frozenset[Status]) -> sa.ColumnElement[bool]:
+    if statuses == {Status.FATAL_FAILURE}:
+        # spelt as the index of dead letters spells it, for they are few among many
+        return task.c.status == sa.literal_column("'fatal_failure'")
     live = [str(status) for status in statuses - FINAL]
     final = [str(status) for status in statuses & FINAL]
     return sa.or_(

@@ -95,6 +95,24 @@ where assoc.task_id = silent.task_id and assoc.status::text = 'enqueued'
     and assoc.next_trigger_at <= (select duly_now())
 returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
 
+-- name: enqueue_sooner
+-- move: enqueued -> enqueued
+-- The store came back as another server, and the queue in it may be empty: each is looked at again within a while
+-- (enqueue_again), at an instant of its own; most that were not lost are claimed by then.
+with waiting as (
+    select task_id
+    from task_assoc
+    where status = 'enqueued' and next_trigger_at > (select duly_now()) + %(within)b::interval
+    order by next_trigger_at
+    limit %(limit)b
+    for update skip locked
+)
+update task_assoc as assoc
+set next_trigger_at = (select duly_now()) + random() * %(within)b::interval
+from waiting
+where assoc.task_id = waiting.task_id and assoc.status::text = 'enqueued'
+returning assoc.task_id
+
 -- name: put_back
 -- move: enqueued -> new
 -- The message could not be sent: the task waits for its queue like any other that is due, spread out a little.
@@ -390,3 +408,31 @@ set cancel_requested = true
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 where assoc.task_id = asked.task_id and assoc.status::text in ('claimed', 'processing')
 returning assoc.task_id, assoc.status::text
+
+-- name: redrive
+-- move: fatal_failure -> new
+-- A dead letter runs again, with all its attempts before it: the counts begin anew, the fence goes on. The token of
+-- its last claim moves with it, so that a repeated result is still told "already applied"; any other late write
+-- finds a token that is not its own. An expiry that would end the task before its time to run is dropped.
+with asked as (
+    select * from unnest(%(task_ids)b::uuid[], %(ahead)b::interval[]) as asked (task_id, ahead)
+), dead as (
+    select task.task_id, task.fence, task.last_token,
+        greatest((select duly_now()), coalesce(%(as_of)b::timestamptz, (select duly_now())) + asked.ahead) as due_at
+    from asked join task on task.task_id = asked.task_id join lambda on lambda.name = task.lambda
+    where task.status::text = 'fatal_failure'
+        and (%(as_of)b::timestamptz is null or task.finished_at <= %(as_of)b::timestamptz)
+    for update of task
+), redriven as (
+    update task
+    set status = null, finished_at = null, fence = null, failures = null, crashes = null, last_token = null,
+        expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
+        redrives = task.redrives + 1
+    from dead
+    where task.task_id = dead.task_id and task.status::text = 'fatal_failure'
+    returning task.task_id, task.lambda, task.priority, task.expires_at, dead.fence, dead.last_token, dead.due_at
+), assoc as (
+    insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at, fence, last_token)
+    select task_id, lambda, priority, 'new', due_at, due_at, expires_at, fence, last_token from redriven
+)
+select task_id, due_at - (select duly_now()) as due_in from redriven

@@ -21,6 +21,7 @@ _PLAIN = (
     "cancel_requested",
     "progress",
     "progress_note",
+    "redrives",
 )
 _BODY = ("payload", "payload_encoding", "result", "result_encoding")
 

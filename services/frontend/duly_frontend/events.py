@@ -8,6 +8,7 @@ from duly_core.telemetry import SIZES
 log = structlog.get_logger()
 
 _scheduled = Counter("duly_scheduled_total", "Tasks asked for, by what became of them.", ["verdict"])
+_redriven = Counter("duly_redriven_total", "Dead letters that were let run again.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
 
@@ -19,6 +20,11 @@ def serving(address: str) -> None:
 def scheduled(verdict: str, count: int) -> None:
     """So many tasks of one call met this verdict."""
     _scheduled.labels(verdict).inc(count)
+
+
+def redriven(count: int) -> None:
+    """So many dead letters run again."""
+    _redriven.inc(count)
 
 
 def group_written(size: int) -> None:

@@ -6,22 +6,24 @@ from datetime import timedelta
 from uuid import UUID
 
 from duly.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
+from duly_core import failpoints
 from duly_core.coalesce import Coalescer
 from duly_core.errors import InvalidRequestError
 from duly_core.lifecycle import FINAL, Status
-from duly_core.routing import Priority
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.stubs import Context
+from duly_core.store import dead_letters as store_dead_letters
 from duly_core.store import schedule as store_schedule
 from duly_core.store import tasks as store_tasks
+from duly_core.store.dead_letters import Verdict
 from duly_core.store.hints import Hinter
 from duly_core.store.pool import Store
 from duly_core.task import NewTask, Scheduled, Scheduling
-from duly_frontend import events, page_token
-from duly_frontend.convert import STATUS_FROM_WIRE, STATUS_TO_WIRE, task_to_wire
+from duly_frontend import dead_letters, events, filters, page_token
+from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
 from duly_frontend.known_lambdas import KnownLambdas
 from duly_frontend.settings import FrontendSettings
-from duly_frontend.validation import Problem, new_task, parse_task_id
+from duly_frontend.validation import Problem, new_task, parse_task_id, unknown_lambda
 from duly_frontend.waiting import EndWatch
 
 _DEFAULT_WAIT = timedelta(seconds=20)
@@ -62,7 +64,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 valid.append(new_task(asked, limits, self._settings.horizon))
                 places.append(place)
             except Problem as problem:
-                results[place] = frontend_pb2.ScheduleResult(error=_item_error(problem))
+                results[place] = frontend_pb2.ScheduleResult(error=problem.to_wire())
         for place, answer in zip(places, await self._write(valid), strict=True):
             results[place] = _schedule_result(answer)
         verdicts = Counter("refused" if result.HasField("error") else "taken" for result in results)
@@ -71,7 +73,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         return frontend_pb2.ScheduleResponse(results=results)
 
     async def _write_group(self, tasks: list[NewTask]) -> list[Scheduled]:
+        if failpoints.on:
+            await failpoints.hit("frontend.schedule.before_commit")
         answers = await store_schedule.schedule(self._store, tasks)
+        if failpoints.on:
+            await failpoints.hit("frontend.schedule.after_commit")
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
         if ahead is not None:
             self._hinter.due_in(ahead)
@@ -89,7 +95,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         if not 1 <= size <= _LARGEST_PAGE:
             raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE}")
         rows = await store_tasks.list_tasks(
-            self._store, _filter(request), before=page_token.read(request), limit=size + 1
+            self._store, filters.of_list(request), before=page_token.read(request), limit=size + 1
         )
         page = [task_to_wire(row) for row in rows[:size]]
         token = page_token.write(request, UUID(page[-1].task_id).bytes) if len(rows) > size else ""
@@ -100,25 +106,61 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     ) -> frontend_pb2.CancelTaskResponse:
         ids = self._ids(request.task_ids)
         valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
+        if failpoints.on:
+            await failpoints.hit("frontend.cancel.before_commit")
         done = await store_tasks.cancel_tasks(self._store, valid)
+        if failpoints.on:
+            await failpoints.hit("frontend.cancel.after_commit")
         known = await store_tasks.get_tasks(
             self._store, [task_id for task_id in valid if task_id not in done], bodies=False
         )
         results = []
         for task_id in ids:
             if isinstance(task_id, Problem):
-                results.append(frontend_pb2.CancelTaskResult(error=_item_error(task_id)))
+                results.append(frontend_pb2.CancelTaskResult(error=task_id.to_wire()))
             elif task_id in done:
                 results.append(frontend_pb2.CancelTaskResult(status=STATUS_TO_WIRE[done[task_id]]))
             elif task_id in known:
                 status = Status(known[task_id]["status"])
                 problem = Problem("task_id", f"it is {status} already", task_pb2.ERROR_CODE_ALREADY_FINAL)
                 results.append(
-                    frontend_pb2.CancelTaskResult(status=STATUS_TO_WIRE[status], error=_item_error(problem))
+                    frontend_pb2.CancelTaskResult(status=STATUS_TO_WIRE[status], error=problem.to_wire())
                 )
             else:
                 results.append(frontend_pb2.CancelTaskResult(error=_not_found()))
         return frontend_pb2.CancelTaskResponse(results=results)
+
+    async def RedriveTask(  # noqa: N802
+        self, request: frontend_pb2.RedriveTaskRequest, _context: Context
+    ) -> frontend_pb2.RedriveTaskResponse:
+        ids = self._ids(request.task_ids)
+        answers = await store_dead_letters.redrive(
+            self._store, [task_id for task_id in ids if isinstance(task_id, bytes)]
+        )
+        self._redriven(sum(each.verdict is Verdict.REDRIVEN for each in answers.values()), timedelta())
+        return frontend_pb2.RedriveTaskResponse(results=dead_letters.answers_to_wire(ids, answers))
+
+    async def RedriveTasks(  # noqa: N802
+        self, request: frontend_pb2.RedriveTasksRequest, _context: Context
+    ) -> frontend_pb2.RedriveTasksResponse:
+        wanted = filters.of_redrive(request)
+        spread = dead_letters.spread(request, self._settings.horizon)
+        limit = dead_letters.limit(request)
+        name = wanted.lambda_name
+        if name and name not in await self._known.payload_limits({name}):
+            raise InvalidRequestError("lambda", unknown_lambda(name))
+        if request.dry_run:
+            return dead_letters.page_to_wire(
+                await store_dead_letters.count_where(self._store, wanted, spread)
+            )
+        page = await store_dead_letters.redrive_where(self._store, wanted, spread, limit)
+        self._redriven(page.count, page.due_in)
+        return dead_letters.page_to_wire(page)
+
+    def _redriven(self, count: int, due_in: timedelta | None) -> None:
+        if count and due_in is not None:
+            self._hinter.due_in(due_in)
+            events.redriven(count)
 
     async def WaitTask(  # noqa: N802
         self, request: frontend_pb2.WaitTaskRequest, _context: Context
@@ -149,7 +191,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         results = []
         for task_id in ids:
             if isinstance(task_id, Problem):
-                results.append(frontend_pb2.GetTaskResult(error=_item_error(task_id)))
+                results.append(frontend_pb2.GetTaskResult(error=task_id.to_wire()))
             elif task_id in rows:
                 results.append(frontend_pb2.GetTaskResult(task=task_to_wire(rows[task_id])))
             else:
@@ -171,32 +213,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             raise InvalidRequestError(field, f"there must be 1 to {limit:,} in one call, not {count:,}")
 
 
-def _filter(request: frontend_pb2.ListTasksRequest) -> store_tasks.TaskFilter:
-    try:
-        statuses = frozenset(STATUS_FROM_WIRE[number] for number in request.statuses)
-    except KeyError as error:
-        raise InvalidRequestError("statuses", f"{error.args[0]} is no task status") from error
-    try:
-        priorities = frozenset(Priority(number) for number in request.priorities)
-    except ValueError as error:
-        raise InvalidRequestError("priorities", str(error)) from error
-    for field in ("lambda", "collection"):
-        if "\x00" in getattr(request, field):
-            raise InvalidRequestError(field, "must not contain NUL")
-    return store_tasks.TaskFilter(
-        lambda_name=getattr(request, "lambda"),
-        collection=request.collection,
-        statuses=statuses,
-        priorities=priorities,
-    )
-
-
-def _item_error(problem: Problem) -> task_pb2.ItemError:
-    return task_pb2.ItemError(code=problem.code, field=problem.field, message=problem.message)
-
-
 def _not_found() -> task_pb2.ItemError:
-    return _item_error(Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND))
+    return Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND).to_wire()
 
 
 _REFUSALS = {
@@ -218,5 +236,5 @@ def _schedule_result(answer: Scheduled) -> frontend_pb2.ScheduleResult:
     task_id = str(UUID(bytes=answer.task_id))
     if answer.verdict in _REFUSALS:
         holder = task_id if answer.verdict is Scheduling.CONFLICT else ""
-        return frontend_pb2.ScheduleResult(task_id=holder, error=_item_error(_REFUSALS[answer.verdict]))
+        return frontend_pb2.ScheduleResult(task_id=holder, error=_REFUSALS[answer.verdict].to_wire())
     return frontend_pb2.ScheduleResult(task_id=task_id, created=answer.verdict is Scheduling.CREATED)

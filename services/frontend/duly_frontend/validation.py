@@ -28,6 +28,9 @@ class Problem(Exception):  # noqa: N818 (it is an answer for one item, not a fai
     message: str
     code: "task_pb2.ErrorCode.ValueType" = task_pb2.ERROR_CODE_INVALID_ARGUMENT
 
+    def to_wire(self) -> task_pb2.ItemError:
+        return task_pb2.ItemError(code=self.code, field=self.field, message=self.message)
+
 
 def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], horizon: timedelta) -> NewTask:
     """Check one item against the registered lambdas' payload limits (bytes) and the horizon.
@@ -42,8 +45,7 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
     if name not in payload_limits:
         raise Problem(
             "lambda",
-            f"no lambda {name!r} is registered: start a host that declares it (duly worker MODULE:APP), "
-            "or mend the name; `duly lambdas` lists those that are",
+            unknown_lambda(name),
             task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
         )
     _check_payload(asked.payload, payload_limits[name], name)
@@ -59,6 +61,14 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
         delay=delay,
         expires_at=_timestamp(asked, "expires_at"),
         idempotency_key=_key(asked.idempotency_key),
+    )
+
+
+def unknown_lambda(name: str) -> str:
+    """What to say about a lambda that is not registered."""
+    return (
+        f"no lambda {name!r} is registered: start a host that declares it (duly worker MODULE:APP), "
+        "or mend the name; `duly lambdas` lists those that are"
     )
 
 

@@ -1,0 +1,74 @@
+"""The filters by which clients find tasks, from the wire to the store's."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from duly.v1 import frontend_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.routing import Priority
+from duly_core.rpc.convert import from_timestamp
+from duly_core.store.tasks import TaskFilter
+from duly_core.task import FailureKind
+from duly_frontend.convert import STATUS_FROM_WIRE
+
+
+def of_list(request: frontend_pb2.ListTasksRequest) -> TaskFilter:
+    """Which tasks a list is to have.
+
+    Raises:
+        InvalidRequestError: names the filter that is unusable.
+    """
+    try:
+        statuses = frozenset(STATUS_FROM_WIRE[number] for number in request.statuses)
+    except KeyError as error:
+        raise InvalidRequestError("statuses", f"{error.args[0]} is no task status") from error
+    try:
+        priorities = frozenset(Priority(number) for number in request.priorities)
+    except ValueError as error:
+        raise InvalidRequestError("priorities", str(error)) from error
+    return replace(_filter(request), statuses=statuses, priorities=priorities)
+
+
+def of_redrive(request: frontend_pb2.RedriveTasksRequest) -> TaskFilter:
+    """Which dead letters are to be redriven.
+
+    Raises:
+        InvalidRequestError: names the filter that is unusable.
+    """
+    return _filter(request)
+
+
+def _filter(request: frontend_pb2.ListTasksRequest | frontend_pb2.RedriveTasksRequest) -> TaskFilter:
+    for field in ("lambda", "collection"):
+        if "\x00" in getattr(request, field):
+            raise InvalidRequestError(field, "must not contain NUL")
+    try:
+        kinds = frozenset(FailureKind(number) for number in request.failure_kinds)
+    except ValueError as error:
+        raise InvalidRequestError("failure_kinds", str(error)) from error
+    after, before = instant(request, "finished_after"), instant(request, "finished_before")
+    if after is not None and before is not None and after >= before:
+        raise InvalidRequestError("finished_before", "must be later than finished_after")
+    return TaskFilter(
+        lambda_name=getattr(request, "lambda"),
+        collection=request.collection,
+        failure_kinds=kinds,
+        finished_after=after,
+        finished_before=before,
+    )
+
+
+def instant(
+    request: frontend_pb2.ListTasksRequest | frontend_pb2.RedriveTasksRequest, field: str
+) -> datetime | None:
+    """An instant of a request; None if it has none.
+
+    Raises:
+        InvalidRequestError: it is none that the store can hold.
+    """
+    if not request.HasField(field):  # type: ignore[arg-type]  # one of the request's own timestamps
+        return None
+    try:
+        return from_timestamp(getattr(request, field))
+    except ValueError as error:
+        raise InvalidRequestError(field, f"not an instant: {error}") from error
