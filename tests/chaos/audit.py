@@ -1,0 +1,158 @@
+"""The database's own record of every write of a task's state (`audit.sql`), and how the tables stand at the end."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import dict_row
+
+from duly_core.clock import since_boot_ns
+from duly_core.lifecycle import FINAL
+from duly_core.queues.message import ForeignBodyError, unpack
+from tests.chaos.history import FinalRow, QueuedMessage, Sample, Transition
+
+_INSTALL = Path(__file__).with_name("audit.sql")
+
+_READ = """
+select sequence, task_id::text, entity, (extract(epoch from at) * 1000000)::int8 * 1000 as wall_ns, txid,
+    application || '/' || backend as application, status_before as before, status as after,
+    coalesce(token_before::text, '') as token_before, coalesce(token::text, '') as token,
+    coalesce(last_token::text, '') as last_token, coalesce(fence_before, 0) as fence_before,
+    coalesce(fence, fence_before, 0) as fence, coalesce(failures_before, 0) as failures_before,
+    coalesce(failures, failures_before, 0) as failures, coalesce(crashes_before, 0) as crashes_before,
+    coalesce(crashes, crashes_before, 0) as crashes,
+    (extract(epoch from trigger_before_at - store_at) * 1000000)::int8 * 1000 as trigger_before_in_ns,
+    (extract(epoch from trigger_at - store_at) * 1000000)::int8 * 1000 as trigger_in_ns,
+    (extract(epoch from due_at - store_at) * 1000000)::int8 * 1000 as due_in_ns,
+    coalesce(cancel_before, false) as cancel_requested_before, coalesce(cancel, false) as cancel_requested
+from chaos_audit order by sequence
+"""
+
+_FINAL = """
+select coalesce(task.task_id, assoc.task_id)::text, coalesce(task.status::text, ''),
+    coalesce(assoc.status::text, ''), coalesce(task.fence, assoc.fence, 0),
+    coalesce(task.failures, assoc.failures, 0), coalesce(task.crashes, assoc.crashes, 0),
+    coalesce(task.failure_kind, 0)
+from task full join task_assoc as assoc using (task_id)
+"""
+
+_UNTRIGGERED = """
+select task_id || ' ' || status || ' is looked at next ' || coalesce(next_trigger_at::text, 'never')
+from task_assoc
+where next_trigger_at is null or not isfinite(next_trigger_at)
+    or next_trigger_at > greatest(due_at, duly_now()) + %(horizon)s
+"""
+
+_COUNTS = """
+select (select count(*) from task_assoc), (select count(*) from queue_message),
+    (select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid())
+"""
+
+
+def install(dsn: str) -> None:
+    """Begin to record, in a database that has the schema and no tasks yet."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(_INSTALL.read_text(encoding="utf-8"))
+
+
+def boot_minus_wall_ns() -> int:
+    """What turns the host's wall clock into its time since boot; measured in the smallest of a few gaps."""
+    looks = []
+    for _ in range(9):
+        before = since_boot_ns()
+        wall = time.time_ns()
+        after = since_boot_ns()
+        looks.append((after - before, (before + after) // 2 - wall))
+    return min(looks)[1]
+
+
+def read_transitions(dsn: str, boot_minus_wall: int) -> tuple[Transition, ...]:
+    """Every transition so far, in the order of their sequence.
+
+    `boot_minus_wall`: as `boot_minus_wall_ns` on the host of the server.
+    """
+    with psycopg.connect(dsn, row_factory=dict_row) as connection:
+        rows = connection.execute(_READ).fetchall()
+    return _merged(_transition(row, boot_minus_wall) for row in rows)
+
+
+def read_final_rows(dsn: str) -> tuple[FinalRow, ...]:
+    """How every task stands."""
+    with psycopg.connect(dsn) as connection:
+        return tuple(FinalRow(*row) for row in connection.execute(_FINAL))
+
+
+def read_queue(dsn: str) -> tuple[QueuedMessage, ...]:
+    """What is still in the Postgres queue."""
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("select message_id, body from queue_message order by message_id").fetchall()
+    return tuple(QueuedMessage(str(message_id), references(bytes(body))) for message_id, body in rows)
+
+
+def references(body: bytes) -> tuple[str, ...]:
+    """The task ids in a message's body, in text form; none: it is not ours."""
+    try:
+        return tuple(str(UUID(bytes=task_id)) for task_id in unpack(body))
+    except ForeignBodyError:
+        return ()
+
+
+def sample(connection: psycopg.Connection[Any], horizon: timedelta, processes: int = 0) -> Sample:
+    """Look at the running system. `horizon`: the farthest that a next trigger may be from now, or from the due time."""
+    at_ns = since_boot_ns()
+    untriggered = tuple(row[0] for row in connection.execute(_UNTRIGGERED, {"horizon": horizon}))
+    live, queued, connections = connection.execute(_COUNTS).fetchone() or (0, 0, 0)
+    return Sample(at_ns, untriggered, live, connections, processes, queued)
+
+
+def _transition(row: dict[str, Any], boot_minus_wall: int) -> tuple[bool, Transition]:
+    entity = row.pop("entity")
+    return entity, Transition(at_ns=row.pop("wall_ns") + boot_minus_wall, **row)
+
+
+def _merged(written: Iterable[tuple[bool, Transition]]) -> tuple[Transition, ...]:
+    """Make one transition of the two rows that a move to or from an end writes in one transaction."""
+    kept: dict[int, Transition] = {}
+    assocs: dict[tuple[int, str], int] = {}
+    entities: dict[tuple[int, str], int] = {}
+    for entity, transition in written:
+        key = transition.txid, transition.task_id
+        mine, others = (entities, assocs) if entity else (assocs, entities)
+        other = kept.get(others.get(key, -1))
+        merged = None
+        if other is not None:
+            merged = _end(other, transition) if entity else _end(transition, other)
+        if merged is None or other is None:
+            kept[transition.sequence] = transition
+            mine[key] = transition.sequence
+        else:
+            kept[other.sequence] = merged
+            del others[key]
+    return tuple(sorted(kept.values(), key=lambda transition: transition.sequence))
+
+
+def _end(assoc: Transition, entity: Transition) -> Transition | None:
+    """Of a deleted assoc and an entity that ended, or of an entity that lives again and its new assoc."""
+    if not assoc.after and not entity.before and entity.after in FINAL:
+        return replace(
+            assoc,
+            after=entity.after,
+            last_token=entity.last_token,
+            fence=entity.fence,
+            failures=entity.failures,
+            crashes=entity.crashes,
+        )
+    if not assoc.before and entity.before in FINAL and not entity.after:
+        return replace(
+            assoc,
+            before=entity.before,
+            fence_before=entity.fence_before,
+            failures_before=entity.failures_before,
+            crashes_before=entity.crashes_before,
+        )
+    return None

@@ -1,0 +1,60 @@
+-- Triggers that write down every change of a task's state. Logged, like the tasks themselves: what was committed
+-- of the one was committed of the other, whatever happened to the server meanwhile.
+
+create table chaos_audit (
+    -- Taken under the lock of the task's row: in the order in which its writes took effect.
+    sequence bigint generated always as identity primary key,
+    task_id uuid not null,
+    entity boolean not null,  -- the row of task, else that of task_assoc
+    at timestamptz not null default clock_timestamp(),
+    store_at timestamptz not null default duly_now(),  -- what the store takes for the time
+    txid bigint not null default txid_current(),
+    backend integer not null default pg_backend_pid(),
+    application text not null default current_setting('application_name'),
+    status_before text not null default '',
+    status text not null default '',
+    token_before uuid, token uuid, last_token uuid,
+    fence_before integer, fence integer,
+    failures_before integer, failures integer,
+    crashes_before integer, crashes integer,
+    trigger_before_at timestamptz, trigger_at timestamptz, due_at timestamptz,
+    cancel_before boolean, cancel boolean
+);
+
+create function chaos_audit_assoc() returns trigger language plpgsql security definer as $$
+begin
+    insert into chaos_audit (
+        task_id, entity, status_before, status, token_before, token, last_token, fence_before, fence,
+        failures_before, failures, crashes_before, crashes, trigger_before_at, trigger_at, due_at,
+        cancel_before, cancel
+    ) values (
+        coalesce(new.task_id, old.task_id), false, coalesce(old.status::text, ''), coalesce(new.status::text, ''),
+        old.token, new.token, new.last_token, old.fence, new.fence,
+        old.failures, new.failures, old.crashes, new.crashes, old.next_trigger_at, new.next_trigger_at, new.due_at,
+        old.cancel_requested, new.cancel_requested
+    );
+    return null;
+end
+$$;
+
+create function chaos_audit_entity() returns trigger language plpgsql security definer as $$
+begin
+    insert into chaos_audit (
+        task_id, entity, status_before, status, last_token, fence_before, fence,
+        failures_before, failures, crashes_before, crashes
+    ) values (
+        new.task_id, true, coalesce(old.status::text, ''), coalesce(new.status::text, ''),
+        new.last_token, old.fence, new.fence, old.failures, new.failures, old.crashes, new.crashes
+    );
+    return null;
+end
+$$;
+
+create trigger chaos_audit_assoc after insert or update or delete on task_assoc
+    for each row execute function chaos_audit_assoc();
+
+-- A live entity is written for notes only (the last failure): its status says nothing then.
+create trigger chaos_audit_entity_update after update on task
+    for each row when (old.status is not null or new.status is not null) execute function chaos_audit_entity();
+create trigger chaos_audit_entity_insert after insert on task
+    for each row when (new.status is not null) execute function chaos_audit_entity();

@@ -1,0 +1,67 @@
+"""Reads what the callback processes wrote (`journal.py`) when they are done, or dead."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.chaos.history import Execution
+from tests.chaos.journal import OUTCOMES, SUFFIX
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRead:
+    """What a folder of journals holds."""
+
+    executions: tuple[Execution, ...]
+    """In the order of their starts."""
+    unreadable: tuple[str, ...]
+    """Lines that are no record, each with its place; `History.unreadable`."""
+    torn: int
+    """Files whose last line was cut short by a kill: it never counted."""
+
+
+def read_journal(folder: Path) -> JournalRead:
+    """Read every journal in the folder."""
+    executions: list[Execution] = []
+    unreadable: list[str] = []
+    torn = 0
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        torn += len(whole) < len(content)
+        of_process: dict[int, Execution] = {}
+        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+            place = f"{path.name}:{number}"
+            try:
+                _take(of_process, path.name.removesuffix(SUFFIX), place, line)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                unreadable.append(f"{place}: {type(error).__name__} {error}: {line[:200]!r}")
+        executions += of_process.values()
+    executions.sort(key=lambda execution: execution.started_ns)
+    return JournalRead(tuple(executions), tuple(unreadable), torn)
+
+
+def _take(executions: dict[int, Execution], process: str, place: str, line: bytes) -> None:
+    record = json.loads(line)
+    number = record["number"]
+    if record["event"] == "start":
+        if number in executions:
+            raise ValueError(f"execution {number} starts twice")
+        executions[number] = Execution(
+            record["task_id"],
+            record["attempt"],
+            record["fence"],
+            record["pid"],
+            process,
+            record["alone"],
+            record["boot_ns"],
+            line=place,
+        )
+    elif record["event"] == "end":
+        if executions[number].ended_ns is not None or record["outcome"] not in OUTCOMES:
+            raise ValueError(f"execution {number} ends twice, or in no known way")
+        executions[number] = replace(
+            executions[number], ended_ns=record["boot_ns"], outcome=record["outcome"]
+        )
+    else:
+        raise ValueError("neither a start nor an end")

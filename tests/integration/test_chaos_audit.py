@@ -1,0 +1,124 @@
+"""The audit of a chaos run: what the triggers write down is what happened, move by move."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from duly_core.clock import since_boot_ns
+from duly_core.routing import Priority, QueueKey
+from duly_core.store import trigger
+from duly_core.store.results import set_results
+from duly_core.task import FailureKind, Outcome, Result
+from tests.chaos import audit
+from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
+
+ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
+
+
+@pytest.fixture
+def audited(dsn):
+    audit.install(dsn)
+    return dsn
+
+
+def arrows(dsn):
+    return [(each.before, each.after) for each in audit.read_transitions(dsn, audit.boot_minus_wall_ns())]
+
+
+async def test_a_task_that_succeeds_leaves_one_transition_a_move(audited, ladder):
+    before = since_boot_ns()
+    task = await ladder.processing()
+    await set_results(ladder.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
+
+    moves = audit.read_transitions(audited, audit.boot_minus_wall_ns())
+
+    assert [(each.before, each.after) for each in moves] == [
+        ("", "new"),
+        ("new", "enqueued"),
+        ("enqueued", "claimed"),
+        ("claimed", "processing"),
+        ("processing", "success"),
+    ]
+    assert all(before - 10**8 < each.at_ns < since_boot_ns() + 10**8 for each in moves)
+    claim, end = moves[2], moves[-1]
+    assert claim.token == end.token_before == end.last_token != ""
+    assert (claim.fence_before, claim.fence, end.fence) == (0, 1, 1)
+    assert abs(claim.trigger_in_ns - CLAIM_TIMEOUT // timedelta(microseconds=1) * 1000) < 10**9
+    assert end.trigger_in_ns is None
+    assert all(each.application.startswith("duly") for each in moves)
+
+
+async def test_a_failure_and_a_silence_are_recorded_with_their_charges(audited, ladder, clock):
+    task = await ladder.claimed()
+    failed = Result(
+        task.task_id,
+        task.token,
+        Outcome.RETRIABLE_FAILURE,
+        failure_kind=FailureKind.CALLBACK,
+        failure_message="no",
+    )
+    await set_results(ladder.store, [failed])
+    await clock.tick(timedelta(days=1))
+    await trigger.enqueue(ladder.store, ROOM, ENQUEUE_TIMEOUT)
+    await ladder.claim(task)
+    await clock.tick(CLAIM_TIMEOUT + SECOND)
+    await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 10)
+
+    retry, _, _, reclaim = audit.read_transitions(audited, 0)[3:]
+
+    assert (retry.before, retry.after, retry.failures, retry.crashes) == (
+        "claimed",
+        "retriable_failure",
+        1,
+        0,
+    )
+    assert retry.last_token == retry.token_before == str(UUID(bytes=task.token))
+    assert (reclaim.before, reclaim.after, reclaim.failures, reclaim.crashes) == ("claimed", "enqueued", 1, 1)
+    assert -2 * 10**9 < reclaim.trigger_before_in_ns <= 0
+
+
+async def test_a_write_past_the_store_shows_as_what_it_is(audited, ladder):
+    task = await ladder.new()
+    with psycopg.connect(audited, autocommit=True) as connection:
+        connection.execute("delete from task_assoc where task_id = %s::uuid", (task.task_id.hex(),))
+        connection.execute(
+            "update task set status = 'success', finished_at = now(), fence = 0, failures = 0, crashes = 0"
+        )
+
+    assert arrows(audited) == [("", "new"), ("new", ""), ("", "success")]
+
+
+async def test_final_rows_and_samples_tell_how_the_tables_stand(audited, ladder):
+    task = await ladder.processing()
+    await ladder.new(delay=timedelta(days=10))
+    await set_results(ladder.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
+
+    rows = audit.read_final_rows(audited)
+    with psycopg.connect(audited, autocommit=True) as connection:
+        sound = audit.sample(connection, timedelta(minutes=1), processes=3)
+        connection.execute("update task_assoc set next_trigger_at = now() + interval '11 days'")
+        unsound = audit.sample(connection, timedelta(minutes=1))
+
+    assert sorted((row.status, row.assoc_status, row.fence) for row in rows) == [
+        ("", "new", 0),
+        ("success", "", 1),
+    ]
+    assert (sound.untriggered, sound.live, sound.processes) == ((), 1, 3)
+    assert len(unsound.untriggered) == 1
+
+
+def test_messages_are_read_with_what_they_refer_to(audited):
+    with psycopg.connect(audited, autocommit=True) as connection:
+        for body in (b"duly1:" + bytes(range(16)), b"garbage"):
+            connection.execute(
+                "insert into queue_message (lambda, priority, reference_count, visible_at, body)"
+                " values (%s, 3, 1, duly_now(), %s)",
+                (LAMBDA, body),
+            )
+
+    ours, foreign = audit.read_queue(audited)
+
+    assert ours.task_ids == ("00010203-0405-0607-0809-0a0b0c0d0e0f",)
+    assert foreign.task_ids == ()
