@@ -15,9 +15,12 @@ PARENT = """
 import asyncio
 from duly_core.board import Board
 from duly_executor.process import CallbackProcess
+from tests.fixtures.callback_process import Uncaged
 
 async def main():
-    process = await CallbackProcess.start(0, "executor-id", "tests.fixtures.callbacks:app", Board.create(1, 1))
+    process = await CallbackProcess.start(
+        0, "executor-id", "tests.fixtures.callbacks:app", Board.create(1, 1), Uncaged()
+    )
     await process.hello()
     print("started process", process.process.pid, flush=True)
     await asyncio.Event().wait()

@@ -9,7 +9,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core.board import Board
 from duly_core.errors import ApplicationError
 from duly_executor.process import CallbackProcess, StartKilledError
-from tests.fixtures.callback_process import SLOTS, Callbacks
+from tests.fixtures.callback_process import SLOTS, Callbacks, Uncaged
 from tests.fixtures.host import APP, Journal, claimed, value_of
 from tests.fixtures.waiting import wait_until
 
@@ -25,7 +25,7 @@ MODULES = {
 
 
 async def test_hello_lists_the_lambdas_with_their_policies(in_root: None) -> None:
-    process = await CallbackProcess.start(0, "executor-id", APP, Board.create(1, 1))
+    process = await CallbackProcess.start(0, "executor-id", APP, Board.create(1, 1), Uncaged())
 
     lambdas = {declared.name: declared for declared in await process.hello()}
 
@@ -53,7 +53,7 @@ async def test_an_application_that_cannot_be_imported_is_told_why(
     for name, source in MODULES.items():
         (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.chdir(tmp_path)
-    process = await CallbackProcess.start(0, "executor-id", f"{module}:app", Board.create(1, 1))
+    process = await CallbackProcess.start(0, "executor-id", f"{module}:app", Board.create(1, 1), Uncaged())
 
     with pytest.raises(ApplicationError) as refused:
         await process.hello()
@@ -67,7 +67,7 @@ async def test_a_process_that_is_killed_while_it_imports_is_told_apart(
 ) -> None:
     (tmp_path / "kills_itself.py").write_text(MODULES["kills_itself"])
     monkeypatch.chdir(tmp_path)
-    process = await CallbackProcess.start(0, "executor-id", "kills_itself:app", Board.create(1, 1))
+    process = await CallbackProcess.start(0, "executor-id", "kills_itself:app", Board.create(1, 1), Uncaged())
 
     with pytest.raises(StartKilledError, match="signal 9"):
         await process.hello()

@@ -29,6 +29,8 @@ class AttachExecutorRequest(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     LAMBDAS_FIELD_NUMBER: _builtins.int
     BOARD_FD_FIELD_NUMBER: _builtins.int
+    CGROUP_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     """New for each process start, so that a restarted Executor inherits nothing."""
     pid: _builtins.int
@@ -37,8 +39,16 @@ class AttachExecutorRequest(_message.Message):
     """The Executor's slot board (a memfd), by its number in that process: after the Executor's death it tells
     which tasks had started. 0: none.
     """
+    cgroup: _builtins.str
+    """The folder of the cgroup of all its callback processes: what lives in it when the Executor is dead is killed
+    before its tasks are reported. Empty: none.
+    """
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.Lambda]: ...
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[_hsc_pb2.Claim]:
+        """Claims it holds already, when it attaches to a Controller that was started again."""
+
     def __init__(
         self,
         *,
@@ -46,10 +56,12 @@ class AttachExecutorRequest(_message.Message):
         pid: _builtins.int = ...,
         lambdas: _abc.Iterable[_registry_pb2.Lambda] | None = ...,
         board_fd: _builtins.int = ...,
+        cgroup: _builtins.str = ...,
+        held: _abc.Iterable[_hsc_pb2.Claim] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "executor_id", b"executor_id", "lambdas", b"lambdas", "pid", b"pid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "cgroup", b"cgroup", "executor_id", b"executor_id", "held", b"held", "lambdas", b"lambdas", "pid", b"pid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,8 +5,9 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from duly.v1 import hsc_pb2
+from duly.v1 import controller_pb2, hsc_pb2
 from duly_core.board import Board
 from duly_core.task import TaskId
 
@@ -20,6 +21,8 @@ class Executor:
     lambdas: frozenset[str]
     board: Board | None
     pidfd: int
+    cgroup: Path | None = None
+    """The folder of the cgroup of its callback processes."""
     held: dict[TaskId, hsc_pb2.Claim] = field(default_factory=dict)
     """Claims handed to it and not settled as far as it has told."""
 
@@ -57,19 +60,26 @@ class Executors:
         """How many tasks are with Executors."""
         return sum(len(executor.held) for executor in self._attached.values())
 
-    def attach(self, executor_id: str, pid: int, lambdas: frozenset[str], board_fd: int) -> Executor:
-        """Take note of a process.
+    def attach(self, request: controller_pb2.AttachExecutorRequest, lambdas: frozenset[str]) -> Executor:
+        """Take note of a process, and of what it holds.
 
         Raises:
             ProcessLookupError: there is no such process.
         """
-        known = self._attached.get(executor_id)
-        if known is not None:
-            known.lambdas = lambdas
-            return known
-        executor = Executor(executor_id, pid, lambdas, _open_board(pid, board_fd), os.pidfd_open(pid))
-        self._attached[executor_id] = executor
-        asyncio.get_running_loop().add_reader(executor.pidfd, self._ended, executor)
+        executor = self._attached.get(request.executor_id)
+        if executor is None:
+            executor = Executor(
+                request.executor_id,
+                request.pid,
+                lambdas,
+                _open_board(request.pid, request.board_fd),
+                os.pidfd_open(request.pid),
+                _cgroup_of(request.cgroup),
+            )
+            self._attached[request.executor_id] = executor
+            asyncio.get_running_loop().add_reader(executor.pidfd, self._ended, executor)
+        executor.lambdas = lambdas
+        executor.held.update((claim.task_id, claim) for claim in request.held)
         return executor
 
     def _ended(self, executor: Executor) -> None:
@@ -77,6 +87,12 @@ class Executors:
         os.close(executor.pidfd)
         self._attached.pop(executor.executor_id, None)
         self._on_end(executor)
+
+
+def _cgroup_of(folder: str) -> Path | None:
+    """Only what is a cgroup, and named as Executors name theirs, is killed when somebody says it is his."""
+    path = Path(folder)
+    return path if path.name.startswith("duly-") and (path / "cgroup.procs").exists() else None
 
 
 def _open_board(pid: int, board_fd: int) -> Board | None:

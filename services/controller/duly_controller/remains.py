@@ -8,7 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from duly_controller.executors import Executor
+from duly_core.cgroup import Cgroup
+
+log = structlog.get_logger()
 
 _PROC = Path("/proc")
 _DEAD = frozenset("ZXx")
@@ -25,9 +30,12 @@ async def prove_dead(executor: Executor) -> None:
     """Return when nothing is left that a dead Executor's callbacks started: only then may its tasks run again.
 
     The kernel has sent the callback processes SIGKILL already (PR_SET_PDEATHSIG), but not to what they
-    started themselves. Each round kills what it finds and waits for the end of it; the last finds nothing.
+    started themselves. That is certain where they have a cgroup; where not, or where something got out of it,
+    each round kills what it finds and waits for the end of it; the last finds nothing.
     The caller sets the deadline: a process that hangs in the kernel cannot be killed.
     """
+    if executor.cgroup is not None:
+        await _clear(Cgroup(executor.cgroup))
     leaders = frozenset(executor.board.pids() if executor.board else ())
     while remains := await asyncio.to_thread(_find, executor.executor_id, leaders):
         for pidfd in remains:
@@ -39,6 +47,15 @@ async def prove_dead(executor: Executor) -> None:
         finally:
             for pidfd in remains:
                 os.close(pidfd)
+
+
+async def _clear(group: Cgroup) -> None:
+    """Kill what is in the Executor's cgroup; if that is not ours to kill, other means must do."""
+    try:
+        await group.emptied()
+    except OSError as error:
+        log.warning("an executor's cgroup cannot be cleared", folder=str(group.folder), reason=str(error))
+    group.remove()
 
 
 def _find(executor_id: str, leaders: Collection[int]) -> list[int]:

@@ -55,7 +55,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         if problems:
             raise InvalidRequestError("lambdas", "; ".join(problems))
         try:
-            self._executors.attach(request.executor_id, request.pid, lambdas, request.board_fd)
+            self._executors.attach(request, lambdas)
         except ProcessLookupError:
             raise InvalidRequestError("pid", f"there is no process {request.pid} on this host") from None
         self._poller.serve(self._executors.all_lambdas())

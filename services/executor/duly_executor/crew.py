@@ -5,10 +5,12 @@ import math
 from collections.abc import Callable, Iterable
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
+from duly_core import failpoints
 from duly_core.board import Board
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.assignment import Assignment
+from duly_executor.containment import Containment
 from duly_executor.holdings import Holdings
 from duly_executor.launcher import Launcher
 from duly_executor.process import CallbackProcess
@@ -24,6 +26,7 @@ class Crew:
         application: str,
         executor_id: str,
         board: Board,
+        containment: Containment,
         holdings: Holdings,
         reporter: Reporter,
         ended: Callable[[int], None],
@@ -37,7 +40,7 @@ class Crew:
         self._processes: dict[int, CallbackProcess] = {}
         self._dying: set[CallbackProcess] = set()
         """No longer fed, and not buried yet."""
-        self._launcher = Launcher(application, executor_id, board, settings.import_timeout)
+        self._launcher = Launcher(application, executor_id, board, containment, settings.import_timeout)
         self._moves_within = settings.recall_after.total_seconds()
         self._assignment = Assignment(board.slots, self._moving)
         self._keepers: list[asyncio.Task[None]] = []
@@ -148,6 +151,8 @@ class Crew:
                 start_before = deadline if start_before is None else min(start_before, deadline)
                 alive.append(task)
             if start_before is not None:
+                if failpoints.on:
+                    failpoints.hit_here("executor.give.before")
                 process.give(alive, start_before)
 
     # ---- tasks that a process has --------------------------------------------------------------------------
@@ -194,7 +199,8 @@ class Crew:
         if process.killed_for is None and not self._closing:
             events.process_crashed(process.process.pid, code, len(running))
         ended = [self._holdings.report(task_id) for task_id in culprits]
-        crashes = [_crash(held.task, code, len(running)) for held in ended if held is not None]
+        ending = process.misdeed or _ending(code)
+        crashes = [_crash(held.task, ending, len(running)) for held in ended if held is not None]
         self._reporter.results([*process.verdicts, *crashes])
         self._release(process.tasks - culprits)
         self._ended(len(crashes) + len(process.verdicts))
@@ -229,6 +235,12 @@ class Crew:
         """Kill a process for the sake of one task that it runs."""
         events.process_killed(process.process.pid, reason)
         process.kill(task_id)
+
+    def kill_as_crashed(self, process: CallbackProcess, reason: str, misdeed: str) -> None:
+        """Kill a process that is of no more use; what it runs has crashed, for it may be the cause."""
+        events.process_killed(process.process.pid, reason)
+        process.misdeed = misdeed
+        process.kill()
 
     def ask_to_stop(self, task_id: TaskId) -> None:
         """Tell the callback that its task is to be cancelled; one that waits for a process is cancelled here."""
@@ -268,8 +280,11 @@ def cancelled(task: hsc_pb2.ClaimedTask) -> hsc_pb2.TaskResult:
     return hsc_pb2.TaskResult(claim=task.claim, outcome=hsc_pb2.OUTCOME_CANCELLED)
 
 
-def _crash(task: hsc_pb2.ClaimedTask, code: int, suspects: int) -> hsc_pb2.TaskResult:
-    ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+def _ending(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def _crash(task: hsc_pb2.ClaimedTask, ending: str, suspects: int) -> hsc_pb2.TaskResult:
     company = "" if suspects == 1 else f" while it ran {suspects} tasks, any of which may be the cause"
     return hsc_pb2.TaskResult(
         claim=task.claim,

@@ -1,4 +1,4 @@
-"""Limits of running callbacks: max_runtime, the grace after a cancel, and work that waits behind slow callbacks."""
+"""Limits of running callbacks: max_runtime, the grace after a cancel, standing still, and work that waits behind."""
 
 import asyncio
 from datetime import timedelta
@@ -13,6 +13,7 @@ from duly_executor.crew import Crew, cancelled
 from duly_executor.holdings import Holdings
 from duly_executor.patience import Patience
 from duly_executor.settings import ExecutorSettings
+from duly_executor.standstill import Standstill
 
 _LOOK_EVERY = timedelta(milliseconds=100)
 
@@ -20,12 +21,20 @@ _LOOK_EVERY = timedelta(milliseconds=100)
 class Enforcement:
     """Looks at the slot board ten times a second; what is over its limit is stopped, alone of all tasks."""
 
-    def __init__(self, board: Board, holdings: Holdings, crew: Crew, settings: ExecutorSettings) -> None:
+    def __init__(
+        self,
+        board: Board,
+        holdings: Holdings,
+        crew: Crew,
+        settings: ExecutorSettings,
+        heartbeat_timeout: timedelta,
+    ) -> None:
         self._board = board
         self._holdings = holdings
         self._crew = crew
         self._settings = settings
         self._patience = Patience(crew, settings)
+        self._standstill = Standstill(crew, settings.stopped_limit or heartbeat_timeout)
 
     def attempts_ended(self) -> None:
         """Something ended: what waits is moving."""
@@ -54,6 +63,7 @@ class Enforcement:
                 if now - held.cancel_asked_at > grace:
                     self._crew.stop_for(entry.task_id, "cancel", cancelled(held.task))
         self._patience.look(now)
+        self._standstill.look(now)
         return _LOOK_EVERY
 
 

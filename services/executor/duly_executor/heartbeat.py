@@ -10,12 +10,13 @@ import os
 import signal
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import grpc
 import structlog
 
 from duly.v1 import hsc_pb2
+from duly_core import failpoints
 from duly_core.clock import since_boot_ns
 from duly_core.loop import wait_for
 from duly_core.rpc.retry import until_definite
@@ -26,9 +27,6 @@ from duly_executor.deadman import DeadMan
 from duly_executor.holdings import Holdings
 from duly_executor.leases import Strikes
 
-if TYPE_CHECKING:
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
-
 log = structlog.get_logger()
 
 _ATTEMPTS = 3
@@ -37,12 +35,21 @@ _ATTEMPTS = 3
 _REARM_EVERY = timedelta(milliseconds=250)
 
 
+class Line(Protocol):
+    """Where heartbeats go."""
+
+    async def Heartbeat(  # noqa: N802 (the wire's name)
+        self, request: hsc_pb2.HeartbeatRequest, timeout: float
+    ) -> hsc_pb2.HeartbeatResponse:
+        """One try."""
+
+
 class Heart:
     """Keeps every held claim alive, or ends this process."""
 
     def __init__(
         self,
-        hsc: "HscServiceAsyncStub",
+        hsc: Line,
         holdings: Holdings,
         timing: Timing,
         deadman: DeadMan,
@@ -113,8 +120,9 @@ class Heart:
         async def call(timeout: float) -> hsc_pb2.HeartbeatResponse:
             nonlocal sent
             sent = since_boot_ns()  # of the try that is acknowledged
-            response: hsc_pb2.HeartbeatResponse = await self._hsc.Heartbeat(request, timeout=timeout)
-            return response
+            if failpoints.on:
+                await failpoints.hit("executor.heartbeat.before_send")
+            return await self._hsc.Heartbeat(request, timeout=timeout)
 
         try:
             response = await until_definite(

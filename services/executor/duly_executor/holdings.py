@@ -37,6 +37,10 @@ class Holdings:
         """The claim of this task, if it is held."""
         return self._held.get(task_id)
 
+    def claims(self) -> list[hsc_pb2.Claim]:
+        """All that is held."""
+        return [held.task.claim for held in self._held.values()]
+
     def unfinished(self) -> int:
         """How many wait or run; the others are being reported."""
         return sum(not held.reporting for held in self._held.values())

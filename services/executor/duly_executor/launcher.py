@@ -9,6 +9,7 @@ from duly_core.errors import ApplicationError
 from duly_core.loop import backoff, wait_for
 from duly_core.settings import format_duration
 from duly_executor import events
+from duly_executor.containment import Containment
 from duly_executor.process import CallbackProcess, StartKilledError
 
 _STARTS = 5
@@ -18,10 +19,18 @@ _STARTS = 5
 class Launcher:
     """Makes processes that have said hello."""
 
-    def __init__(self, application: str, executor_id: str, board: Board, import_timeout: timedelta) -> None:
+    def __init__(
+        self,
+        application: str,
+        executor_id: str,
+        board: Board,
+        containment: Containment,
+        import_timeout: timedelta,
+    ) -> None:
         self._application = application
         self._executor_id = executor_id
         self._board = board
+        self._containment = containment
         self._import_timeout = import_timeout
         self._starting: set[CallbackProcess] = set()
         self._closing = asyncio.Event()
@@ -73,7 +82,8 @@ class Launcher:
             process.kill(b"")
 
     async def _start(self, number: int) -> tuple[CallbackProcess, list[registry_pb2.Lambda]]:
-        process = await CallbackProcess.start(number, self._executor_id, self._application, self._board)
+        cage = self._containment.cage(number)
+        process = await CallbackProcess.start(number, self._executor_id, self._application, self._board, cage)
         self._starting.add(process)
         if self._closing.is_set():
             process.kill(b"")

@@ -18,6 +18,7 @@ from duly_core.errors import ApplicationError
 from duly_core.process import PARENT_PID
 from duly_core.task import TaskId
 from duly_executor import frames
+from duly_executor.containment import Cage
 
 # What a callback process has no business with: it runs the lambda owner's code, which may use gRPC and fork
 # as it likes.
@@ -32,10 +33,15 @@ class StartKilledError(ApplicationError):
 
 
 class CallbackProcess:
-    """Started, fed in batches, and killed as a whole, its process group included."""
+    """Started, fed in batches, and killed as a whole, with all that it started."""
 
     def __init__(
-        self, number: int, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        number: int,
+        process: Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        cage: Cage,
     ) -> None:
         self.number = number
         self.process = process
@@ -55,33 +61,45 @@ class CallbackProcess:
         """The task for whose sake it was killed, if it was."""
         self.verdicts: list[hsc_pb2.TaskResult] = []
         """What is to be reported of tasks for whose sake it was killed, once its end is certain."""
+        self.misdeed: str | None = None
+        """Why it was killed as if it had crashed, if it was."""
         self._reader = reader
         self._writer = writer
+        self._cage = cage
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     @classmethod
-    async def start(cls, number: int, executor_id: str, application: str, board: Board) -> "CallbackProcess":
+    async def start(
+        cls, number: int, executor_id: str, application: str, board: Board, cage: Cage
+    ) -> "CallbackProcess":
         """Start the process; it says hello when the application is imported."""
         ours, theirs = socket.socketpair()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
         with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "duly_executor.callback",
-                executor_id,
-                application,
-                str(theirs.fileno()),
-                str(board.descriptor),
-                str(number),
-                pass_fds=[theirs.fileno(), board.descriptor],
-                stdin=asyncio.subprocess.DEVNULL,
-                env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
-                start_new_session=True,
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "duly_executor.callback",
+                    executor_id,
+                    application,
+                    str(theirs.fileno()),
+                    str(board.descriptor),
+                    str(number),
+                    cage.folder,
+                    pass_fds=[theirs.fileno(), board.descriptor],
+                    stdin=asyncio.subprocess.DEVNULL,
+                    env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                await cage.emptied()
+                raise
+        cage.holds(process.pid)
         board.set_pid(number, process.pid)
         reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(number, process, reader, writer)
+        return cls(number, process, reader, writer, cage)
 
     @property
     def takes_others(self) -> bool:
@@ -146,7 +164,7 @@ class CallbackProcess:
             self._writer.write(frames.write(order))
 
     def kill(self, for_task: TaskId | None = None) -> None:
-        """End it at once, with what it started in its process group."""
+        """End it at once, with what it started."""
         if self.killed_for is None:
             self.killed_for = for_task
         self._kill_group()
@@ -154,15 +172,18 @@ class CallbackProcess:
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # if it lasts, waiting for the end says so
+            self._cage.kill()
 
     async def ended(self) -> int:
-        """Wait for its end, having killed its process group; the exit code, negative for a signal.
+        """Wait for its end and for that of what it started, having killed both; the exit code, negative for a signal.
 
-        Its own end is certain then. Of what it started, all in its process group was sent SIGKILL too, but is not
-        waited for; what left the group is not known here.
+        What is certain then of what it started, the containment says; where that promises little, its process
+        group was sent SIGKILL at least.
         """
         await asyncio.wait([self._watching], timeout=_LAST_WORDS.total_seconds())
         self._kill_group()  # it has closed its socket: even if it lives, it is of no more use
         code = await self._watching
+        await self._cage.emptied()
         self._writer.close()
         return code

@@ -92,6 +92,9 @@ class Puller:
                 await wait_for(stop, backoff(self._failures))
 
     async def _attach(self) -> None:
+        # a Controller that was started again must know what to report if this process dies
+        del self._attach_request.held[:]
+        self._attach_request.held.extend(self._holdings.claims())
         response = await self._controller.AttachExecutor(
             self._attach_request, timeout=_ATTACH_TIMEOUT.total_seconds(), wait_for_ready=True
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from duly.v1 import hsc_pb2, task_pb2
+from duly_core import failpoints
 from duly_core.coalesce import Coalescer
 from duly_core.loop import backoff
 from duly_executor import events
@@ -83,7 +84,11 @@ class Reporter:
         return [None] * len(results)
 
     async def _send_results(self, results: Sequence[hsc_pb2.TaskResult], timeout: float) -> None:
+        if failpoints.on:
+            await failpoints.hit("executor.set_results.before_send")
         response = await self._hsc.SetResults(hsc_pb2.SetResultsRequest(results=results), timeout=timeout)
+        if failpoints.on:
+            await failpoints.hit("executor.set_results.after_answer")
         lost = sum(verdict == hsc_pb2.RESULT_VERDICT_LOST_CLAIM for verdict in response.verdicts)
         if lost:
             events.claims_lost(lost, "SetResults")
@@ -108,6 +113,8 @@ class Reporter:
         return [None] * len(claims)
 
     async def _send_releases(self, claims: Sequence[hsc_pb2.Claim], timeout: float) -> None:
+        if failpoints.on:
+            await failpoints.hit("executor.release.before_send")
         await self._hsc.Release(hsc_pb2.ReleaseRequest(claims=claims), timeout=timeout)
         events.handed_back(len(claims))
         self._settled(claims)

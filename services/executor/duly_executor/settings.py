@@ -6,6 +6,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from duly_core.settings import Duration, Section
+from duly_executor.containment import Mode
 
 
 class ExecutorSettings(Section):
@@ -29,6 +30,10 @@ class ExecutorSettings(Section):
     """When nothing ended for this long, what waits for a slot is handed back to other hosts."""
     answer_within: Duration = timedelta(seconds=5)
     """A callback process that does not answer within this, when what waits is asked back from it, is killed."""
+    stopped_limit: Duration = timedelta()
+    """A callback process that is stopped (SIGSTOP) for longer than this is killed; 0s: timing.heartbeat_timeout."""
+    containment: Mode = "auto"
+    """What kills the processes that callbacks start: `cgroup`, `subreaper` (weaker), or `auto`, the better of them here."""
     import_timeout: Duration = timedelta(seconds=60)
     """A callback process must have imported the application within this."""
     cancel_grace: Duration = timedelta(seconds=10)

@@ -18,12 +18,14 @@ from duly_core.rpc.stubs import controller_stub, hsc_stub
 from duly_core.task import TaskId
 from duly_core.timing import Timing
 from duly_executor import events
+from duly_executor.containment import open_containment
 from duly_executor.crew import Crew
 from duly_executor.deadman import DeadMan
 from duly_executor.enforcement import Enforcement
 from duly_executor.heartbeat import Heart
 from duly_executor.holdings import Holdings
 from duly_executor.leases import Leases
+from duly_executor.line import HeartbeatLine
 from duly_executor.pace import Pace
 from duly_executor.puller import Puller
 from duly_executor.reporter import Reporter
@@ -52,6 +54,8 @@ class Worker:
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
         self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
         hsc = hsc_stub(self._hsc_channel)
+        self._heartbeat_line = HeartbeatLine(settings.hsc_address, rpc)
+        self._containment = open_containment(settings.containment)
         self._board = Board.create(settings.processes, settings.slots)
         self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)))
         self._reporter = Reporter(hsc, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle)
@@ -59,14 +63,17 @@ class Worker:
             application,
             self.executor_id,
             self._board,
+            self._containment,
             self._holdings,
             self._reporter,
             self._attempts_ended,
             settings,
         )
-        self._enforcement = Enforcement(self._board, self._holdings, self._crew, settings)
+        self._enforcement = Enforcement(
+            self._board, self._holdings, self._crew, settings, timing.heartbeat_timeout
+        )
         self._heart = Heart(
-            hsc,
+            self._heartbeat_line,
             self._holdings,
             timing,
             DeadMan(),
@@ -98,10 +105,14 @@ class Worker:
             self._failure = self._failure or error
             stop.set()
 
-        lambdas = await self._start_crew(fail, stop)
-        if lambdas is not None:
-            await self._work(lambdas, fail, stop)
+        try:
+            lambdas = await self._start_crew(fail, stop)
+            if lambdas is not None:
+                await self._work(lambdas, fail, stop)
+        finally:
+            self._containment.close()
         await self._controller_channel.close()
+        await self._heartbeat_line.close()
         await self._hsc_channel.close()
         if self._failure:
             raise self._failure
@@ -140,6 +151,7 @@ class Worker:
                 pid=os.getpid(),
                 lambdas=lambdas,
                 board_fd=self._board.descriptor,
+                cgroup=self._containment.folder,
             )
         )
         done = asyncio.Event()
@@ -160,6 +172,7 @@ class Worker:
         self._heart.disarm()
 
     async def _enforce(self) -> timedelta:
+        self._containment.look()
         return self._enforcement.look()
 
     def _make_puller(self, attach: controller_pb2.AttachExecutorRequest) -> Puller:

@@ -1,7 +1,9 @@
 """A callback process: imports the application, says which lambdas it has, and runs what it is told to.
 
 Started by the Executor only:
-    python -m duly_executor.callback EXECUTOR_ID APPLICATION SOCKET_FD BOARD_FD PROCESS_NUMBER
+    python -m duly_executor.callback EXECUTOR_ID APPLICATION SOCKET_FD BOARD_FD PROCESS_NUMBER CGROUP
+
+CGROUP is the folder of the control group to enter, or empty.
 """
 
 import io
@@ -13,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 from duly.errors import AppImportError
@@ -28,8 +31,10 @@ from duly_executor.callback.slots import Slots
 def main() -> None:
     """Run until the Executor closes the socket or dies."""
     die_with_parent(signal.SIGKILL)
-    _, application, link_fd, board_fd, process = sys.argv[1:]
+    _, application, link_fd, board_fd, process, cgroup = sys.argv[1:]
     link = socket.socket(fileno=int(link_fd))
+    if cgroup:  # first of all: nobody's code runs outside
+        Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(
             line_buffering=True

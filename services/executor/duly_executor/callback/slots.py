@@ -9,6 +9,7 @@ from duly.errors import describe
 from duly.invoke import one_line
 from duly.registry import App
 from duly.v1 import callback_pb2, hsc_pb2, task_pb2
+from duly_core import failpoints
 from duly_core.board import Board
 from duly_core.clock import since_boot_ns
 from duly_core.task import TaskId
@@ -84,7 +85,11 @@ class Slots:
                 self._outbox.unstarted(task_id)
                 continue
             self._board.started(self._process, slot, task_id, now)
+            if failpoints.on:
+                failpoints.hit_here("callback.user_code.before")
             result = self._run(attempt)
+            if failpoints.on:
+                failpoints.hit_here("callback.user_code.after")
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that came back out of its callback: this life is its parent's to lead
             with self._lock:

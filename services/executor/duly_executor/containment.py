@@ -1,0 +1,210 @@
+"""Keeps what callback processes start from outliving them: in cgroups where that is permitted, else as a subreaper.
+
+docs/decisions/0015-containment.md says what each promises.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, Protocol
+
+import structlog
+
+from duly_core.cgroup import Cgroup, own_folder
+from duly_core.errors import SettingsError
+from duly_executor.orphans import Orphans
+
+log = structlog.get_logger()
+
+Mode = Literal["auto", "cgroup", "subreaper"]
+
+_ENTER = "import sys; open(sys.argv[1], 'w').write('0')"
+_TRY_WITHIN = 10
+"""Seconds for a process that enters a group to try whether it can; it takes milliseconds."""
+
+
+class Cage(Protocol):
+    """What holds one callback process and all that it starts."""
+
+    @property
+    def folder(self) -> str:
+        """The cgroup that the process enters before it runs anybody's code; empty: none."""
+
+    def holds(self, pid: int) -> None:
+        """This is the process."""
+
+    def kill(self) -> None:
+        """Kill all that is in it now; a process group is killed beside this."""
+
+    async def emptied(self) -> None:
+        """The process has ended: kill what it left behind, and return when that is gone for certain."""
+
+
+class Containment(Protocol):
+    """How the callback processes of one Executor are contained."""
+
+    @property
+    def folder(self) -> str:
+        """The cgroup of all cages, for the Controller to kill when this Executor is dead; empty: none."""
+
+    def cage(self, number: int) -> Cage:
+        """One for a callback process that is about to start."""
+
+    def look(self) -> None:
+        """Take note of what came up; to be called several times a second."""
+
+    def close(self) -> None:
+        """All callback processes have ended."""
+
+
+def open_containment(mode: Mode) -> Containment:
+    """The best that is permitted here, or what the setting demands.
+
+    Raises:
+        SettingsError: cgroups are demanded, and not permitted.
+    """
+    if mode == "subreaper":
+        return Subreaper()
+    try:
+        contained = Cgroups.open()
+    except (OSError, subprocess.SubprocessError) as error:
+        if mode == "cgroup":
+            raise SettingsError(
+                f"executor.containment is cgroup, but no cgroup can be made or entered here: {error}; give this "
+                "process a cgroup v2 of its own (systemd: Delegate=yes) or set DULY_EXECUTOR_CONTAINMENT=subreaper"
+            ) from error
+        log.info("callbacks are contained by process group and subreaper only", reason=str(error))
+        return Subreaper()
+    log.info("callbacks are contained in cgroups", folder=contained.folder)
+    return contained
+
+
+class Subreaper:
+    """Without privileges: orphans of callback processes come to this process, which kills them in time."""
+
+    folder = ""
+
+    def __init__(self) -> None:
+        self._orphans = Orphans()
+
+    def cage(self, number: int) -> Cage:  # noqa: ARG002 (one is like another)
+        return self._orphans.cage()
+
+    def look(self) -> None:
+        self._orphans.look()
+
+    def close(self) -> None:
+        self._orphans.close()
+
+
+class Cgroups:
+    """A group for this Executor, and in it one for each callback process."""
+
+    def __init__(self, group: Cgroup) -> None:
+        self._group = group
+        self._made = 0
+
+    @classmethod
+    def open(cls) -> "Cgroups":
+        """Make the Executor's group, and try whether a process may enter one.
+
+        Raises:
+            OSError: it is not permitted.
+            SubprocessError: a process could not enter.
+        """
+        base = own_folder()
+        if base is None:
+            raise FileNotFoundError("no cgroup v2 hierarchy is mounted")
+        remove_abandoned(base)
+        group = Cgroup.make(base / _name(os.getpid()))
+        trial = Cgroup.make(group.folder / "trial")
+        try:
+            subprocess.run(
+                [sys.executable, "-I", "-S", "-c", _ENTER, str(trial.folder / "cgroup.procs")],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_TRY_WITHIN,
+            )
+        except BaseException:
+            group.remove()
+            raise
+        trial.remove()
+        return cls(group)
+
+    @property
+    def folder(self) -> str:
+        return str(self._group.folder)
+
+    def cage(self, number: int) -> Cage:
+        self._made += 1
+        return CgroupCage(Cgroup.make(self._group.folder / f"process-{number}-{self._made}"))
+
+    def look(self) -> None:
+        """Nothing comes up: the kernel keeps what starts in a group in it."""
+
+    def close(self) -> None:
+        self._group.kill()
+        self._group.remove()
+
+
+class CgroupCage:
+    """A group for one callback process."""
+
+    def __init__(self, group: Cgroup) -> None:
+        self._group = group
+
+    @property
+    def folder(self) -> str:
+        return str(self._group.folder)
+
+    def holds(self, pid: int) -> None:
+        """The process enters by itself."""
+
+    def kill(self) -> None:
+        self._group.kill()
+
+    async def emptied(self) -> None:
+        await self._group.emptied()
+        self._group.remove()
+
+
+def remove_abandoned(base: Path) -> None:
+    """Kill and remove the groups of Executors that are dead and had no Controller left to do it."""
+    for folder in _ours(base):
+        namespace, pid, started = folder.name.split("-")[1:]
+        # a pid means something within its own namespace only
+        if namespace == _pid_namespace() and _started(int(pid)) != started:
+            with suppress(OSError):
+                group = Cgroup(folder)
+                group.kill()
+                group.remove()
+
+
+def _ours(base: Path) -> Iterable[Path]:
+    return [folder for folder in base.glob("duly-*-*-*") if folder.name.count("-") == 3 and folder.is_dir()]
+
+
+def _name(pid: int) -> str:
+    """Unlike that of any other process, of this boot at least: pids come again, at another time."""
+    return f"duly-{_pid_namespace()}-{pid}-{_started(pid)}"
+
+
+def _pid_namespace() -> str:
+    return str(Path("/proc/self/ns/pid").stat().st_ino)
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, in ticks since boot; None: there is none of this pid."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()[19]
+        )
+    except OSError:
+        return None
