@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 from duly_core.errors import DulyError, OverloadedError
 
 _MOST_GROUPS_WAITING = 50
-"""Beyond so many full groups a caller is refused at once: it would have given up before its turn."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -22,6 +21,8 @@ Answer = TypeVar("Answer")
 class _Call(Generic[Item, Answer]):
     items: Sequence[Item]
     weight: int
+    until: float
+    """On the loop's clock: afterwards its caller waits no more."""
     future: asyncio.Future[list[Answer]]
 
 
@@ -40,6 +41,7 @@ class Coalescer(Generic[Item, Answer]):
         max_items: int = 500,
         weigh: Callable[[Item], int] = lambda _: 1,
         concurrency: int = 1,
+        most_groups_waiting: int = _MOST_GROUPS_WAITING,
         observe: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Make one.
@@ -49,6 +51,8 @@ class Coalescer(Generic[Item, Answer]):
             max_items: bounds a group (a single larger call is not split).
             weigh: for how many an item counts: large ones must not come together in their hundreds.
             concurrency: how many calls of `serve` may be under way.
+            most_groups_waiting: beyond so many full groups a caller is refused at once: it would have given up
+                before its turn.
             observe: told each group's size.
         """
         self._serve = serve
@@ -58,15 +62,25 @@ class Coalescer(Generic[Item, Answer]):
         self._observe = observe
         self._waiting: deque[_Call[Item, Answer]] = deque()
         self._waiting_weight = 0
-        self._most_waiting = _MOST_GROUPS_WAITING * max_items
+        self._most_waiting = most_groups_waiting * max_items
         self._running: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, items: Sequence[Item]) -> list[Answer]:
-        """Serve these items, alone or together with others'; answers in their order."""
+    async def __call__(self, items: Sequence[Item], within: float | None = None) -> list[Answer]:
+        """Serve these items, alone or together with others'; answers in their order.
+
+        Args:
+            items: what to serve.
+            within: seconds that the caller waits; if its turn has not come by then, nothing is served. None: for ever.
+
+        Raises:
+            OverloadedError: too much is waiting, or the caller's time was over before its turn came.
+        """
         if not items:
             return []
-        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        call = _Call(items, sum(map(self._weigh, items)), future)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Answer]] = loop.create_future()
+        until = float("inf") if within is None else loop.time() + within
+        call = _Call(items, sum(map(self._weigh, items)), until, future)
         if self._waiting and self._waiting_weight + call.weight > self._most_waiting:
             message = "more is asked than can be written: try again later"
             raise OverloadedError(message)
@@ -82,7 +96,7 @@ class Coalescer(Generic[Item, Answer]):
             while self._waiting and (not group or weight + self._waiting[0].weight <= self._max_items):
                 call = self._waiting.popleft()
                 self._waiting_weight -= call.weight
-                if not call.future.done():  # else nobody waits for it any more
+                if self._is_waited_for(call):
                     group.append(call)
                     weight += call.weight
             if not group:
@@ -91,6 +105,12 @@ class Coalescer(Generic[Item, Answer]):
             task = asyncio.get_running_loop().create_task(self._run(group))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
+
+    def _is_waited_for(self, call: _Call[Item, Answer]) -> bool:
+        if not call.future.done() and asyncio.get_running_loop().time() >= call.until:
+            message = "the caller's time was over before its turn came: try again later"
+            call.future.set_exception(OverloadedError(message))
+        return not call.future.done()
 
     async def _run(self, group: list[_Call[Item, Answer]]) -> None:
         try:

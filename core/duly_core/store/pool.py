@@ -114,7 +114,7 @@ class Store:
     """The pool, and how a statement is run; what the statements say is in the other modules."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
             kwargs=connect_arguments(settings),
             min_size=1,
@@ -135,7 +135,7 @@ class Store:
     @property
     def where(self) -> str:
         """Host, port and database, for messages."""
-        return describe(self._settings.dsn)
+        return describe(self.settings.dsn)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -150,7 +150,7 @@ class Store:
             hung.append(True)
             _shut(connection)
 
-        longest = (self._settings.statement_timeout + _GRACE).total_seconds()
+        longest = (self.settings.statement_timeout + _GRACE).total_seconds()
         try:
             async with AsyncExitStack() as stack:
                 connection = await self._acquire(stack)
@@ -166,7 +166,7 @@ class Store:
 
     async def _acquire(self, stack: AsyncExitStack) -> Connection:
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._settings.acquire_timeout.total_seconds()
+        end = loop.time() + self.settings.acquire_timeout.total_seconds()
         while True:
             left = max(0.001, end - loop.time())
             try:

@@ -14,7 +14,7 @@ class StoreSettings(Section):
     dsn: str = "postgresql://duly@127.0.0.1:5432/duly"
     """A libpq connection string or URI."""
     connections: int = 8
-    """Connections of one process's pool; the HSC's kinds of statements have a share each, so not fewer there."""
+    """Connections of one process's pool; the HSC has as many as its own settings say."""
     connect_timeout: Duration = timedelta(seconds=5)
     statement_timeout: Duration = timedelta(seconds=8)
     """No statement runs longer."""

@@ -126,35 +126,55 @@ returning assoc.task_id
 -- move: claimed|processing -> enqueued
 -- The holder fell silent: its token is void from here on, and a crash is counted.
 with silent as (
-    select assoc.task_id
+    select assoc.task_id, assoc.holder,
+        duly_recent(assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')) as crashed_at
     from task_assoc as assoc left join lambda on lambda.name = assoc.lambda
     where assoc.status in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select duly_now())
         and not assoc.cancel_requested
-        and assoc.crashes + 1 < coalesce(lambda.max_crashes, 3)
+        and cardinality(duly_recent(
+            assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')
+        )) + 1 < coalesce(lambda.max_crashes, 3)
     order by assoc.next_trigger_at
     limit %(limit)b
     for update of assoc skip locked
+), reclaimed as (
+    update task_assoc as assoc
+    set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b,
+        crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()),
+        last_token = null, token = null, holder = null, progress = null, progress_note = null
+    from silent
+    where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
+        and assoc.next_trigger_at <= (select duly_now())
+    returning assoc.task_id, assoc.lambda, assoc.priority, assoc.fence, assoc.failures + assoc.crashes as attempt,
+        silent.holder, (select duly_now()) as ended_at, 'its holder fell silent: ' || silent.holder as message
+), recorded as (
+    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message)
+    select task_id, fence, attempt, 'silent', holder, ended_at, 4, message from reclaimed
+    on conflict do nothing
+), entity as (
+    update task
+    set failure_kind = 4, failure_message = reclaimed.message, failed_at = reclaimed.ended_at
+    from reclaimed
+    where task.task_id = reclaimed.task_id and task.status is null
 )
-update task_assoc as assoc
-set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b,
-    crashes = assoc.crashes + 1, last_token = null, token = null, holder = null,
-    progress = null, progress_note = null
-from silent
-where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
-    and assoc.next_trigger_at <= (select duly_now())
-returning assoc.task_id, assoc.lambda, assoc.priority
+select task_id, lambda, priority from reclaimed
 
 -- name: quarantine_silent
 -- move: claimed|processing -> fatal_failure
 -- The holder fell silent once too often for this task.
 with silent as (
-    select assoc.task_id
+    select assoc.task_id, coalesce(lambda.crash_window, interval '3 days') as crash_window,
+        cardinality(duly_recent(
+            assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')
+        )) + 1 as recent
     from task_assoc as assoc left join lambda on lambda.name = assoc.lambda
     where assoc.status in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select duly_now())
         and not assoc.cancel_requested
-        and assoc.crashes + 1 >= coalesce(lambda.max_crashes, 3)
+        and cardinality(duly_recent(
+            assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')
+        )) + 1 >= coalesce(lambda.max_crashes, 3)
     order by assoc.next_trigger_at
     limit %(limit)b
     for update of assoc skip locked
@@ -163,13 +183,20 @@ with silent as (
     using silent
     where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select duly_now())
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes, assoc.holder,
+        (select duly_now()) as ended_at, silent.recent, silent.crash_window,
+        'its holder fell silent: ' || assoc.holder as message
+), recorded as (
+    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message)
+    select task_id, fence, failures + crashes, 'silent', holder, ended_at, 4, message from ended
+    on conflict do nothing
 )
 update task
-set status = 'fatal_failure', finished_at = (select duly_now()),
+set status = 'fatal_failure', finished_at = ended.ended_at,
     fence = ended.fence, failures = ended.failures, crashes = ended.crashes,
-    failure_kind = 5, failure_message = 'its holder fell silent ' || ended.crashes || ' times: quarantined',
-    failed_at = (select duly_now())
+    failure_kind = 5, failed_at = ended.ended_at,
+    failure_message = 'crashed or fell silent ' || ended.recent || ' times within ' || ended.crash_window
+        || ': quarantined; the last: ' || ended.message
 from ended
 where task.task_id = ended.task_id and task.status is null
 returning task.task_id
@@ -191,10 +218,16 @@ with silent as (
     using silent
     where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select duly_now())
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes, assoc.holder,
+        (select duly_now()) as ended_at
+), recorded as (
+    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message)
+    select task_id, fence, failures + crashes, 'silent', holder, ended_at, 4, 'its holder fell silent: ' || holder
+    from ended
+    on conflict do nothing
 )
 update task
-set status = 'cancelled', finished_at = (select duly_now()),
+set status = 'cancelled', finished_at = ended.ended_at,
     fence = ended.fence, failures = ended.failures, crashes = ended.crashes
 from ended
 where task.task_id = ended.task_id and task.status is null
@@ -247,8 +280,8 @@ with asked as (
 )
 select claimed.task_id, claimed.token, claimed.lambda, claimed.priority, claimed.fence, claimed.failures,
     claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8,
-    task.payload, task.payload_encoding::int4, lambda.max_runtime
-from claimed join task using (task_id) join lambda on lambda.name = claimed.lambda
+    task.payload, task.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
+from claimed join task using (task_id) left join lambda on lambda.name = claimed.lambda
 
 -- name: heartbeat
 -- move: claimed|processing -> processing
@@ -263,125 +296,181 @@ where assoc.task_id = beat.task_id and assoc.token = beat.token and assoc.status
 returning assoc.token, assoc.cancel_requested
 
 -- name: finish
--- move: claimed|processing -> success|fatal_failure|cancelled
+-- move: claimed|processing -> success
 -- Ends the task: the assoc goes, the entity gets the final status and the result.
 with asked as (
     select *
     from unnest(
-        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(statuses)b::text[], %(results)b::bytea[], %(encodings)b::int2[],
-        %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[]
-    ) as asked (task_id, token, status, result, encoding, failure_kind, failure_message, started_at)
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(results)b::bytea[], %(encodings)b::int2[],
+        %(started_at)b::timestamptz[]
+    ) as asked (task_id, token, result, encoding, started_at)
 ), ended as (
     delete from task_assoc as assoc
     using asked
     where assoc.task_id = asked.task_id and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, asked.token, asked.status, asked.result,
-        asked.encoding, asked.failure_kind, asked.failure_message, asked.started_at
-)
-update task
-set status = ended.status::task_status, finished_at = (select duly_now()), started_at = ended.started_at,
-    fence = ended.fence, failures = ended.failures + (ended.status = 'fatal_failure')::int, crashes = ended.crashes,
-    last_token = ended.token, result = ended.result, result_encoding = ended.encoding,
-    failure_kind = coalesce(ended.failure_kind, task.failure_kind),
-    failure_message = coalesce(ended.failure_message, task.failure_message),
-    failed_at = case when ended.failure_kind is null then task.failed_at else (select duly_now()) end
-from ended
-where task.task_id = ended.task_id and task.status is null
-returning ended.task_id, ended.token
-
--- name: retry
--- move: claimed|processing -> retriable_failure
--- A failure or a crash with attempts left: runs again after the backoff, or after the time that the callback asked for.
-with asked as (
-    select *
-    from unnest(
-        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(crashed)b::bool[], %(retry_after)b::interval[],
-        %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[]
-    ) as asked (task_id, token, crashed, retry_after, failure_kind, failure_message, started_at)
-), planned as (
-    select asked.*, (select duly_now()) + coalesce(asked.retry_after, duly_backoff(
-        lambda.backoff_initial, lambda.backoff_factor, lambda.backoff_max, assoc.failures + assoc.crashes
-    )) as again_at
-    from asked join task_assoc as assoc using (task_id) join lambda on lambda.name = assoc.lambda
-    where case when asked.crashed
-        then assoc.crashes + 1 < lambda.max_crashes
-        else assoc.failures + 1 < lambda.max_attempts
-    end
-), failed as (
-    update task_assoc as assoc
-    set status = 'retriable_failure', next_trigger_at = planned.again_at, due_at = planned.again_at,
-        failures = assoc.failures + (not planned.crashed)::int, crashes = assoc.crashes + planned.crashed::int,
-        token = null, last_token = planned.token, holder = null, progress = null, progress_note = null
-    from planned
-    where assoc.task_id = planned.task_id and assoc.token = planned.token
-        and assoc.status::text in ('claimed', 'processing')
-    returning assoc.task_id, planned.token, planned.again_at, planned.failure_kind, planned.failure_message, planned.started_at
-)
-update task
-set failure_kind = failed.failure_kind, failure_message = failed.failure_message, failed_at = (select duly_now()),
-    started_at = failed.started_at
-from failed
-where task.task_id = failed.task_id and task.status is null
-returning failed.task_id, failed.token, failed.again_at - (select duly_now())
-
--- name: exhaust
--- move: claimed|processing -> fatal_failure
--- The last failure that the lambda allows, or the last crash (quarantine).
-with asked as (
-    select *
-    from unnest(
-        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(crashed)b::bool[],
-        %(failure_messages)b::text[], %(started_at)b::timestamptz[]
-    ) as asked (task_id, token, crashed, failure_message, started_at)
-), ended as (
-    delete from task_assoc as assoc
-    using asked, lambda
-    where assoc.task_id = asked.task_id and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
-        and lambda.name = assoc.lambda
-        and case when asked.crashed
-            then assoc.crashes + 1 >= lambda.max_crashes
-            else assoc.failures + 1 >= lambda.max_attempts
-        end
-    returning assoc.task_id, assoc.fence, assoc.failures + (not asked.crashed)::int as failures,
-        assoc.crashes + asked.crashed::int as crashes, asked.token, asked.crashed, asked.failure_message,
+    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, asked.token, asked.result, asked.encoding,
         asked.started_at
 )
 update task
-set status = 'fatal_failure', finished_at = (select duly_now()), started_at = ended.started_at,
+set status = 'success', finished_at = (select duly_now()), started_at = ended.started_at,
     fence = ended.fence, failures = ended.failures, crashes = ended.crashes, last_token = ended.token,
-    failure_kind = case when ended.crashed then 5 else 6 end,
-    failure_message = left(
-        case when ended.crashed
-            then 'crashed ' || ended.crashes || ' times: quarantined; the last: '
-            else 'failed ' || ended.failures || ' times; the last: '
-        end || coalesce(ended.failure_message, ''), 1024),
-    failed_at = (select duly_now())
+    result = ended.result, result_encoding = ended.encoding
 from ended
 where task.task_id = ended.task_id and task.status is null
 returning ended.task_id, ended.token
+
+-- name: fail
+-- move: claimed|processing -> retriable_failure|fatal_failure|cancelled
+-- An attempt that did not succeed. Whether another follows is decided once a row, from its counts, locked, and one look
+-- at its lambda's policy (the defaults, if the lambda is gone). None follows what is to be cancelled. What runs again
+-- does so after the backoff, or the time that the callback asked for; later, if its lambda is to be held back.
+with clock as materialized (
+    select duly_now() as now
+), asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(outcomes)b::text[], %(retry_after)b::interval[],
+        %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[]
+    ) as asked (task_id, token, outcome, retry_after, failure_kind, failure_message, started_at)
+), held_back as (
+    select * from unnest(%(held_back)b::text[], %(hold_back)b::interval[]) as held_back (lambda, delay)
+), held as (
+    select asked.*, clock.now, assoc.lambda, assoc.holder, assoc.fence, assoc.failures, assoc.crashes,
+        assoc.cancel_requested, asked.outcome = 'crashed' as crashed,
+        duly_recent(assoc.crashed_at, clock.now - coalesce(lambda.crash_window, interval '3 days')) as crashed_at,
+        coalesce(lambda.crash_window, interval '3 days') as crash_window,
+        coalesce(lambda.max_crashes, 3) as max_crashes, coalesce(lambda.max_attempts, 10) as max_attempts,
+        greatest(
+            coalesce(asked.retry_after, duly_backoff(
+                coalesce(lambda.backoff_initial, interval '1 second'), coalesce(lambda.backoff_factor, 2),
+                coalesce(lambda.backoff_max, interval '10 minutes'), assoc.failures + assoc.crashes
+            )),
+            held_back.delay * (1 + random() / 2)
+        ) as wait
+    from clock cross join asked
+    join task_assoc as assoc on assoc.task_id = asked.task_id
+    left join lambda on lambda.name = assoc.lambda
+    left join held_back on held_back.lambda = assoc.lambda
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), planned as (
+    select held.*,
+        case
+            when outcome in ('fatal_failure', 'cancelled') then outcome
+            when crashed and cardinality(crashed_at) + 1 >= max_crashes then 'fatal_failure'
+            when not crashed and failures + 1 >= max_attempts then 'fatal_failure'
+            when cancel_requested then 'cancelled'
+            else 'retriable_failure'
+        end as status
+    from held
+), retried as (
+    update task_assoc as assoc
+    set status = 'retriable_failure', next_trigger_at = planned.now + planned.wait, due_at = planned.now + planned.wait,
+        failures = assoc.failures + (not planned.crashed)::int, crashes = assoc.crashes + planned.crashed::int,
+        crashed_at = nullif(planned.crashed_at || case when planned.crashed then array[planned.now] end, '{}'),
+        token = null, last_token = planned.token, holder = null, progress = null, progress_note = null
+    from planned
+    where assoc.task_id = planned.task_id and assoc.token = planned.token
+        and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
+    returning planned.*
+), ended as (
+    delete from task_assoc as assoc
+    using planned
+    where assoc.task_id = planned.task_id and assoc.token = planned.token
+        and assoc.status::text in ('claimed', 'processing') and planned.status <> 'retriable_failure'
+    returning planned.*
+), done as (
+    select task_id, token, status, outcome, now, wait, lambda, fence, holder, started_at,
+        failures + crashes + 1 as attempt, failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
+        crashes + crashed::int as crashes,
+        case when status <> 'retriable_failure' then now end as finished_at,
+        -- what the attempt is told to have failed of, and what the task is: 5 quarantined, 6 attempts exhausted
+        case when outcome <> 'cancelled' then failure_kind end as attempt_kind,
+        case when outcome = 'cancelled' or status <> 'fatal_failure' or outcome = status then failure_kind
+            when crashed then 5 else 6 end as failure_kind,
+        failure_message as attempt_message,
+        case when outcome = 'cancelled' or status <> 'fatal_failure' or outcome = status then failure_message
+            else left(
+                case when crashed
+                    then 'crashed ' || cardinality(crashed_at) + 1 || ' times within ' || crash_window || ': quarantined'
+                    else 'failed ' || failures + 1 || ' times'
+                end || '; the last: ' || coalesce(failure_message, ''), 1024) end as failure_message
+    from (select * from retried union all select * from ended) as written
+), recorded as (
+    insert into attempt
+        (task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_kind, failure_message)
+    select task_id, fence, attempt, outcome::attempt_outcome, holder, started_at, now, attempt_kind,
+        left(attempt_message, 1024)
+    from done
+    on conflict do nothing
+)
+update task
+set status = nullif(done.status, 'retriable_failure')::task_status, finished_at = done.finished_at,
+    started_at = done.started_at,
+    fence = case when done.finished_at is not null then done.fence end,
+    failures = case when done.finished_at is not null then done.failures end,
+    crashes = case when done.finished_at is not null then done.crashes end,
+    last_token = case when done.finished_at is not null then done.token end,
+    failure_kind = case when done.attempt_kind is null then task.failure_kind else done.failure_kind end,
+    failure_message = case when done.attempt_kind is null then task.failure_message else done.failure_message end,
+    failed_at = case when done.attempt_kind is null then task.failed_at else done.now end
+from done
+where task.task_id = done.task_id and task.status is null
+returning done.task_id, done.token, done.lambda,
+    case when done.status = 'retriable_failure' then done.now + done.wait - (select duly_now()) end
 
 -- name: snooze
 -- move: claimed|processing -> new
 -- Not now: due again after the time that the callback asked for; nothing is charged.
-update task_assoc as assoc
-set status = 'new', next_trigger_at = (select duly_now()) + asked.retry_after,
-    due_at = (select duly_now()) + asked.retry_after,
-    token = null, last_token = asked.token, holder = null, progress = null, progress_note = null
-from unnest(
-    %(task_ids)b::uuid[], %(tokens)b::uuid[], %(retry_after)b::interval[]
-) as asked (task_id, token, retry_after)
-where assoc.task_id = asked.task_id and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
-returning assoc.task_id, asked.token, asked.retry_after
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(retry_after)b::interval[],
+        %(failure_messages)b::text[], %(started_at)b::timestamptz[]
+    ) as asked (task_id, token, retry_after, message, started_at)
+), held as (
+    select asked.*, assoc.holder
+    from asked join task_assoc as assoc on assoc.task_id = asked.task_id
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), snoozed as (
+    update task_assoc as assoc
+    set status = 'new', next_trigger_at = (select duly_now()) + held.retry_after,
+        due_at = (select duly_now()) + held.retry_after,
+        token = null, last_token = held.token, holder = null, progress = null, progress_note = null
+    from held
+    where assoc.task_id = held.task_id and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
+    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt
+), recorded as (
+    insert into attempt (task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_message)
+    select task_id, fence, attempt, 'snoozed', holder, started_at, (select duly_now()), left(message, 1024) from snoozed
+    on conflict do nothing
+)
+select task_id, token, retry_after from snoozed
 
 -- name: release
 -- move: claimed|processing -> new
 -- Handed back unstarted or unfinished: due at once, nothing is charged, lateness still counts from when it was due.
-update task_assoc as assoc
-set status = 'new', next_trigger_at = (select duly_now()),
-    token = null, last_token = asked.token, holder = null, progress = null, progress_note = null
-from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
-where assoc.task_id = asked.task_id and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
-returning assoc.task_id, asked.token
+with asked as (
+    select * from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+), held as (
+    select asked.*, assoc.holder
+    from asked join task_assoc as assoc on assoc.task_id = asked.task_id
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), released as (
+    update task_assoc as assoc
+    set status = 'new', next_trigger_at = (select duly_now()),
+        token = null, last_token = held.token, holder = null, progress = null, progress_note = null
+    from held
+    where assoc.task_id = held.task_id and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
+    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt
+), recorded as (
+    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at)
+    select task_id, fence, attempt, 'released', holder, (select duly_now()) from released
+    on conflict do nothing
+)
+select task_id, token from released
 
 -- name: cancel
 -- move: new|retriable_failure|enqueued -> cancelled

@@ -1,6 +1,6 @@
 """The Store Consumer's side of the store: what is due, what fell silent, and when to look again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from psycopg.rows import TupleRow
 
 from duly_core.routing import Priority, QueueKey
-from duly_core.store.pool import Store, uuids
+from duly_core.store.pool import Connection, Store, fetch, uuids
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import DueTask, TaskId
 
@@ -22,6 +22,8 @@ class Silence:
     reclaimed: int = 0
     ended: int = 0
     """Quarantined, cancelled or expired."""
+    voided: int = 0
+    """Claims taken from holders that fell silent, whatever became of their tasks."""
 
 
 def _due(rows: Sequence[TupleRow]) -> list[DueTask]:
@@ -45,23 +47,44 @@ async def enqueue(store: Store, room: Mapping[QueueKey, int], enqueue_timeout: t
 
 
 async def end_silence(
-    store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta, limit: int
+    store: Store,
+    room: Mapping[QueueKey, int],
+    enqueue_timeout: timedelta,
+    limit: int,
+    may_void: Callable[[Connection], Awaitable[int]] | None = None,
 ) -> Silence:
     """Take up what fell silent, at most `limit` tasks of each kind.
 
     Lost messages are sent again as far as the queues have room; claims whose holder fell silent are void,
     and their tasks are enqueued anew, quarantined, or cancelled. Tasks that expired end, too.
+
+    Args: `may_void` tells how many claims may be voided now in the store at the other end of a connection: it is
+    asked once, and its answer holds for that connection only. None: `limit`.
     """
     again = await store.run(
         TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
     )
-    reclaimed = await store.run(TRANSITIONS["reclaim"], {"enqueue_timeout": enqueue_timeout, "limit": limit})
+    expired = await store.run(TRANSITIONS["expire"], {"limit": limit})
+    reclaimed: list[TupleRow] = []
     ended = 0
-    for name in ("quarantine_silent", "cancel_silent", "expire"):
-        ended += len(await store.run(TRANSITIONS[name], {"limit": limit}))
+    async with store.connection() as connection:
+        most = limit if may_void is None else await may_void(connection)
+        if most > 0:
+            parameters = {"enqueue_timeout": enqueue_timeout, "limit": most}
+            reclaimed = await fetch(connection, TRANSITIONS["reclaim"], parameters)
+            for name in ("quarantine_silent", "cancel_silent"):
+                ended += len(await fetch(connection, TRANSITIONS[name], {"limit": most}))
     return Silence(
-        _due([*(row for row in again if row[3]), *reclaimed]), reclaimed=len(reclaimed), ended=ended
+        _due([*(row for row in again if row[3]), *reclaimed]),
+        reclaimed=len(reclaimed),
+        ended=ended + len(expired),
+        voided=len(reclaimed) + ended,
     )
+
+
+async def enqueue_sooner(store: Store, within: timedelta, limit: int) -> int:
+    """The queue may have been emptied: look again at what is on its way, spread over `within`; answers how many."""
+    return len(await store.run(TRANSITIONS["enqueue_sooner"], {"within": within, "limit": limit}))
 
 
 async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> None:

@@ -7,7 +7,6 @@ from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.hints import Hinter
-from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import migrate_when_there
 from duly_core.telemetry import observe_call
@@ -15,6 +14,7 @@ from duly_core.timing import Timing
 from duly_hsc import events
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings
+from duly_hsc.stores import open_stores
 
 
 def build(**overrides: object) -> Serve:
@@ -25,8 +25,8 @@ def build(**overrides: object) -> Serve:
     rpc_settings = RpcSettings.load()
 
     async def serve(stop: asyncio.Event) -> None:
-        async with Store(store_settings) as store:
-            servicer = HscServicer(store, settings, timing, Hinter(store))
+        async with open_stores(store_settings, settings, timing) as stores:
+            servicer = HscServicer(stores, settings, timing, Hinter(stores.results))
             service = Service(
                 hsc_pb2.DESCRIPTOR.services_by_name["HscService"].full_name,
                 lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),

@@ -1,11 +1,13 @@
 """HscService: claims, heartbeats, results and releases, each kind group committed by itself.
 
-Heartbeats and results never wait behind claims: each kind has its own share of the store's connections.
+Heartbeats and results never wait behind claims: each kind has connections of its own, claims are the first to be
+refused when more is asked than can be written, and what nobody waits for any more is not written.
 """
 
 from functools import partial
 
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
+from duly_core import failpoints
 from duly_core.coalesce import Coalescer
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.convert import to_duration
@@ -13,22 +15,24 @@ from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import results as store_results
 from duly_core.store.hints import Hinter
-from duly_core.store.pool import Store
 from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
 from duly_core.timing import Timing
 from duly_hsc import convert, events
 from duly_hsc.settings import HscSettings
+from duly_hsc.stores import BEATING, HscStores
 
 _HOLDER_LIMIT = 128
 _WEIGHTY = 16 * 1024
 """Bytes of result that count for another one in a group."""
+_CLAIM_GROUPS_WAITING = 5
+"""Claims are refused long before results and heartbeats are: a task that is not started yet can wait."""
 
 
 class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     """Every write compares the claim token; every answer is per item."""
 
-    def __init__(self, store: Store, settings: HscSettings, timing: Timing, hinter: Hinter) -> None:
-        self._store = store
+    def __init__(self, stores: HscStores, settings: HscSettings, timing: Timing, hinter: Hinter) -> None:
+        self._stores = stores
         self._settings = settings
         self._timing = timing
         self._hinter = hinter
@@ -41,10 +45,14 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self._claim_group,
             max_items=group,
             concurrency=settings.claim_concurrency,
+            most_groups_waiting=_CLAIM_GROUPS_WAITING,
             observe=partial(events.group_written, "ClaimTask"),
         )
         self._beat = Coalescer(
-            self._beat_group, max_items=group, observe=partial(events.group_written, "Heartbeat")
+            self._beat_group,
+            max_items=group,
+            concurrency=BEATING,
+            observe=partial(events.group_written, "Heartbeat"),
         )
         self._set = Coalescer(
             self._set_group,
@@ -56,56 +64,90 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._release = Coalescer(self._release_group, max_items=group)
 
     async def ClaimTask(  # noqa: N802 (the wire's name)
-        self, request: hsc_pb2.ClaimTaskRequest, _context: Context
+        self, request: hsc_pb2.ClaimTaskRequest, context: Context
     ) -> hsc_pb2.ClaimTaskResponse:
         convert.check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
         if not 1 <= len(request.holder) <= _HOLDER_LIMIT or "\x00" in request.holder:
             raise InvalidRequestError("holder", f"must be 1 to {_HOLDER_LIMIT} characters without NUL")
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
-        answers = [convert.claimed_to_wire(task) for task in await self._claim(asked)]
+        answers = [
+            convert.claimed_to_wire(task) for task in await self._claim(asked, context.time_remaining())
+        ]
         return hsc_pb2.ClaimTaskResponse(answers=answers, terms=self._terms)
 
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
-        tasks = await store_claims.claim(self._store, asked, self._timing.claim_timeout)
+        if failpoints.on:
+            await failpoints.hit("hsc.claim.before_commit")
+        if failpoints.on:
+            await failpoints.hit("hsc.claim.before_commit")
+        tasks = await store_claims.claim(self._stores.claims, asked, self._timing.claim_timeout)
+        if failpoints.on:
+            await failpoints.hit("hsc.claim.after_commit")
+        if failpoints.on:
+            await failpoints.hit("hsc.claim.after_commit")
         events.claimed(tasks)
         return tasks
 
     async def Heartbeat(  # noqa: N802
-        self, request: hsc_pb2.HeartbeatRequest, _context: Context
+        self, request: hsc_pb2.HeartbeatRequest, context: Context
     ) -> hsc_pb2.HeartbeatResponse:
         convert.check_count("items", len(request.items), self._settings.max_items_per_call)
-        kept = await self._beat(convert.beats(request.items))
+        kept = await self._beat(convert.beats(request.items), context.time_remaining())
         verdicts = [convert.KEPT_TO_WIRE[each] for each in kept]
         return hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=self._terms)
 
     async def _beat_group(self, beats: list[Beat]) -> list[Kept]:
-        verdicts = await store_claims.heartbeat(self._store, beats, self._timing.heartbeat_timeout)
+        if failpoints.on:
+            await failpoints.hit("hsc.heartbeat.before_commit")
+        if failpoints.on:
+            await failpoints.hit("hsc.heartbeat.before_commit")
+        verdicts = await store_claims.heartbeat(self._stores.beats, beats, self._timing.heartbeat_timeout)
+        if failpoints.on:
+            await failpoints.hit("hsc.heartbeat.after_commit")
+        if failpoints.on:
+            await failpoints.hit("hsc.heartbeat.after_commit")
         events.beaten(verdicts)
         return verdicts
 
     async def SetResults(  # noqa: N802
-        self, request: hsc_pb2.SetResultsRequest, _context: Context
+        self, request: hsc_pb2.SetResultsRequest, context: Context
     ) -> hsc_pb2.SetResultsResponse:
         convert.check_count("results", len(request.results), self._settings.max_items_per_call)
-        applied = await self._set(convert.results(request.results))
+        applied = await self._set(convert.results(request.results), context.time_remaining())
         return hsc_pb2.SetResultsResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _set_group(self, results: list[Result]) -> list[Applied]:
-        verdicts, due_in = await store_results.set_results(self._store, results)
+        if failpoints.on:
+            await failpoints.hit("hsc.set_results.before_commit")
+        if failpoints.on:
+            await failpoints.hit("hsc.set_results.before_commit")
+        verdicts, due_in = await store_results.set_results(self._stores.results, results)
+        if failpoints.on:
+            await failpoints.hit("hsc.set_results.after_commit")
+        if failpoints.on:
+            await failpoints.hit("hsc.set_results.after_commit")
         if due_in is not None:
             self._hinter.due_in(due_in)
         events.results_written(results, verdicts)
         return verdicts
 
     async def Release(  # noqa: N802
-        self, request: hsc_pb2.ReleaseRequest, _context: Context
+        self, request: hsc_pb2.ReleaseRequest, context: Context
     ) -> hsc_pb2.ReleaseResponse:
         convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
-        applied = await self._release(convert.claims("claims", request.claims))
+        applied = await self._release(convert.claims("claims", request.claims), context.time_remaining())
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _release_group(self, claims: list[tuple[TaskId, Token]]) -> list[Applied]:
-        verdicts, due_in = await store_claims.release(self._store, claims)
+        if failpoints.on:
+            await failpoints.hit("hsc.release.before_commit")
+        if failpoints.on:
+            await failpoints.hit("hsc.release.before_commit")
+        verdicts, due_in = await store_claims.release(self._stores.results, claims)
+        if failpoints.on:
+            await failpoints.hit("hsc.release.after_commit")
+        if failpoints.on:
+            await failpoints.hit("hsc.release.after_commit")
         if due_in is not None:
             self._hinter.due_in(due_in)
         events.released(verdicts)

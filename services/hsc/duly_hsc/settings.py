@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from duly_core.settings import Section
 
 
@@ -15,6 +17,7 @@ class HscSettings(Section):
     """Claims, heartbeats or results in one call."""
     max_group: int = 1_000
     """How many of them one statement takes (a single larger call is not split)."""
-    claim_concurrency: int = 2
+    claim_concurrency: int = Field(default=2, ge=1)
     """How many claim statements run at a time; results and heartbeats have connections of their own."""
-    result_concurrency: int = 2
+    result_concurrency: int = Field(default=2, ge=1)
+    """How many statements with results run at a time; the HSC's connections are both together and four more."""

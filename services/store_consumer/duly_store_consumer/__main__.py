@@ -13,8 +13,10 @@ from duly_core.store.hints import Listener
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import migrate_when_there
+from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
 
 
@@ -24,6 +26,7 @@ def build(**overrides: object) -> Serve:
     store_settings = StoreSettings.load()
     queue_settings = QueueSettings.load()
     rpc_settings = RpcSettings.load()
+    timing = Timing.load()
 
     async def serve(stop: asyncio.Event) -> None:
         # serves nothing but health and reflection
@@ -34,7 +37,13 @@ def build(**overrides: object) -> Serve:
             return
         sender = await open_sender(queue_settings, store_settings.dsn)
         async with Store(store_settings) as store:
-            consumer = Consumer(store, sender, settings)
+            consumer = Consumer(
+                store,
+                sender,
+                settings,
+                QuietLease(timing),
+                queue_is_in_store=queue_settings.backend == "postgres",
+            )
             listener = Listener(store_settings, consumer.due_in, consumer.lambdas_changed)
             events.polling(address, format_duration(settings.poll_interval), exact=settings.exact)
             await server.set_serving(serving=True)

@@ -8,20 +8,25 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.message import batches
 from duly_core.queues.port import FULL, QueueSender
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import lambdas, trigger
-from duly_core.store.pool import Store
+from duly_core.store.pool import Connection, Store
 from duly_core.task import DueTask
+from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.depth import DepthBounds
+from duly_store_consumer.pace import VoidingPace
+from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
 
 _FULL_QUEUE_PAUSE = timedelta(milliseconds=20)
 _SILENCE_EVERY = timedelta(milliseconds=200)
 _SILENCE_BATCH = 500
+_SENT_SOONER = 20_000
 _MOST_A_STATEMENT = 10_000
 
 
@@ -37,11 +42,31 @@ def _share(room: dict[QueueKey, int]) -> dict[QueueKey, int]:
 class Consumer:
     """`run_once` is the whole service; `wake` cuts the pause between rounds short."""
 
-    def __init__(self, store: Store, sender: QueueSender, settings: StoreConsumerSettings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sender: QueueSender,
+        settings: StoreConsumerSettings,
+        quiet: QuietLease | None = None,
+        *,
+        queue_is_in_store: bool = False,
+    ) -> None:
+        """Make one.
+
+        Args:
+            store: where the tasks are.
+            sender: to their queues.
+            settings: of [store_consumer].
+            quiet: says when claims must be left alone; None: one by the settings of [timing].
+            queue_is_in_store: a crash of the store's server empties the queues, too.
+        """
         self.wake = asyncio.Event()
         self._store = store
         self._sender = sender
         self._settings = settings
+        self._quiet = quiet or QuietLease(Timing.load())
+        self._queue_is_in_store = queue_is_in_store
+        self._pace = VoidingPace(settings.reclaim_rate)
         self._bounds = DepthBounds(
             settings.depth_horizon, settings.depth_least, settings.depth_most, sender.depth_age
         )
@@ -133,10 +158,14 @@ class Consumer:
             self._bounds.sent(key, len(task_ids))
         messages = batches(by_queue)
         try:
+            if failpoints.on:
+                await failpoints.hit("store_consumer.push.before")
             failed = await self._sender.send(messages)
         except QueueUnavailableError:
             await self._put_back(tasks)
             raise
+        if failpoints.on:
+            await failpoints.hit("store_consumer.push.after")
         events.sent(tasks, kind)
         if failed:
             lost = {task_id for message in failed for task_id in message.task_ids}
@@ -144,6 +173,8 @@ class Consumer:
 
     async def _put_back(self, tasks: Sequence[DueTask]) -> None:
         events.unsent(tasks)
+        if failpoints.on:
+            await failpoints.hit("store_consumer.put_back.before")
         await trigger.put_back(self._store, [task.task_id for task in tasks], self._settings.put_back_delay)
 
     async def _take_up_silences(self, now: float) -> timedelta:
@@ -151,6 +182,11 @@ class Consumer:
         if now - self._silence_at < _SILENCE_EVERY.total_seconds():
             return _SILENCE_EVERY
         self._silence_at = now
+        async with self._store.connection() as connection:
+            await self._quiet.left(connection)
+        if self._quiet.take_server_change() and self._queue_is_in_store:
+            sooner = await trigger.enqueue_sooner(self._store, self._settings.put_back_delay, _SENT_SOONER)
+            events.sent_sooner(sooner)
         ahead = await trigger.next_silence(self._store)
         if ahead is None:
             return self._settings.poll_interval
@@ -158,12 +194,25 @@ class Consumer:
             return ahead
         # one at least for each queue: a reference that is lost must not wait until a full queue has room
         room = dict.fromkeys(self._queues, 1) | self._bounds.room(self._queues, _SILENCE_BATCH)
-        found = await trigger.end_silence(self._store, room, self._settings.enqueue_timeout, _SILENCE_BATCH)
+        if failpoints.on:
+            await failpoints.hit("store_consumer.reclaim.before")
+        found = await trigger.end_silence(
+            self._store, room, self._settings.enqueue_timeout, _SILENCE_BATCH, self._may_void
+        )
+        self._pace.voided(found.voided)
+        if failpoints.on:
+            await failpoints.hit("store_consumer.reclaim.after")
         if found.again:
             await self._push(found.again, "again")
         if found.again or found.ended:
             events.silence(found)
         return _SILENCE_EVERY
+
+    async def _may_void(self, connection: Connection) -> int:
+        """How many claims whose holder fell silent may be voided now: none in a quiet lease, and never a herd."""
+        if await self._quiet.left(connection):
+            return 0
+        return min(_SILENCE_BATCH, self._pace.allowance(asyncio.get_running_loop().time()))
 
     async def _next_due(self, room: dict[QueueKey, int]) -> timedelta:
         """How long until a queue has something due; a full queue is looked at again soon."""

@@ -2,6 +2,7 @@
 
 from collections import Counter as Count
 from collections.abc import Sequence
+from datetime import timedelta
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -21,6 +22,13 @@ _reclaimed = Counter("duly_reclaimed_total", "Claims whose holder fell silent.")
 _ended = Counter("duly_ended_total", "Tasks ended by the Store Consumer: quarantined, cancelled, expired.")
 _depth = Gauge("duly_queue_depth", "References in the queue, as far as it knows.", ["lambda", "priority"])
 _polls = Histogram("duly_poll_size", "References one poll took.", buckets=SIZES)
+_quiet = Gauge(
+    "duly_quiet_lease", "1 while silent claims are left alone after a change of Postgres or its clock."
+)
+_server_changes = Counter("duly_store_changes_total", "How often Postgres was found to be another server.")
+_clock_steps = Counter(
+    "duly_store_clock_steps_total", "Forward steps of Postgres's clock beyond timing.clock_step."
+)
 _UNKNOWN = 2**31 - 1
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed: liveness is progress.")
 
@@ -62,6 +70,32 @@ def silence(found: Silence) -> None:
         reclaimed=found.reclaimed,
         ended=found.ended,
     )
+
+
+def server_changed(before: str | None, server: str) -> None:
+    """Postgres was restarted, restored, or another took its place: timeline and start, before and now."""
+    _server_changes.inc()
+    log.warning("Postgres is another server than before", before=before, now=server)
+
+
+def clock_stepped(ahead: timedelta) -> None:
+    """Postgres's clock went ahead of time."""
+    _clock_steps.inc()
+    log.warning("Postgres's clock stepped ahead", seconds=round(ahead.total_seconds(), 3))
+
+
+def quiet(left: timedelta) -> None:
+    """A quiet lease began, or (nothing left) ended."""
+    _quiet.set(bool(left))
+    if left:
+        log.warning("silent claims are left alone for a while", seconds=round(left.total_seconds(), 3))
+    else:
+        log.info("silent claims are taken up again")
+
+
+def sent_sooner(references: int) -> None:
+    """References that may have been lost with the queue are sent again soon."""
+    log.warning("the queue may have been emptied: references are sent again soon", count=references)
 
 
 def round_completed() -> None:

@@ -27,6 +27,8 @@ class StoreConsumerSettings(Section):
     """A reference that was not claimed by then is sent again."""
     put_back_delay: Duration = timedelta(seconds=5)
     """References that could not be sent are looked at again within this."""
+    reclaim_rate: float = Field(default=500, gt=0)
+    """Claims a second, at the most, that one Store Consumer takes from holders that fell silent."""
     depth_horizon: Duration = timedelta(seconds=5)
     """Each queue holds about as much as its hosts claim in this time; the backlog stays in the store."""
     depth_least: int = Field(default=100, ge=1)

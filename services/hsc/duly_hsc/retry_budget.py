@@ -1,0 +1,78 @@
+"""How many retries a lambda may have: a share of its first attempts, so that what fails does not crowd out what works.
+
+No retry is refused. When a lambda's account is overdrawn its further retries are put off for as long as its income
+takes to pay for those before them. Pure arithmetic; each HSC keeps the accounts of what goes through it.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+_WINDOW = 10.0
+"""Seconds over which first attempts are averaged, and for which an account may save."""
+
+
+@dataclass(slots=True)
+class _Account:
+    balance: float
+    at: float
+    first_attempts: float = 0.0
+    """A second, smoothed."""
+
+
+class RetryBudget:
+    """One account a lambda: first attempts and time pay in, retries draw."""
+
+    def __init__(self, share: float, floor: float, longest: timedelta, now: Callable[[], float]) -> None:
+        """Make one.
+
+        Args:
+            share: retries that one first attempt pays for.
+            floor: retries a second that every lambda has in any case.
+            longest: no retry is put off for longer.
+            now: seconds on a clock that never goes back.
+        """
+        self._share = share
+        self._floor = floor
+        self._longest = longest
+        self._now = now
+        self._accounts: dict[str, _Account] = {}
+
+    def started(self, first_attempts: Mapping[str, int]) -> None:
+        """So many first attempts of each lambda were claimed."""
+        for name, count in first_attempts.items():
+            account = self._settled(name)
+            account.first_attempts += count / _WINDOW
+            account.balance += count * self._share
+
+    def retried(self, retries: Mapping[str, int]) -> None:
+        """So many retries of each lambda were granted, now or for later."""
+        for name, count in retries.items():
+            self._settled(name).balance -= count
+
+    def hold_back(self) -> dict[str, timedelta]:
+        """For each lambda whose account is overdrawn, how far ahead its next retry may be at the earliest."""
+        held = {}
+        for name in list(self._accounts):
+            account = self._settled(name)
+            if account.balance < 0:
+                seconds = -account.balance / self._income(account)
+                held[name] = min(self._longest, timedelta(seconds=min(seconds, 1e9)))
+        return held
+
+    def _settled(self, name: str) -> _Account:
+        """The account as it is now."""
+        now = self._now()
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = _Account(balance=self._floor * _WINDOW, at=now)
+        elapsed = now - account.at
+        account.at = now
+        account.balance = min(account.balance + self._floor * elapsed, self._income(account) * _WINDOW)
+        account.first_attempts *= math.exp(-elapsed / _WINDOW)
+        return account
+
+    def _income(self, account: _Account) -> float:
+        """Retries a second that this lambda earns."""
+        return self._floor + self._share * account.first_attempts

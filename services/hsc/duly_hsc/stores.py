@@ -1,0 +1,54 @@
+"""The HSC's connections, a pool for each kind of statement: one kind's trouble must not be another's.
+
+Claims that wait for locks, or for a slow disk, hold their own connections only. Heartbeats have two, and no more
+time than lets an Executor try again within its heartbeat_deadline.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from duly_core.timing import Timing
+from duly_hsc.settings import HscSettings
+
+BEATING = 2
+"""Connections for heartbeats: as many statements may run at a time."""
+
+_RESULTS_BESIDE = 2
+"""Connections of the results' pool beyond the results': for releases and for hints."""
+
+
+@dataclass(frozen=True, slots=True)
+class HscStores:
+    """The same store, through pools of their own."""
+
+    claims: Store
+    beats: Store
+    results: Store
+    """And releases, and hints."""
+
+
+@asynccontextmanager
+async def open_stores(store: StoreSettings, hsc: HscSettings, timing: Timing) -> AsyncIterator[HscStores]:
+    """Open the pools; `store.connections` is not asked, the numbers are those of [hsc]."""
+
+    def pool(connections: int, longest: timedelta | None = None) -> Store:
+        bounds = (
+            {
+                "statement_timeout": min(longest, store.statement_timeout),
+                "acquire_timeout": min(longest, store.acquire_timeout),
+            }
+            if longest
+            else {}
+        )
+        return Store(store.model_copy(update={"connections": connections, **bounds}))
+
+    async with AsyncExitStack() as stack:
+        yield HscStores(
+            claims=await stack.enter_async_context(pool(hsc.claim_concurrency)),
+            beats=await stack.enter_async_context(pool(BEATING, timing.heartbeat_deadline / 2)),
+            results=await stack.enter_async_context(pool(hsc.result_concurrency + _RESULTS_BESIDE)),
+        )

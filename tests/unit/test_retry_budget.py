@@ -1,0 +1,118 @@
+"""The retry budget: what a lambda's first attempts pay for, and how long the rest must wait."""
+
+from datetime import timedelta
+
+import pytest
+
+from duly_hsc.retry_budget import RetryBudget
+
+LONGEST = timedelta(hours=1)
+
+
+class Seconds:
+    def __init__(self):
+        self.at = 0.0
+
+    def __call__(self):
+        return self.at
+
+
+@pytest.fixture
+def now():
+    return Seconds()
+
+
+@pytest.fixture
+def budget(now):
+    """A fifth of first attempts, and ten a second in any case."""
+    return RetryBudget(0.2, 10, LONGEST, now)
+
+
+def test_a_lambda_that_fails_now_and_then_is_never_held_back(budget, now):
+    for _ in range(100):
+        now.at += 1
+        budget.started({"mail": 200})
+        budget.retried({"mail": 50})
+        assert budget.hold_back() == {}
+
+
+def test_a_few_failures_are_retried_at_once_though_nothing_else_starts(budget, now):
+    for _ in range(100):
+        now.at += 1
+        budget.retried({"mail": 10})
+        assert budget.hold_back() == {}
+
+
+def test_retries_beyond_the_budget_wait_until_income_has_paid_for_those_before_them(budget):
+    budget.retried({"mail": 400})
+
+    assert budget.hold_back() == {"mail": timedelta(seconds=30)}  # 100 were saved, 10 a second come in
+
+
+def test_the_wait_is_over_when_the_time_has_come(budget, now):
+    budget.retried({"mail": 400})
+    now.at += 29
+    assert budget.hold_back() == {"mail": timedelta(seconds=1)}
+
+    now.at += 1
+    assert budget.hold_back() == {}
+
+
+def test_first_attempts_shorten_the_wait(budget, now):
+    for _ in range(200):
+        now.at += 0.5
+        budget.started({"mail": 50})
+    budget.retried({"mail": 1_000})
+
+    held = budget.hold_back()["mail"].total_seconds()
+    assert 20 < held < 27  # about 300 were saved, and 30 a second come in
+
+
+def test_one_lambdas_retries_are_charged_to_no_other(budget):
+    budget.started({"report": 1})
+    budget.retried({"mail": 5_000})
+
+    assert list(budget.hold_back()) == ["mail"]
+
+
+def test_nothing_is_held_back_for_longer_than_the_longest(budget):
+    budget.retried({"mail": 10_000_000})
+
+    assert budget.hold_back() == {"mail": LONGEST}
+
+
+def test_a_quiet_night_saves_no_more_than_a_few_seconds_of_income(budget, now):
+    budget.started({"mail": 0})
+    now.at += 36_000
+    budget.retried({"mail": 101})
+
+    assert "mail" in budget.hold_back()
+
+
+def test_without_a_floor_and_first_attempts_a_retry_waits_the_longest_and_no_longer(now):
+    budget = RetryBudget(0.2, 0.001, LONGEST, now)
+    budget.retried({"mail": 5})
+
+    assert budget.hold_back() == {"mail": timedelta(seconds=3600)}
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+def test_a_lambda_that_always_fails_gets_its_share_of_starts_and_no_more(now, share):
+    """Turned by the tenth of a second: every start fails, every retry starts when it may."""
+    budget = RetryBudget(share, 10, LONGEST, now)
+    due = []
+    retries = 0
+    for _ in range(1_200):
+        now.at += 0.1
+        starting = sum(at <= now.at for at in due)
+        due = [at for at in due if at > now.at]
+        retries += starting
+        budget.started({"mail": 20})
+        held = budget.hold_back().get("mail", timedelta()).total_seconds()
+        failed = 20 + starting
+        budget.retried({"mail": failed})
+        due += [now.at + max(held, 0.5)] * failed
+
+    first = 1_200 * 20
+    assert retries <= first * share + 10 * 120 + 10 * (10 + share * 200)
+    assert retries >= 0.8 * (first * share + 10 * 120)
