@@ -11,6 +11,7 @@ from typing import NoReturn
 import structlog
 import uvloop
 
+from duly_core import failpoints
 from duly_core.errors import DulyError, QueueUnavailableError, StoreUnavailableError
 from duly_core.process import die_with_parent
 from duly_core.telemetry import TelemetrySettings, serve_metrics, set_up_logging
@@ -40,6 +41,8 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
     try:
         telemetry = TelemetrySettings.load()
         set_up_logging(name, telemetry)
+        if failpoints.on:
+            log.warning("failpoints are on, which is for tests only", folder=str(failpoints.folder))
         serve = _set_up(name, build, telemetry)
         uvloop.run(_until_stopped(serve))
     except (StoreUnavailableError, QueueUnavailableError) as error:

@@ -94,9 +94,13 @@ class NextWorkRequest(_message.Message):
     MAX_TASKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     SETTLED_TASK_IDS_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    UNANSWERED_CALLS_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     max_tasks: _builtins.int
     """How many the Executor's slots can start soon."""
+    call: _builtins.int
+    """The number of this call, counted by the Executor from 1; 0: it does not number them."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long the Controller may keep the call open."""
@@ -105,6 +109,12 @@ class NextWorkRequest(_message.Message):
     def settled_task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Task ids handed out before and settled since (results acknowledged)."""
 
+    @_builtins.property
+    def unanswered_calls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Calls that failed at the Executor: whatever they were answered, it does not have it, and the Controller hands it
+        back. With max_tasks 0 this call asks for nothing, and is answered at once.
+        """
+
     def __init__(
         self,
         *,
@@ -112,10 +122,12 @@ class NextWorkRequest(_message.Message):
         max_tasks: _builtins.int = ...,
         timeout: _duration_pb2.Duration | None = ...,
         settled_task_ids: _abc.Iterable[_builtins.bytes] | None = ...,
+        call: _builtins.int = ...,
+        unanswered_calls: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["executor_id", b"executor_id", "max_tasks", b"max_tasks", "settled_task_ids", b"settled_task_ids", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "executor_id", b"executor_id", "max_tasks", b"max_tasks", "settled_task_ids", b"settled_task_ids", "timeout", b"timeout", "unanswered_calls", b"unanswered_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,6 +13,7 @@ from duly.v1 import hsc_pb2
 from duly_controller import events
 from duly_controller.buffer import Buffer, Reference
 from duly_controller.disposal import Disposal
+from duly_core import failpoints
 from duly_core.clock import since_boot_ns
 from duly_core.rpc.retry import until_definite
 from duly_core.task import TaskId
@@ -64,11 +65,15 @@ class Claimer:
         terms = hsc_pb2.LeaseTerms()
         # within that time: later than that it could not be started any more
         end = asyncio.get_running_loop().time() + self._timing.process_deadline.total_seconds()
+        if failpoints.on:
+            await failpoints.hit("controller.claim.before")
         for response, asked in await self._ask(proposals, holder, end):
             answered.update(
                 (each.claim.task_id, answer) for each, answer in zip(asked, response.answers, strict=True)
             )
             terms = response.terms
+        if failpoints.on:
+            await failpoints.hit("controller.claim.after")
         definite = [reference for reference in references if reference.task_id in answered]
         self._disposal.delete(self._buffer.answered(definite))
         tasks = [
@@ -99,11 +104,11 @@ class Claimer:
             return []
         return [(response, proposals)]
 
-    async def release(self, tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
-        """Hand tasks back that never reached an Executor; if that fails their claims run out."""
-        if not tasks:
+    async def release(self, claims: Sequence[hsc_pb2.Claim]) -> None:
+        """Hand claims back that never reached an Executor; if that fails they run out."""
+        if not claims:
             return
-        request = hsc_pb2.ReleaseRequest(claims=[task.claim for task in tasks])
+        request = hsc_pb2.ReleaseRequest(claims=claims)
         try:
             await until_definite(
                 lambda timeout: self._hsc.Release(request, timeout=timeout),
@@ -111,7 +116,7 @@ class Claimer:
                 attempt_timeout=self._call_timeout,
             )
         except grpc.aio.AioRpcError as error:
-            events.claim_unknown(len(tasks), f"release: {error.code().name}: {error.details()}")
+            events.claim_unknown(len(claims), f"release: {error.code().name}: {error.details()}")
 
 
 def _each_task_once(references: Sequence[Reference]) -> list[Reference]:

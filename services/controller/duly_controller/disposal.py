@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from duly_controller import events
+from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.port import QueueReceiver, Received
 
@@ -26,6 +27,8 @@ class Disposal:
         while self._waiting:
             messages, self._waiting = self._waiting, []
             try:
+                if failpoints.on:
+                    await failpoints.hit("controller.delete.before")
                 await self._receiver.delete(messages)
             except QueueUnavailableError as error:
                 events.delete_failed(len(messages), str(error))

@@ -105,3 +105,8 @@ def given_back(messages: int) -> None:
 def executor_killed(pid: int) -> None:
     """An Executor did not end within its grace when told to."""
     log.error("an executor did not drain in time; killed", pid=pid)
+
+
+def unanswered(executor_id: str, tasks: int) -> None:
+    """An Executor gave up a NextWork that was answered with so many tasks; they are handed back."""
+    log.warning("an executor did not get its answer; handing back", executor=executor_id, tasks=tasks)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from duly.v1 import controller_pb2, hsc_pb2
+from duly_controller.call_log import CallLog
 from duly_core.board import Board
 from duly_core.task import TaskId
 
@@ -25,6 +26,8 @@ class Executor:
     """The folder of the cgroup of its callback processes."""
     held: dict[TaskId, hsc_pb2.Claim] = field(default_factory=dict)
     """Claims handed to it and not settled as far as it has told."""
+    calls: CallLog = field(default_factory=CallLog)
+    """What its latest calls of NextWork were answered."""
 
     def settle(self, task_ids: Iterable[TaskId]) -> None:
         """Their results are acknowledged, or their claims lost."""

@@ -9,6 +9,7 @@ from datetime import timedelta
 from duly_controller import events
 from duly_controller.buffer import Buffer, queues_of
 from duly_controller.demand import Demand
+from duly_core import failpoints
 from duly_core.loop import repeat
 from duly_core.queues.port import MAX_REFERENCES, QueueReceiver, Received
 from duly_core.routing import QueueKey
@@ -63,6 +64,8 @@ class Poller:
             messages = max(1, min(_MOST_MESSAGES, math.ceil(missing / max(largest))))
             received = await self._receiver.receive(queue, messages, self._longest_poll)
             if received:
+                if failpoints.on:
+                    await failpoints.hit("controller.receive.after")
                 if largest[0] == MAX_REFERENCES and len(largest) == 1:
                     largest.clear()  # it was a guess
                 largest.append(max(len(each.task_ids) for each in received))

@@ -1,9 +1,10 @@
 """ControllerService: Executors attach, and ask for work."""
 
 import asyncio
+from collections.abc import Coroutine, Iterable
 from datetime import timedelta
 
-from duly.v1 import controller_pb2, controller_pb2_grpc
+from duly.v1 import controller_pb2, controller_pb2_grpc, hsc_pb2
 from duly_controller import events
 from duly_controller.buffer import Buffer, Reference
 from duly_controller.claimer import Claimed, Claimer
@@ -11,6 +12,7 @@ from duly_controller.demand import Demand
 from duly_controller.executors import Executor, Executors
 from duly_controller.poller import Poller
 from duly_controller.registrar import Registrar
+from duly_core import failpoints
 from duly_core.errors import InvalidRequestError, NotAttachedError
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.stubs import Context
@@ -69,14 +71,28 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         if executor is None:
             raise NotAttachedError("attach first: this Controller does not know this Executor")
         executor.settle(request.settled_task_ids)
+        self._hand_back_unanswered(executor, request.unanswered_calls)
+        if request.unanswered_calls and not request.max_tasks:  # it wants nothing more
+            return controller_pb2.NextWorkResponse()
         if not 1 <= request.max_tasks <= _MOST_TASKS:
             raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_TASKS:,}")
         timeout = min(from_duration(request.timeout), _LONGEST_WAIT)
         if self._demand.closed.is_set():  # not at once: who asks again and again would keep us busy
             await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
             return controller_pb2.NextWorkResponse()
-        with self._demand.asking(executor.lambdas, request.max_tasks):
-            return await self._find_work(executor, request.max_tasks, timeout)
+        executor.calls.begin(request.call)
+        try:
+            with self._demand.asking(executor.lambdas, request.max_tasks):
+                response = await self._find_work(executor, request.max_tasks, timeout)
+            claims = [task.claim for task in response.tasks]
+            if not executor.calls.answer(request.call, claims):
+                self._hand_back_held(executor, claims)
+                return controller_pb2.NextWorkResponse()
+        finally:
+            executor.calls.end(request.call)
+        if failpoints.on and response.tasks:
+            await failpoints.hit("controller.next_work.before_answer")
+        return response
 
     async def _find_work(
         self, executor: Executor, most: int, timeout: timedelta
@@ -120,12 +136,26 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         return claimed
 
     def _begin_to_hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
-        handing_back = asyncio.get_running_loop().create_task(self._hand_back(claiming))
+        self._in_background(self._hand_back(claiming))
+
+    def _in_background(self, work: Coroutine[object, object, None]) -> None:
+        handing_back = asyncio.get_running_loop().create_task(work)
         self._unwanted.add(handing_back)
         handing_back.add_done_callback(self._unwanted.discard)
 
     async def _hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
-        await self._claimer.release((await claiming).tasks)
+        await self._claimer.release([task.claim for task in (await claiming).tasks])
+
+    def _hand_back_unanswered(self, executor: Executor, calls: Iterable[int]) -> None:
+        """Hand back what calls were answered with whose answer the Executor never got."""
+        self._hand_back_held(executor, executor.calls.unanswered(calls))
+
+    def _hand_back_held(self, executor: Executor, claims: Iterable[hsc_pb2.Claim]) -> None:
+        lost = [claim for claim in claims if executor.held.get(claim.task_id) == claim]
+        executor.settle(claim.task_id for claim in lost)
+        if lost:
+            events.unanswered(executor.executor_id, len(lost))
+            self._in_background(self._claimer.release(lost))
 
     async def finish(self, within: timedelta) -> None:
         """Wait until what nobody can get any more is handed back."""

@@ -78,11 +78,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
         if failpoints.on:
             await failpoints.hit("hsc.claim.before_commit")
-        if failpoints.on:
-            await failpoints.hit("hsc.claim.before_commit")
         tasks = await store_claims.claim(self._stores.claims, asked, self._timing.claim_timeout)
-        if failpoints.on:
-            await failpoints.hit("hsc.claim.after_commit")
         if failpoints.on:
             await failpoints.hit("hsc.claim.after_commit")
         events.claimed(tasks)
@@ -99,11 +95,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _beat_group(self, beats: list[Beat]) -> list[Kept]:
         if failpoints.on:
             await failpoints.hit("hsc.heartbeat.before_commit")
-        if failpoints.on:
-            await failpoints.hit("hsc.heartbeat.before_commit")
         verdicts = await store_claims.heartbeat(self._stores.beats, beats, self._timing.heartbeat_timeout)
-        if failpoints.on:
-            await failpoints.hit("hsc.heartbeat.after_commit")
         if failpoints.on:
             await failpoints.hit("hsc.heartbeat.after_commit")
         events.beaten(verdicts)
@@ -119,11 +111,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _set_group(self, results: list[Result]) -> list[Applied]:
         if failpoints.on:
             await failpoints.hit("hsc.set_results.before_commit")
-        if failpoints.on:
-            await failpoints.hit("hsc.set_results.before_commit")
         verdicts, due_in = await store_results.set_results(self._stores.results, results)
-        if failpoints.on:
-            await failpoints.hit("hsc.set_results.after_commit")
         if failpoints.on:
             await failpoints.hit("hsc.set_results.after_commit")
         if due_in is not None:
@@ -141,11 +129,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _release_group(self, claims: list[tuple[TaskId, Token]]) -> list[Applied]:
         if failpoints.on:
             await failpoints.hit("hsc.release.before_commit")
-        if failpoints.on:
-            await failpoints.hit("hsc.release.before_commit")
         verdicts, due_in = await store_claims.release(self._stores.results, claims)
-        if failpoints.on:
-            await failpoints.hit("hsc.release.after_commit")
         if failpoints.on:
             await failpoints.hit("hsc.release.after_commit")
         if due_in is not None:
