@@ -16,6 +16,7 @@ from duly_core.store.statements import READS, TRANSITIONS
 from tests.fixtures.ladder import LAMBDA, SECOND
 
 BACKLOG = 5_000
+DEAD = {"dead_letter_pkey"}
 ENTITY, ASSOC = {"task_pkey"}, {"task_assoc_pkey"}
 READY, WATCHED, EXPIRING = {"task_assoc_ready"}, {"task_assoc_watched"}, {"task_assoc_expiring"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
@@ -58,7 +59,7 @@ CASES = {
     # it is for everything on its way, once after an outage: here for what is far ahead, so that the rest is not read
     "enqueue_sooner": ({"within": (BACKLOG - 100) * SECOND, "limit": 10}, WATCHED | ASSOC),
     "put_back": ({"task_ids": IDS, "delay": SECOND}, ASSOC),
-    "reclaim": ({"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC | LAMBDAS),
+    "reclaim": ({"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC | LAMBDAS | ENTITY),
     "quarantine_silent": ({"limit": 10}, WATCHED | ASSOC | LAMBDAS | ENTITY),
     "cancel_silent": ({"limit": 10}, WATCHED | ASSOC | ENTITY),
     "expire": ({"limit": 10}, EXPIRING | ASSOC | ENTITY),
@@ -68,21 +69,27 @@ CASES = {
     ),
     "claimed_before": (HELD, ASSOC | ENTITY | LAMBDAS),
     "heartbeat": (HELD | {"progress": [None] * 3, "notes": [None] * 3, "heartbeat_timeout": SECOND}, ASSOC),
-    "finish": (
-        HELD | NONE | {"statuses": ["success"] * 3, "results": [None] * 3, "encodings": [None] * 3},
-        ASSOC | ENTITY,
+    "finish": (HELD | {"started_at": [None] * 3, "results": [None] * 3, "encodings": [None] * 3}, ASSOC | ENTITY),
+    "fail": (
+        HELD
+        | NONE
+        | {"outcomes": ["crashed"] * 3, "retry_after": [None] * 3}
+        | {"held_back": [LAMBDA, "another"], "hold_back": [SECOND] * 2},
+        ASSOC | ENTITY | LAMBDAS,
     ),
-    "retry": (HELD | NONE | {"crashed": [True] * 3, "retry_after": [None] * 3}, ASSOC | ENTITY | LAMBDAS),
-    "exhaust": (HELD | NONE | {"crashed": [True] * 3}, ASSOC | ENTITY | LAMBDAS),
-    "snooze": (HELD | {"retry_after": [SECOND] * 3}, ASSOC),
+    "snooze": (
+        HELD | {"retry_after": [SECOND] * 3, "started_at": [None] * 3, "failure_messages": [None] * 3},
+        ASSOC,
+    ),
     "release": (HELD, ASSOC),
     "applied_before": (HELD, ASSOC | ENTITY),
     "cancel": ({"task_ids": IDS, "only_if_requested": False}, ASSOC | ENTITY),
-    "redrive": ({"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None}, ENTITY | LAMBDAS),
+    "redrive": ({"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None}, ENTITY | LAMBDAS | DEAD),
     "request_cancel": ({"task_ids": IDS}, ASSOC),
     "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
     "next_silence": ({}, WATCHED | EXPIRING),
     "live": ({"task_ids": IDS}, ASSOC),
+    "attempts": ({"task_ids": IDS}, {"attempt_pkey"}),
 }
 
 FILL = """

@@ -13,12 +13,15 @@ from duly_core.lifecycle import Status
 from duly_core.store.lambdas import list_lambdas
 from duly_core.store.pool import Store, uuids
 from duly_core.store.statements import TRANSITIONS
-from duly_core.store.tables import lambda_, task
+from duly_core.store.tables import dead_letter, lambda_, task
 from duly_core.store.tasks import TaskFilter, conditions, get_tasks, select
 from duly_core.task import TaskId
 
 _TRIES = 3
 """A task may end between the look at it and the redrive."""
+
+
+_DEAD = dead_letter.join(task, task.c.task_id == dead_letter.c.task_id)
 
 
 class Verdict(enum.Enum):
@@ -99,8 +102,9 @@ async def redrive_where(store: Store, wanted: TaskFilter, spread: Spread, limit:
         StoreUnavailableError: the outcome is unknown; asked again, what was redriven is not dead.
     """
     now, as_of = await _as_of(store, spread)
-    query = sa.select(task.c.task_id).where(*_dead(wanted, as_of))
-    rows = await select(store, query.order_by(task.c.finished_at, task.c.task_id).limit(limit + 1))
+    query = sa.select(dead_letter.c.task_id).select_from(_DEAD).where(*_dead(wanted, as_of))
+    query = query.order_by(dead_letter.c.finished_at, dead_letter.c.task_id).limit(limit + 1)
+    rows = await select(store, query)
     ids: list[TaskId] = [row["task_id"].bytes for row in rows[:limit]]
     apart = 1 / spread.rate if spread.rate else 0.0
     # a caller that paused goes on from now: nothing is made up for with a burst
@@ -123,7 +127,7 @@ async def count_where(store: Store, wanted: TaskFilter, spread: Spread) -> Page:
         StoreUnavailableError: the store cannot tell now.
     """
     _, as_of = await _as_of(store, spread)
-    query = sa.select(sa.func.count().label("count")).select_from(task).where(*_dead(wanted, as_of))
+    query = sa.select(sa.func.count().label("count")).select_from(_DEAD).where(*_dead(wanted, as_of))
     (row,) = await select(store, query)
     return Page(row["count"], more=False, spread=replace(spread, as_of=as_of))
 
@@ -138,8 +142,15 @@ async def _as_of(store: Store, spread: Spread) -> tuple[datetime, datetime]:
 def _dead(wanted: TaskFilter, as_of: datetime) -> list[sa.ColumnElement[bool]]:
     """What a redrive takes: dead by then, found by the filter, and of a lambda that somebody serves."""
     dead = replace(wanted, statuses=frozenset({Status.FATAL_FAILURE}))
-    registered = sa.exists().where(lambda_.c.name == task.c["lambda"])
-    return [*conditions(dead), task.c.finished_at <= as_of, registered]
+    # what the filter says of task is said again of dead_letter, where an index knows it
+    found = [*conditions(dead), dead_letter.c.finished_at <= as_of]
+    if wanted.lambda_name:
+        found.append(dead_letter.c["lambda"] == wanted.lambda_name)
+    if wanted.finished_after is not None:
+        found.append(dead_letter.c.finished_at >= wanted.finished_after)
+    if wanted.finished_before is not None:
+        found.append(dead_letter.c.finished_at < wanted.finished_before)
+    return [*found, sa.exists().where(lambda_.c.name == dead_letter.c["lambda"])]
 
 
 async def _redrive(

@@ -57,9 +57,15 @@ task = sa.Table(
     sa.Column("failed_at", sa.TIMESTAMP(timezone=True)),
     sa.Column("redrives", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index("task_by_lambda", "lambda", "task_id"),
-    sa.Index(
-        "task_dead_letter", "lambda", "finished_at", postgresql_where=sa.text("status = 'fatal_failure'")
-    ),
+)
+
+dead_letter = sa.Table(
+    "dead_letter",
+    metadata,
+    sa.Column("task_id", sa.Uuid, primary_key=True),
+    sa.Column("lambda", sa.Text, nullable=False),
+    sa.Column("finished_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Index("dead_letter_by_lambda", "lambda", "finished_at", "task_id"),
 )
 
 task_assoc = sa.Table(

@@ -14,7 +14,7 @@ from duly_core.lifecycle import FINAL, Status
 from duly_core.routing import Priority
 from duly_core.store.pool import Store, as_uuid, uuids
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.store.tables import task, task_assoc
+from duly_core.store.tables import dead_letter, task, task_assoc
 from duly_core.task import FailureKind, TaskId
 
 _DIALECT = psycopg_dialect()
@@ -100,6 +100,9 @@ async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, li
     only_live = bool(wanted.statuses) and not wanted.statuses & FINAL
     key = task_assoc.c.task_id if only_live else task.c.task_id
     source = task_assoc.join(task, task.c.task_id == task_assoc.c.task_id) if only_live else _JOINED
+    if wanted.statuses == {Status.FATAL_FAILURE}:  # few among the finished, too
+        key = dead_letter.c.task_id
+        source = dead_letter.join(_JOINED, task.c.task_id == dead_letter.c.task_id)
     query = sa.select(*_SUMMARY).select_from(source).order_by(key.desc()).limit(limit)
     if before is not None:
         query = query.where(key < as_uuid(before))
@@ -127,9 +130,6 @@ def conditions(wanted: TaskFilter) -> list[sa.ColumnElement[bool]]:
 
 
 def _status_is_one_of(statuses: frozenset[Status]) -> sa.ColumnElement[bool]:
-    if statuses == {Status.FATAL_FAILURE}:
-        # spelt as the index of dead letters spells it, for they are few among many
-        return task.c.status == sa.literal_column("'fatal_failure'")
     live = [str(status) for status in statuses - FINAL]
     final = [str(status) for status in statuses & FINAL]
     return sa.or_(

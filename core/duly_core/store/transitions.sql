@@ -327,7 +327,8 @@ returning ended.task_id, ended.token
 with clock as materialized (
     select duly_now() as now
 ), asked as (
-    select *
+    select task_id, token, outcome, retry_after, failure_message, started_at,
+        coalesce(failure_kind, case outcome when 'crashed' then 4 else 1 end) as failure_kind
     from unnest(
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(outcomes)b::text[], %(retry_after)b::interval[],
         %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[]
@@ -520,6 +521,8 @@ with asked as (
     from dead
     where task.task_id = dead.task_id and task.status::text = 'fatal_failure'
     returning task.task_id, task.lambda, task.priority, task.expires_at, dead.fence, dead.last_token, dead.due_at
+), found_no_more as (
+    delete from dead_letter using redriven where dead_letter.task_id = redriven.task_id
 ), assoc as (
     insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at, fence, last_token)
     select task_id, lambda, priority, 'new', due_at, due_at, expires_at, fence, last_token from redriven
