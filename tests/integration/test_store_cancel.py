@@ -147,5 +147,5 @@ async def test_a_request_outlives_the_claim_it_was_made_to(ladder, clock, proces
 
     assert (silence.again, silence.ended) == ([], 1)
     result = Result(processing_task.task_id, processing_task.token, Outcome.SUCCESS, result=b"{}")
-    assert (await set_results(ladder.store, [result]))[0] == [Applied.LOST]
+    assert (await set_results(ladder.store, [result])).verdicts == [Applied.LOST]
     assert await ladder.status(processing_task.task_id) == "cancelled"

@@ -27,8 +27,7 @@ def about(one, other):
 
 
 async def write(ladder, *results):
-    applied, _ = await set_results(ladder.store, results)
-    return applied
+    return (await set_results(ladder.store, results)).verdicts
 
 
 async def fail(ladder, task, outcome=Outcome.RETRIABLE_FAILURE, **details):
@@ -154,11 +153,11 @@ async def test_a_group_of_every_outcome_is_answered_in_order(ladder):
     results[0] = result_of(held[0], Outcome.SUCCESS, result=b"{}")
     stale = result_of(held[0], Outcome.SUCCESS)
 
-    answers, due_in = await set_results(
+    written = await set_results(
         ladder.store, [*reversed(results), Result(stale.task_id, os.urandom(16), 1)]
     )
 
-    assert answers == [Applied.APPLIED] * 6 + [Applied.LOST]
+    assert written.verdicts == [Applied.APPLIED] * 6 + [Applied.LOST]
     assert [await ladder.status(task.task_id) for task in held] == [
         "success",
         "fatal_failure",
@@ -167,7 +166,7 @@ async def test_a_group_of_every_outcome_is_answered_in_order(ladder):
         "retriable_failure",
         "cancelled",
     ]
-    assert about(due_in, SECOND)
+    assert about(written.due_in, SECOND)
 
 
 async def test_backoffs_are_spread_over_a_range_that_grows_up_to_the_lambdas_longest(ladder, clock):
@@ -191,12 +190,12 @@ async def test_backoffs_are_spread_over_a_range_that_grows_up_to_the_lambdas_lon
 async def test_a_callback_may_say_when_it_is_run_again(ladder, processing_task):
     await ladder.register(backoff_max=SECOND)
 
-    _, due_in = await set_results(
+    written = await set_results(
         ladder.store, [result_of(processing_task, Outcome.RETRIABLE_FAILURE, retry_after=MINUTE, **FAILED)]
     )
 
     row = await ladder.row(processing_task.task_id)
-    assert about(due_in, MINUTE)
+    assert about(written.due_in, MINUTE)
     assert about(row["next_trigger_at"], row["failed_at"] + MINUTE)
 
 
@@ -232,7 +231,7 @@ async def test_crashes_are_counted_apart_and_the_last_one_is_a_quarantine(ladder
     row = await ladder.row(task.task_id)
     assert (row["status"], row["failures"], row["crashes"]) == ("fatal_failure", 1, 2)
     assert row["failure_kind"] == FailureKind.QUARANTINED
-    assert row["failure_message"] == "crashed 2 times: quarantined; the last: signal 9"
+    assert row["failure_message"] == "crashed 2 times within 3 days: quarantined; the last: signal 9"
 
 
 async def test_a_success_after_failures_keeps_their_count_and_the_last_reason(ladder, clock):

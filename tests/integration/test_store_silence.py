@@ -142,7 +142,7 @@ async def test_a_failed_task_expires_while_it_waits_for_its_next_attempt(ladder,
 
     assert (await end_silence(ladder)).ended == 1
     assert await ladder.status(task.task_id) == "fatal_failure"
-    assert (await results.set_results(ladder.store, [retry]))[0] == [Applied.ALREADY_APPLIED]
+    assert (await results.set_results(ladder.store, [retry])).verdicts == [Applied.ALREADY_APPLIED]
 
 
 async def test_a_task_that_runs_does_not_expire(ladder, clock):

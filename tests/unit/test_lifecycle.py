@@ -98,11 +98,19 @@ def test_a_move_to_a_live_status_sets_a_next_trigger_and_one_to_an_end_leaves_no
     sql = TRANSITIONS[move.name].sql
     if move.name == "request_cancel":
         assert "next_trigger_at" not in sql
-    elif move.after <= LIVE:
+        return
+    if move.after & LIVE:
         assert re.search(r"set [^;]*next_trigger_at = |insert into task_assoc \([^)]*next_trigger_at", sql)
-    else:
+    if move.after & FINAL:
         assert "delete from task_assoc" in sql
         assert "task.status is null" in sql  # an end is never written over another
+
+
+@pytest.mark.parametrize("move", OUT_OF_HELD, ids=lambda move: move.name)
+def test_a_move_that_ends_an_attempt_without_success_records_it(move):
+    ends_badly = move.name != "request_cancel" and move.after - {Status.PROCESSING, Status.SUCCESS}
+
+    assert ("insert into attempt" in TRANSITIONS[move.name].sql) == bool(ends_badly)
 
 
 def test_no_statement_reads_another_clock_than_the_stores():

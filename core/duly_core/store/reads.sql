@@ -16,11 +16,11 @@ join task on task.task_id = coalesce(taken.task_id, asked.task_id)
 -- Claims that these very tokens hold already: the answer to a claim whose reply was lost.
 select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures,
     assoc.crashes, (extract(epoch from assoc.due_at) * 1000000)::int8,
-    task.payload, task.payload_encoding::int4, lambda.max_runtime
+    task.payload, task.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
 from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
 join task_assoc as assoc on assoc.task_id = asked.task_id and assoc.token = asked.token
 join task on task.task_id = assoc.task_id
-join lambda on lambda.name = assoc.lambda
+left join lambda on lambda.name = assoc.lambda
 where assoc.status::text in ('claimed', 'processing')
 
 -- name: applied_before
@@ -65,3 +65,15 @@ select least(
 select assoc.task_id
 from task_assoc as assoc
 where assoc.task_id = any(%(task_ids)b::uuid[])
+
+-- name: attempts
+-- The newest attempts of each of these tasks that did not succeed, oldest first.
+select attempt.*
+from unnest(%(task_ids)b::uuid[]) as asked (task_id) cross join lateral (
+    select task_id, fence, attempt, outcome::text, holder, started_at, ended_at, failure_kind::int4, failure_message
+    from attempt
+    where attempt.task_id = asked.task_id
+    order by attempt.fence desc
+    limit 100
+) as attempt
+order by attempt.task_id, attempt.fence

@@ -111,13 +111,13 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _set_group(self, results: list[Result]) -> list[Applied]:
         if failpoints.on:
             await failpoints.hit("hsc.set_results.before_commit")
-        verdicts, due_in = await store_results.set_results(self._stores.results, results)
+        written = await store_results.set_results(self._stores.results, results)
         if failpoints.on:
             await failpoints.hit("hsc.set_results.after_commit")
-        if due_in is not None:
-            self._hinter.due_in(due_in)
-        events.results_written(results, verdicts)
-        return verdicts
+        if written.due_in is not None:
+            self._hinter.due_in(written.due_in)
+        events.results_written(results, written.verdicts)
+        return written.verdicts
 
     async def Release(  # noqa: N802
         self, request: hsc_pb2.ReleaseRequest, context: Context
