@@ -1,0 +1,183 @@
+"""Postgres fails over to a standby that lagged: nobody loses a claim that may still be alive, and no task is lost."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from duly_core.clock import since_boot_ns
+from duly_core.errors import QueueUnavailableError, StoreUnavailableError
+from duly_core.queues.factory import open_sender
+from duly_core.queues.settings import QueueSettings
+from duly_core.store import claims
+from duly_core.store.migrate import migrate
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from duly_core.task import Beat, Kept
+from duly_core.timing import Timing
+from duly_local.postgres import EmbeddedPostgres
+from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.quiet import QuietLease
+from duly_store_consumer.settings import StoreConsumerSettings
+from tests.fixtures.clock import REPLACED
+from tests.fixtures.ladder import HEARTBEAT_TIMEOUT, SECOND, Ladder
+from tests.fixtures.standby import Standby, either_of
+
+TIMING = Timing(profile="embedded")
+LEASE = TIMING.heartbeat_timeout
+QUICK = {"fsync": "off"}
+
+
+@dataclass
+class Pair:
+    """A primary and its standby, and the hand on their one clock."""
+
+    primary: EmbeddedPostgres
+    standby: Standby
+    ahead: timedelta = timedelta()
+
+    @property
+    def dsn(self) -> str:
+        return either_of(self.primary, self.standby)
+
+    def tick(self, duration: timedelta) -> None:
+        """Time passes, for the store and for its Store Consumers alike."""
+        self.ahead += duration
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("update test_clock set ahead = %s", [self.ahead])
+
+    def fail_over(self) -> None:
+        self.primary.stop()
+        self.standby.promote()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """The standby knows the schema and what the primary has committed so far."""
+    with tempfile.TemporaryDirectory(prefix="duly-test-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        with EmbeddedPostgres(Path(folder) / "primary", settings=QUICK) as primary:
+            migrate(primary.dsn)
+            with psycopg.connect(primary.dsn, autocommit=True) as connection:
+                connection.execute(REPLACED)
+            standby = Standby(primary, Path(folder) / "standby", QUICK)
+            try:
+                standby.start()
+                yield Pair(primary, standby)
+            finally:
+                standby.stop()
+
+
+@dataclass
+class Fleet:
+    """Store Consumers on the pair; each has been there since it was made."""
+
+    pair: Pair
+    store: Store
+    sender: object
+
+    def consumer(self) -> Consumer:
+        def since_boot() -> int:
+            return since_boot_ns() + int(self.pair.ahead / timedelta(microseconds=1)) * 1000
+
+        settings = StoreConsumerSettings()
+        quiet = QuietLease(TIMING, since_boot)
+        return Consumer(self.store, self.sender, settings, quiet, queue_is_in_store=True)
+
+    async def turn(self, *consumers: Consumer) -> None:
+        """A round of each, that takes up silences; the first after an outage has to find the new primary."""
+        for consumer in consumers:
+            async with asyncio.timeout(20):
+                while not await self._turned(consumer):
+                    pass
+
+    async def _turned(self, consumer: Consumer) -> bool:
+        consumer._silence_at = float("-inf")
+        try:
+            await consumer.run_once()
+        except (StoreUnavailableError, QueueUnavailableError):
+            return False
+        return True
+
+    def read(self, query: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.pair.dsn) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+
+@pytest.fixture
+async def fleet(pair: Pair) -> AsyncIterator[Fleet]:
+    async with Store(StoreSettings(dsn=pair.dsn, acquire_timeout=10 * SECOND)) as store:
+        sender = await open_sender(QueueSettings(backend="postgres"), pair.dsn)
+        yield Fleet(pair, store, sender)
+        await sender.close()
+
+
+SILENT = "select task_id from task_assoc where status = 'processing' and next_trigger_at <= duly_now()"
+SENT = "select count(*) from queue_message"
+
+
+async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_task_is_lost(
+    pair: Pair, fleet: Fleet
+) -> None:
+    ladder = Ladder(fleet.store)
+    await ladder.register()
+    running, dead = await ladder.processing(), await ladder.processing()
+    on_its_way = await ladder.enqueued()
+    seasoned, other = fleet.consumer(), fleet.consumer()
+    await fleet.turn(seasoned, other)
+    pair.standby.catch_up()
+    pair.standby.cut_off()
+
+    pair.tick(LEASE - 5 * SECOND)
+    beat = Beat(running.task_id, running.token)
+    assert await claims.heartbeat(ladder.store, [beat], HEARTBEAT_TIMEOUT) == [Kept.KEPT]  # and this is lost
+    pair.fail_over()
+    pair.tick(6 * SECOND)
+    newcomer = fleet.consumer()
+    assert len(fleet.read(SILENT)) == 2  # both look dead, and one of them is not
+
+    await fleet.turn(seasoned, newcomer, other)
+    pair.tick(LEASE - 2 * SECOND)
+    await fleet.turn(other, seasoned, newcomer, fleet.consumer())
+    assert [await ladder.status(task.task_id) for task in (running, dead)] == ["processing"] * 2
+    assert await claims.heartbeat(ladder.store, [beat], HEARTBEAT_TIMEOUT) == [Kept.KEPT]
+
+    pair.tick(3 * SECOND)
+    await fleet.turn(newcomer)
+    assert await ladder.status(running.task_id) == "processing"
+    assert [await ladder.status(task.task_id) for task in (dead, on_its_way)] == ["enqueued"] * 2
+    assert fleet.read(SENT) == [(2,)]
+
+
+async def test_what_was_in_the_lost_queue_is_sent_again_soon_and_new_tasks_go_on(
+    pair: Pair, fleet: Fleet
+) -> None:
+    ladder = Ladder(fleet.store)
+    await ladder.register()
+    consumer = fleet.consumer()
+    tasks = [await ladder.new() for _ in range(20)]
+    await fleet.turn(consumer)
+    pair.standby.catch_up()
+    pair.standby.cut_off()
+    lost = await ladder.claim(tasks[0])  # the standby will never know of this claim
+    pair.fail_over()
+    pair.tick(timedelta())
+
+    await fleet.turn(consumer)  # which finds the new primary
+    new = await ladder.new()
+    async with asyncio.timeout(10):
+        while await ladder.status(new.task_id) != "enqueued":  # its queue has to be found, too
+            await fleet.turn(consumer)
+    assert fleet.read("select reference_count from queue_message") == [(1,)]
+    pair.tick(StoreConsumerSettings().put_back_delay + SECOND)
+    await fleet.turn(consumer)
+
+    assert fleet.read("select sum(reference_count) from queue_message") == [(21,)]
+    again = await ladder.claim(tasks[0])
+    beats = [Beat(lost.task_id, lost.token), Beat(again.task_id, again.token)]
+    assert await claims.heartbeat(ladder.store, beats, HEARTBEAT_TIMEOUT) == [Kept.LOST, Kept.KEPT]

@@ -1,0 +1,260 @@
+"""The quiet lease: after a change of Postgres's server or clock no claim is voided, and everything else goes on."""
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from duly_core.clock import since_boot_ns
+from duly_core.timing import Timing
+from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.quiet import QuietLease
+from duly_store_consumer.settings import StoreConsumerSettings
+from tests.fixtures.ladder import HEARTBEAT_TIMEOUT, SECOND
+
+TIMING = Timing(profile="embedded")
+LEASE = TIMING.heartbeat_timeout
+ANOTHER_SERVER = "update store_epoch set server = 'the one before'"
+
+
+class Host:
+    """A host's clock since boot, that a test moves together with the store's."""
+
+    def __init__(self):
+        self.ahead = timedelta()
+        self.slow = 0
+
+    def __call__(self):
+        self.slow, slow = self.slow * 2, self.slow  # an answer that takes ever longer
+        return since_boot_ns() + int(self.ahead / timedelta(microseconds=1)) * 1000 + slow
+
+
+@pytest.fixture
+def host():
+    return Host()
+
+
+@pytest.fixture
+def installation(postgres_queue):
+    return postgres_queue
+
+
+@pytest.fixture
+def make_consumer(store, sender, host):
+    def make():
+        quiet = QuietLease(TIMING, host)
+        return Consumer(store, sender, StoreConsumerSettings(), quiet, queue_is_in_store=True)
+
+    return make
+
+
+@pytest.fixture
+def passes(clock, host):
+    """Time passes, for the store and for the host."""
+
+    async def tick(duration):
+        host.ahead += duration
+        await clock.tick(duration)
+
+    return tick
+
+
+@pytest.fixture
+def execute(dsn):
+    def run(statement):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else None
+
+    return run
+
+
+async def turn(*consumers):
+    for consumer in consumers:
+        consumer._silence_at = float("-inf")
+        await consumer.run_once()
+
+
+async def test_on_the_same_server_silent_claims_are_taken_up_at_once(
+    ladder, passes, make_consumer, processing_task
+):
+    consumer = make_consumer()
+    await turn(consumer)
+    await passes(HEARTBEAT_TIMEOUT + SECOND)
+
+    await turn(consumer)
+
+    assert await ladder.status(processing_task.task_id) == "enqueued"
+
+
+async def test_on_another_server_silent_claims_are_left_alone_for_one_lease(
+    ladder, passes, make_consumer, execute, processing_task
+):
+    seasoned = make_consumer()
+    await turn(seasoned)
+    await passes(HEARTBEAT_TIMEOUT + SECOND)
+    execute(ANOTHER_SERVER)
+
+    await turn(make_consumer(), seasoned)
+    await passes(LEASE - SECOND)
+    await turn(seasoned, make_consumer())
+    assert await ladder.status(processing_task.task_id) == "processing"
+
+    await passes(2 * SECOND)
+    await turn(make_consumer())
+    assert await ladder.status(processing_task.task_id) == "enqueued"
+
+
+async def test_whoever_asked_for_a_cancel_or_is_quarantined_waits_as_well(
+    ladder, passes, make_consumer, execute
+):
+    await ladder.register(max_crashes=1)
+    last = await ladder.processing()
+    await ladder.register(max_crashes=3)
+    cancelled = await ladder.processing()
+    execute(
+        "update task_assoc set cancel_requested = (task_id = (select max(task_id::text)::uuid from task_assoc))"
+    )
+    await ladder.register(max_crashes=1)
+    execute(ANOTHER_SERVER)
+    consumer = make_consumer()
+    await passes(HEARTBEAT_TIMEOUT + SECOND)
+
+    await turn(consumer)
+    assert [await ladder.status(task.task_id) for task in (last, cancelled)] == ["processing"] * 2
+
+    await passes(LEASE)
+    await turn(consumer)
+    assert [await ladder.status(task.task_id) for task in (last, cancelled)] == ["fatal_failure", "cancelled"]
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), TIMING.clock_step + SECOND])
+async def test_a_forward_step_of_the_clock_voids_no_claim_for_any_consumer(
+    ladder, clock, passes, make_consumer, processing_task, ahead
+):
+    witness = make_consumer()
+    await turn(witness)
+    await passes(HEARTBEAT_TIMEOUT - SECOND)
+    await turn(witness)
+    await clock.tick(ahead)
+
+    await turn(witness)
+    await turn(make_consumer())
+    await passes(LEASE - SECOND)
+    await turn(witness, make_consumer())
+    assert await ladder.status(processing_task.task_id) == "processing"
+
+    await passes(2 * SECOND)
+    await turn(make_consumer())
+    assert await ladder.status(processing_task.task_id) == "enqueued"
+
+
+async def test_a_step_that_the_timing_allows_for_is_none(
+    ladder, clock, passes, make_consumer, processing_task
+):
+    consumer = make_consumer()
+    await passes(HEARTBEAT_TIMEOUT - SECOND / 2)
+    await turn(consumer)
+    await clock.tick(TIMING.clock_step * 0.7)
+
+    await turn(consumer)
+
+    assert await ladder.status(processing_task.task_id) == "enqueued"
+
+
+async def test_a_clock_that_was_set_back_does_not_prolong_the_quiet(
+    ladder, clock, passes, make_consumer, execute, processing_task
+):
+    consumer = make_consumer()
+    await passes(HEARTBEAT_TIMEOUT)
+    execute(ANOTHER_SERVER)
+    await turn(consumer)
+    await clock.tick(-timedelta(hours=1))
+
+    await turn(consumer)
+    execute("update task_assoc set next_trigger_at = duly_now()")
+    await passes(LEASE + SECOND)
+    await turn(consumer)
+
+    assert await ladder.status(processing_task.task_id) == "enqueued"
+
+
+async def test_while_answers_are_too_slow_to_judge_the_clock_by_nothing_is_voided(
+    ladder, passes, make_consumer, host, processing_task
+):
+    consumer = make_consumer()
+    await turn(consumer)
+    await passes(HEARTBEAT_TIMEOUT + SECOND)
+
+    host.slow = int(TIMING.clock_step / timedelta(microseconds=1)) * 1000
+    await turn(consumer)
+    assert await ladder.status(processing_task.task_id) == "processing"
+
+    host.slow = 0
+    await turn(consumer)
+    assert await ladder.status(processing_task.task_id) == "enqueued"
+
+
+async def test_meanwhile_what_is_due_lost_or_expired_is_seen_to(
+    ladder, passes, make_consumer, execute, receiver
+):
+    created_at = (await ladder.row((await ladder.new(delay=timedelta(days=1))).task_id))["created_at"]
+    expiring = await ladder.new(delay=timedelta(hours=1), expires_at=created_at + 5 * SECOND)
+    lost, silent = await ladder.enqueued(), await ladder.processing()
+    execute(ANOTHER_SERVER)
+    consumer = make_consumer()
+    await turn(consumer)
+    await passes(HEARTBEAT_TIMEOUT - SECOND)
+    due = await ladder.new()
+
+    await turn(consumer)
+
+    assert [await ladder.status(task.task_id) for task in (due, silent)] == ["enqueued", "processing"]
+    assert await ladder.status(expiring.task_id) == "fatal_failure"
+    sent = execute("select body from queue_message")
+    assert {task.task_id in b"".join(body for (body,) in sent) for task in (due, lost)} == {True}
+
+
+async def test_only_the_one_who_found_the_change_has_references_sent_again(
+    ladder, passes, make_consumer, execute, enqueued_task
+):
+    consumers = [make_consumer() for _ in range(3)]
+    await turn(*consumers)
+    execute(ANOTHER_SERVER)
+
+    await turn(*consumers)
+    await passes(StoreConsumerSettings().put_back_delay + SECOND)
+    await turn(*consumers)
+    await passes(StoreConsumerSettings().put_back_delay + SECOND)
+    await turn(*consumers)
+
+    assert execute("select sum(reference_count) from queue_message") == [(1,)]
+
+
+async def test_a_row_that_somebody_removed_is_written_anew_and_counts_as_a_change(
+    ladder, passes, make_consumer, execute, processing_task
+):
+    execute("truncate store_epoch")
+    consumer = make_consumer()
+    await passes(HEARTBEAT_TIMEOUT + SECOND)
+
+    await turn(consumer, consumer)
+
+    assert await ladder.status(processing_task.task_id) == "processing"
+    assert execute("select changed_at is not null from store_epoch") == [(True,)]
+
+
+async def test_a_role_without_privileges_of_its_own_may_look(dsn, store, execute):
+    """What the look asks of Postgres must be open to whoever may write the table."""
+    execute("create role duly_plain_looker")
+    try:
+        execute("grant select, insert, update on store_epoch to duly_plain_looker")
+        async with store.connection() as connection:
+            await connection.execute("set role duly_plain_looker")
+            try:
+                assert await QuietLease(TIMING).left(connection) == timedelta()
+            finally:
+                await connection.execute("reset role")
+    finally:
+        execute("drop owned by duly_plain_looker")
+        execute("drop role duly_plain_looker")
