@@ -1,0 +1,67 @@
+"""`python -m tests.chaos`: breaks a whole Duly on purpose for a while, and judges what became of the tasks.
+
+Exit codes: 0 all guarantees held, 1 one was broken, 2 nothing can be said.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.chaos.campaign import run_campaign
+from tests.chaos.plan import KINDS, make_plan
+from tests.chaos.single import run_single
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seed", type=int, default=1, help="everything random follows from it (default 1)")
+    parser.add_argument("--seconds", type=float, default=60, help="of traffic with faults (default 60)")
+    parser.add_argument("--rate", type=float, default=45, help="tasks a second (default 45)")
+    parser.add_argument("--queue", choices=("postgres", "sqs"), default="postgres")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="KIND", help="only such faults; may be repeated"
+    )
+    parser.add_argument("--no-faults", action="store_true", help="traffic only")
+    parser.add_argument(
+        "--folder", type=Path, help="where a run keeps its files (default: a temporary folder)"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the files of a run that went well, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--plan", action="store_true", help="show the plan, and do nothing")
+    parser.add_argument("--runs", type=int, default=1, help="a campaign: seeds from --seed on")
+    parser.add_argument("--parallel", type=int, default=1, help="runs at a time in a campaign")
+    parser.add_argument("--kinds", action="store_true", help="list the kinds of faults")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run what the command line says; the exit code."""
+    arguments = _arguments()
+    if arguments.kinds:
+        print(*KINDS, sep="\n")
+        return 0
+    try:
+        plan = make_plan(
+            arguments.seed,
+            arguments.seconds,
+            queue=arguments.queue,
+            only=arguments.only,
+            faults=not arguments.no_faults,
+        )
+    except ValueError as error:
+        print(f"chaos: {error}", file=sys.stderr)
+        return 2
+    if arguments.plan:
+        print(plan.topology, *plan.faults, sep="\n")
+        return 0
+    if arguments.runs > 1:
+        return run_campaign(arguments)
+    return run_single(plan, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

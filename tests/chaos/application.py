@@ -1,0 +1,192 @@
+"""What the callback processes of a chaos run execute: callbacks of every temper, each written down in the journal."""
+
+import asyncio
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duly
+from tests.chaos.journal import Journal
+from tests.chaos.kinds import BY_NAME
+
+app = duly.App(owner="duly chaos", version="1")
+
+_FOLDER = Path(os.environ["DULY_CHAOS_JOURNAL"])
+_journal = Journal(_FOLDER)
+_BACKOFF = duly.Backoff(initial=timedelta(milliseconds=100), factor=2, maximum=timedelta(seconds=2))
+_SOON = timedelta(milliseconds=300)
+_NAP_S = 0.1
+_BEYOND_MAX_RUNTIME_S = 60
+_GRANDCHILD_S = "120"
+_LOOK_S = 0.05
+
+# Processes that crash on purpose leave no cores.
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _callback(name: str) -> Any:
+    kind = BY_NAME[name]
+    return app.callback(
+        kind.lambda_name,
+        max_attempts=kind.max_attempts,
+        max_crashes=kind.max_crashes,
+        max_runtime=kind.max_runtime,
+        backoff=_BACKOFF,
+    )
+
+
+@_callback("quick")
+def quick(_: dict[str, Any], ctx: duly.TaskContext) -> int:
+    """Nothing but its journal."""
+    with _journal.execution(ctx):
+        return ctx.attempt
+
+
+@_callback("expiring")
+def expiring(_: dict[str, Any], ctx: duly.TaskContext) -> int:
+    """As quick, if it comes to it."""
+    with _journal.execution(ctx):
+        return ctx.attempt
+
+
+@_callback("nap")
+def nap(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """A little work."""
+    with _journal.execution(ctx):
+        time.sleep(_NAP_S)
+
+
+@_callback("nap_async")
+async def nap_async(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """The same on the loop."""
+    with _journal.execution(ctx):
+        await asyncio.sleep(_NAP_S)
+
+
+@_callback("long")
+def long(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Several heartbeats long; tells its progress."""
+    with _journal.execution(ctx):
+        for part in range(10):
+            time.sleep(payload["ms"] / 10_000)
+            ctx.progress(part / 10, f"part {part}")
+
+
+@_callback("fails_once")
+def fails_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Says that it failed."""
+    with _journal.execution(ctx):
+        if ctx.attempt == 1:
+            raise duly.RetriableFailure("the first attempt")
+
+
+@_callback("raises_once")
+async def raises_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Has a mistake in it."""
+    with _journal.execution(ctx):
+        if ctx.attempt == 1:
+            raise ZeroDivisionError("the first attempt")
+
+
+@_callback("fails_always")
+def fails_always(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Until its attempts are used up."""
+    with _journal.execution(ctx):
+        raise duly.RetriableFailure("every attempt")
+
+
+@_callback("says_fatal")
+def says_fatal(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Never again."""
+    with _journal.execution(ctx):
+        raise duly.FatalFailure("for good")
+
+
+@_callback("asks_later")
+def asks_later(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Failed, and says when to try again."""
+    with _journal.execution(ctx):
+        if ctx.attempt == 1:
+            raise duly.RetriableFailure("not yet", retry_after=_SOON)
+
+
+@_callback("snoozes_once")
+def snoozes_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Not now: no failure."""
+    with _journal.execution(ctx):
+        if ctx.fence == 1:
+            raise duly.Snooze(_SOON)
+
+
+@_callback("exits_once")
+def exits_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Takes its process along."""
+    with _journal.execution(ctx):
+        if ctx.attempt == 1:
+            os._exit(3)
+
+
+@_callback("segfaults_once")
+def segfaults_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """As a broken library would."""
+    with _journal.execution(ctx):
+        if ctx.attempt == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+            time.sleep(_BEYOND_MAX_RUNTIME_S)
+
+
+@_callback("poison")
+def poison(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Takes its process along, every time."""
+    with _journal.execution(ctx):
+        os._exit(4)
+
+
+@_callback("overruns_once")
+def overruns_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Hangs."""
+    with _journal.execution(ctx):
+        if ctx.attempt == 1:
+            time.sleep(_BEYOND_MAX_RUNTIME_S)
+
+
+@_callback("grandchild")
+def grandchild(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Starts a process that would outlive it by far, and ends it; when it is killed, it cannot."""
+    with _journal.execution(ctx):
+        child = subprocess.Popen(["sleep", _GRANDCHILD_S], stdin=subprocess.DEVNULL)
+        try:
+            time.sleep(payload["ms"] / 1000)
+        finally:
+            child.kill()
+            child.wait()
+
+
+@_callback("gil")
+def gil(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Holds the interpreter's lock all the time, as a library written in C may."""
+    with _journal.execution(ctx):
+        ctypes.PyDLL(None).usleep(payload["ms"] * 1000)
+
+
+@_callback("cancellable")
+def cancellable(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Stops when it is asked to."""
+    with _journal.execution(ctx):
+        until = time.monotonic() + payload["ms"] / 1000
+        while time.monotonic() < until:
+            ctx.raise_if_cancelled()
+            time.sleep(_LOOK_S)
+
+
+@_callback("stubborn")
+def stubborn(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Does not stop when it is asked to."""
+    with _journal.execution(ctx):
+        time.sleep(payload["ms"] / 1000)

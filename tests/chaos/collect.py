@@ -1,0 +1,57 @@
+"""What is read when a run is over: the journal, the audit, the tables, the queue."""
+
+import asyncio
+from dataclasses import dataclass
+
+from tests.chaos import audit
+from tests.chaos.history import SECOND, Execution, FinalRow, Limits, QueuedMessage, Transition
+from tests.chaos.journal_reader import read_journal
+from tests.chaos.plan import Plan
+from tests.chaos.stack import System
+from tests.chaos.topology import ENQUEUE_TIMEOUT, LEASE
+
+_LIVENESS_S = 40
+"""Leases, an enqueue timeout, a connection that is half open (25 s until it is noticed), backoffs of at most 2 s."""
+_FEWEST_TASKS_A_SECOND = 20
+_FEWEST_FAULTS_A_SECOND = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """All of it."""
+
+    executions: tuple[Execution, ...]
+    unreadable: tuple[str, ...]
+    transitions: tuple[Transition, ...]
+    final: tuple[FinalRow, ...]
+    queued: tuple[QueuedMessage, ...]
+
+
+async def collect(system: System) -> Collected:
+    """Read it all, from the Postgres that still runs."""
+    dsn = system.postgres.dsn
+    journal = await asyncio.to_thread(read_journal, system.journal)
+    return Collected(
+        journal.executions,
+        journal.unreadable,
+        await asyncio.to_thread(audit.read_transitions, dsn, audit.boot_minus_wall_ns()),
+        await asyncio.to_thread(audit.read_final_rows, dsn),
+        await asyncio.to_thread(audit.read_queue, dsn),
+    )
+
+
+def limits_of(plan: Plan) -> Limits:
+    """What this plan promises."""
+    lease_ns = int(LEASE.total_seconds() * SECOND)
+    jumps = [fault.amount for fault in plan.faults if fault.kind == "clock_jump"]
+    ahead_s = max([*jumps, 0])
+    return Limits(
+        claim_timeout_ns=lease_ns,
+        heartbeat_timeout_ns=lease_ns,
+        enqueue_timeout_ns=int(ENQUEUE_TIMEOUT.total_seconds() * SECOND),
+        # What was written while the clock was ahead is looked at so much later once it is back.
+        liveness_ns=int((_LIVENESS_S + ahead_s) * SECOND),
+        least_tasks=int(plan.seconds * _FEWEST_TASKS_A_SECOND),
+        least_faults={"": int(len(plan.faults) * 0.6)},
+        longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),
+    )

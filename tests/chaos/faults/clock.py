@@ -1,0 +1,25 @@
+"""The store's clock, moved: a small step that timing allows for, and a large one that the quiet lease must."""
+
+import asyncio
+
+from tests.chaos.plan import Fault
+from tests.chaos.stack import System
+
+
+async def inject(system: System, fault: Fault) -> str:
+    """Move it by `amount` seconds; a jump goes back later, which is a jump as well."""
+    await _move(system, fault.amount)
+    if not fault.seconds:
+        return f"duly_now() moved by {fault.amount:+g} s"
+    try:
+        await asyncio.sleep(fault.seconds)
+    finally:
+        await _move(system, -fault.amount)
+    return f"duly_now() moved by {fault.amount:+g} s, and back after {fault.seconds:g} s"
+
+
+async def _move(system: System, seconds: float) -> None:
+    async with system.postgres.lifecycle, await system.postgres.connect() as connection:
+        await connection.execute(
+            "update chaos_clock set ahead = ahead + make_interval(secs => %s)", (seconds,)
+        )

@@ -1,0 +1,83 @@
+"""The kinds of tasks that a run schedules: how often, with which policy, and how they may end."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+SUCCESS, FATAL, CANCELLED = "success", "fatal_failure", "cancelled"
+POISON_CRASHES = 3
+MANY = 1_000
+"""Attempts, and crashes, of those that must succeed whatever is done to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKind:
+    """One lambda."""
+
+    name: str
+    share: int
+    """Of 10,000 tasks."""
+    statuses: tuple[str, ...] = (SUCCESS,)
+    """How it may end."""
+    executions_least: int = 1
+    max_attempts: int = MANY
+    max_crashes: int = MANY
+    max_runtime: timedelta = timedelta(minutes=10)
+    cancelled: bool = False
+    """Whether the client cancels it while it waits or runs."""
+    crashes_itself: bool = False
+    longest: timedelta = timedelta()
+    """How much longer than others it may take: its own runtime, backoffs and snoozes."""
+
+    @property
+    def lambda_name(self) -> str:
+        return f"chaos.{self.name}"
+
+    def payload(self, random: Random) -> dict[str, Any]:
+        return {"ms": random.randrange(1_000, 4_000)} if self.name in _TAKES_TIME else {}
+
+
+_TAKES_TIME = ("long", "gil", "stubborn", "cancellable", "grandchild")
+
+KINDS = (
+    TaskKind("quick", 0),  # the rest
+    TaskKind("nap", 1_500),
+    TaskKind("nap_async", 1_000),
+    TaskKind("long", 400, longest=timedelta(seconds=8)),
+    TaskKind("fails_once", 300),
+    TaskKind("raises_once", 200),
+    TaskKind("fails_always", 50, (FATAL,), executions_least=1, max_attempts=3),
+    TaskKind("says_fatal", 50, (FATAL,)),
+    TaskKind("asks_later", 150),
+    TaskKind("snoozes_once", 150),
+    TaskKind("exits_once", 12, crashes_itself=True),
+    TaskKind("segfaults_once", 8, crashes_itself=True),
+    TaskKind("poison", 12, (FATAL,), executions_least=0, max_crashes=POISON_CRASHES, crashes_itself=True),
+    TaskKind("overruns_once", 8, max_runtime=timedelta(seconds=1)),
+    TaskKind("grandchild", 20, longest=timedelta(seconds=8)),
+    TaskKind("gil", 20, longest=timedelta(seconds=8)),
+    TaskKind(
+        "cancellable",
+        150,
+        (SUCCESS, CANCELLED),
+        executions_least=0,
+        cancelled=True,
+        longest=timedelta(seconds=8),
+    ),
+    TaskKind(
+        "stubborn", 30, (SUCCESS, CANCELLED), executions_least=0, cancelled=True, longest=timedelta(seconds=8)
+    ),
+    TaskKind("expiring", 100, (SUCCESS, FATAL), executions_least=0),
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+def choose(random: Random) -> TaskKind:
+    """The kind of the next task."""
+    number = random.randrange(10_000)
+    for kind in KINDS:
+        if number < kind.share:
+            return kind
+        number -= kind.share
+    return BY_NAME["quick"]

@@ -1,0 +1,184 @@
+"""From a seed to a list of timed faults: pure, so that the same seed gives the same plan, everywhere and always."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from random import Random
+
+from tests.chaos.topology import LEASE, Topology, choose
+
+_LEASE_S = LEASE.total_seconds()
+_PAUSES = (0.5, 0.99, 1.01, 3.0)
+"""In leases: around the lease is where the mistakes are."""
+_FIRST_AT = 2.0
+_LAST_AT = 2.0
+"""Before the end of the traffic."""
+_GAP_S = 2.2
+"""Between two faults, on average: faults last for seconds, so that several go on at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is done to the system."""
+
+    number: int
+    at_s: float
+    """After the start of the traffic."""
+    kind: str
+    target: str
+    seconds: float = 0.0
+    """How long; 0: it happens at once."""
+    amount: float = 0.0
+    """What it means depends on the kind."""
+
+    def __str__(self) -> str:
+        lasting = f" for {self.seconds:.2f} s" if self.seconds else ""
+        amount = f" ({self.amount:g})" if self.amount else ""
+        return f"{self.at_s:6.2f} s  #{self.number:<3} {self.kind} {self.target}{lasting}{amount}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    seconds: float
+    queue: str
+    topology: Topology
+    faults: tuple[Fault, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return json.loads(json.dumps(asdict(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A way to break something."""
+
+    targets: Callable[[Topology], list[str]]
+    seconds: Callable[[Random], float] = lambda _: 0.0
+    amount: Callable[[Random], float] = lambda _: 0.0
+    usual: bool = True
+    """Whether runs that name no kinds do it."""
+    queue: str = ""
+    """Only with this queue; empty: any."""
+
+
+def _span(least: float, most: float) -> Callable[[Random], float]:
+    return lambda random: round(random.uniform(least, most), 2)
+
+
+def _pause(random: Random) -> float:
+    return random.choices(_PAUSES, (3, 3, 3, 1))[0] * _LEASE_S
+
+
+def _one_of(*values: float) -> Callable[[Random], float]:
+    return lambda random: random.choice(values)
+
+
+def _fixed(*names: str) -> Callable[[Topology], list[str]]:
+    return lambda _: list(names)
+
+
+_SERVICES = {
+    "frontend": Topology.frontend_names,
+    "store_consumer": Topology.store_consumer_names,
+    "hsc": Topology.hsc_names,
+}
+_HOST_PARTS = ("controller", "executor", "callback")
+_POSTGRES = _fixed("postgres")
+_QUEUE = _fixed("queue")
+
+KINDS: dict[str, Kind] = {
+    **{f"kill_{name}": Kind(targets) for name, targets in _SERVICES.items()},
+    **{f"kill_{part}": Kind(Topology.host_names) for part in _HOST_PARTS},
+    "kill_host": Kind(Topology.host_names),
+    **{f"term_{name}": Kind(targets) for name, targets in _SERVICES.items()},
+    "term_executor": Kind(Topology.host_names),
+    "term_host": Kind(Topology.host_names),
+    **{f"pause_{name}": Kind(targets, _pause) for name, targets in _SERVICES.items()},
+    **{f"pause_{part}": Kind(Topology.host_names, _pause) for part in _HOST_PARTS},
+    "pause_host": Kind(Topology.host_names, _pause),
+    "postgres_kill": Kind(_POSTGRES, _span(0.0, 1.0)),
+    "postgres_restart": Kind(_POSTGRES),
+    "postgres_outage": Kind(_POSTGRES, _span(1.0, 7.0)),
+    "postgres_pause": Kind(_POSTGRES, _span(0.5, 6.0)),
+    "postgres_terminate": Kind(_POSTGRES, amount=_span(0.3, 1.0)),
+    "postgres_lock": Kind(_POSTGRES, _span(1.0, 6.0), amount=_span(1, 30)),
+    "clock_step": Kind(_POSTGRES, amount=_one_of(-0.4, -0.2, 0.2, 0.4)),
+    "clock_jump": Kind(
+        _POSTGRES, _span(4.0, 12.0), amount=_one_of(-60.0, -12.0, -12.0, 12.0, 12.0, 12.0, 12.0, 60.0)
+    ),
+    **{
+        f"net_{mode}": Kind(Topology.links, _span(1.0, 8.0), amount=_one_of(0, 0, 1))
+        for mode in ("blackhole", "cut_there", "cut_back")
+    },
+    "net_refuse": Kind(Topology.links, _span(1.0, 8.0)),
+    "net_throttle": Kind(Topology.links, _span(2.0, 8.0), amount=_one_of(2_000, 20_000)),
+    "net_reset": Kind(Topology.links),
+    "net_delay": Kind(Topology.links, _span(2.0, 8.0), amount=_one_of(0.05, 0.2, 0.8, 2.0, 5.0)),
+    "queue_empty": Kind(_QUEUE, queue="postgres"),
+    "queue_duplicate": Kind(_QUEUE, queue="postgres"),
+    "queue_shuffle": Kind(_QUEUE, queue="postgres"),
+    "queue_delay": Kind(_QUEUE, _span(1.0, 5.0), queue="postgres"),
+    "queue_resurrect": Kind(_QUEUE, _span(1.0, 5.0), queue="postgres"),
+    "queue_forge": Kind(_QUEUE, queue="postgres"),
+    "queue_fill": Kind(_QUEUE, _span(2.0, 5.0), queue="postgres"),
+}
+
+
+def make_plan(
+    seed: int,
+    seconds: float,
+    *,
+    queue: str = "postgres",
+    only: Sequence[str] = (),
+    topology: Topology | None = None,
+    faults: bool = True,
+) -> Plan:
+    """The plan of a seed; `only` names the kinds to choose from.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    random = Random(f"duly-chaos/{seed}")
+    chosen = choose(random)
+    kinds = _kinds(only, queue) if faults else []
+    return Plan(
+        seed, seconds, queue, topology or chosen, tuple(_faults(random, kinds, seconds, topology or chosen))
+    )
+
+
+def _kinds(only: Sequence[str], queue: str) -> list[str]:
+    for name in only:
+        if not any(_is_meant(known, name) for known in KINDS):
+            raise ValueError(f"there is no kind of fault {name!r}; there are: {', '.join(KINDS)}")
+    return [
+        known
+        for known, kind in KINDS.items()
+        if kind.queue in ("", queue)
+        and (any(_is_meant(known, name) for name in only) if only else kind.usual)
+    ]
+
+
+def _is_meant(known: str, name: str) -> bool:
+    """`pause` means all that begin with `pause_`."""
+    return known == name or known.startswith(f"{name}_")
+
+
+def _faults(random: Random, kinds: list[str], seconds: float, topology: Topology) -> list[Fault]:
+    """Dealt from a shuffled deck, so that every run meets many kinds."""
+    faults: list[Fault] = []
+    deck: list[str] = []
+    at = _FIRST_AT
+    while kinds and at < seconds - _LAST_AT:
+        if not deck:
+            deck = random.sample(kinds, len(kinds))
+        kind = KINDS[name := deck.pop()]
+        lasting = min(kind.seconds(random), seconds - at)
+        target = random.choice(kind.targets(topology))
+        faults.append(
+            Fault(len(faults) + 1, round(at, 2), name, target, round(lasting, 2), kind.amount(random))
+        )
+        at += random.uniform(0.5, 1.5) * _GAP_S
+    return faults

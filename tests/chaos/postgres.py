@@ -1,0 +1,143 @@
+"""The run's Postgres: durable, started again whenever it ends, and held down for as long as a fault wants."""
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+
+from duly_core.errors import DulyError
+from duly_core.store.migrate import migrate
+from duly_local import leftovers
+from duly_local.postgres import EmbeddedPostgres
+
+_LOOK_EVERY_S = 0.02
+_DEPART = timedelta(seconds=20)
+_ENDS_WITHIN = timedelta(seconds=15)
+
+_SETTINGS = {
+    "max_connections": "150",
+    "shared_buffers": "32MB",
+    "log_min_messages": "log",
+    "log_line_prefix": "%m [%p] %a ",
+}
+
+# One row, whose value every statement of the product adds to the time.
+_CLOCK = """
+create table if not exists chaos_clock (ahead interval not null);
+insert into chaos_clock select '0' where not exists (select from chaos_clock);
+create or replace function duly_now() returns timestamptz language sql volatile parallel safe
+    as 'select clock_timestamp() + (select ahead from chaos_clock)';
+"""
+
+
+class ChaosPostgres:
+    """One server with the schema and a clock that can be moved."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._files = folder / "postgres"
+        self._server = EmbeddedPostgres(folder, port, settings=_SETTINGS)
+        self._down = 0
+        self._keeper: asyncio.Task[None] | None = None
+        self.lifecycle = asyncio.Lock()
+        """Held by who stops it, or waits for it to be there."""
+
+    @property
+    def dsn(self) -> str:
+        """Past all proxies."""
+        return self._server.dsn
+
+    @property
+    def port(self) -> int:
+        assert self._server.port is not None
+        return self._server.port
+
+    @property
+    def log_file(self) -> Path:
+        return self._server.log_file
+
+    @property
+    def pid(self) -> int | None:
+        return self._server.pid
+
+    def start(self) -> None:
+        """Blocks; main thread only."""
+        self._server.start()
+        migrate(self.dsn)
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(_CLOCK)
+
+    def keep_running(self) -> None:
+        """Start it again whenever it has ended, unless it is held down."""
+        self._keeper = asyncio.create_task(self._keep_running())
+
+    async def stop(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeper
+        await asyncio.to_thread(self._server.stop)
+
+    async def end(self, number: signal.Signals) -> None:
+        """Signal the postmaster, and wait until it and its backends are gone. Hold it down meanwhile."""
+        pid = self.pid
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + _ENDS_WITHIN.total_seconds()
+        while self.pid is not None:
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGQUIT)
+                deadline += _ENDS_WITHIN.total_seconds()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def hold_down(self) -> None:
+        self._down += 1
+
+    def let_up(self) -> None:
+        self._down -= 1
+
+    async def wait_until_up(self, within: timedelta = timedelta(seconds=30)) -> None:
+        """Until it answers a query.
+
+        Raises:
+            TimeoutError: it does not.
+        """
+        async with asyncio.timeout(within.total_seconds()):
+            while True:
+                with suppress(psycopg.Error, OSError):
+                    async with await self.connect() as connection:
+                        await connection.execute("select 1")
+                        return
+                await asyncio.sleep(0.1)
+
+    async def connect(self) -> psycopg.AsyncConnection:
+        """A connection of the run's own, past all proxies, that waits for nothing for long."""
+        return await psycopg.AsyncConnection.connect(
+            self.dsn,
+            autocommit=True,
+            connect_timeout=5,
+            application_name="chaos",
+            options="-c statement_timeout=10000",
+        )
+
+    def processes(self) -> list[int]:
+        """The postmaster and its backends."""
+        return leftovers._processes_of(self._files)
+
+    async def _keep_running(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            if self.pid is not None or self._down:
+                continue
+            # In a thread, for it may wait; `launch` then finds nobody, and it has to be called here.
+            await asyncio.to_thread(leftovers.await_departure, self._files, _DEPART)
+            if self._down:
+                continue
+            self._server.launch()
+            with suppress(DulyError):  # it ended again, or takes long: the next round sees to it
+                await asyncio.to_thread(self._server.wait_until_ready)

@@ -1,0 +1,231 @@
+"""One run: start, traffic with faults, heal, wait until all is done, stop, look for leftovers, and judge."""
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import psycopg
+
+from duly_core.clock import since_boot_ns
+from duly_core.errors import DulyError
+from tests.chaos import audit
+from tests.chaos.collect import Collected, collect, limits_of
+from tests.chaos.faults import inject
+from tests.chaos.history import Fault, History, Leftover
+from tests.chaos.plan import Fault as Planned
+from tests.chaos.plan import Plan
+from tests.chaos.stack import System
+from tests.chaos.tree import marked
+from tests.chaos.watch import Watch
+from tests.chaos.workload import Workload
+
+_REGISTERED_WITHIN = timedelta(seconds=60)
+_FAULTS_END_WITHIN = timedelta(seconds=90)
+_CALLS_END_WITHIN = timedelta(seconds=20)
+_SETTLE_EVERY_S = 0.1
+_GONE_WITHIN = timedelta(seconds=5)
+
+
+class RunFailedError(DulyError):
+    """The run could not be carried out, so nothing is known of what it was for."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A run that is over."""
+
+    history: History
+    plan: Plan
+    problems: list[str]
+    """What clients were told and should not have been."""
+    sent: int
+    missed: list[str]
+    """Faults that found nothing to break."""
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+
+
+class Run:
+    """One seed."""
+
+    def __init__(self, plan: Plan, folder: Path, rate: float) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._rate = rate
+        self._faults: list[Fault] = []
+        self._missed: list[str] = []
+        self._phases: dict[str, float] = {}
+        self._fault_log = (folder / "faults.log").open("a", buffering=1, encoding="utf-8")
+        self._busy: dict[str, asyncio.Lock] = {}
+
+    async def execute(self) -> Outcome:
+        """All of it; whatever happens, no process is left.
+
+        Raises:
+            RunFailedError: it could not be carried out.
+        """
+        started, cpu = time.monotonic(), _cpu_seconds()
+        system = System(self._folder, self._plan)
+        try:
+            outcome = await self._execute(system)
+        except (DulyError, psycopg.Error, TimeoutError, OSError) as error:
+            raise RunFailedError(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._end_everything(system.run_id)
+            await system.stop()
+            await system.stop_postgres()
+        outcome.cpu_s, outcome.wall_s = _cpu_seconds() - cpu, time.monotonic() - started
+        return outcome
+
+    async def _execute(self, system: System) -> Outcome:
+        with self._phase("start"):
+            await system.start(audit.install)
+            workload = Workload(
+                [system.links.address(f"client>{name}") for name in system.topology.frontend_names()],
+                Random(f"duly-chaos/{self._plan.seed}/workload"),
+                self._rate,
+            )
+            await workload.wait_until_registered(_REGISTERED_WITHIN)
+        started_ns = since_boot_ns()
+        watch = Watch(system)
+        watch.start()
+        with self._phase("traffic"):
+            breaking = asyncio.create_task(self._break(system))
+            await workload.run(self._plan.seconds)
+        with self._phase("heal"):
+            await asyncio.wait_for(breaking, _FAULTS_END_WITHIN.total_seconds())
+            await system.links.heal()
+            await system.postgres.wait_until_up()
+            await workload.finish(_CALLS_END_WITHIN)
+            await system.wait_until_ready()
+        healed_ns = since_boot_ns()
+        limits = limits_of(self._plan)
+        with self._phase("settle"):
+            await self._settle(system, healed_ns + limits.liveness_ns + 5 * 10**9)
+        await watch.stop()
+        with self._phase("stop"):
+            await system.stop()
+        leftovers = await self._leftovers(system)
+        with self._phase("collect"):
+            collected: Collected = await collect(system)
+        history = History(
+            seed=self._plan.seed,
+            limits=limits,
+            started_ns=started_ns,
+            healed_ns=healed_ns,
+            finished_ns=since_boot_ns(),
+            acked=workload.acked(),
+            executions=collected.executions,
+            transitions=collected.transitions,
+            final=collected.final,
+            faults=tuple(self._faults),
+            seen=watch.seen(),
+            samples=watch.samples(),
+            leftovers=leftovers,
+            queued=collected.queued,
+            unreadable=collected.unreadable,
+        )
+        return Outcome(
+            history, self._plan, workload.problems, workload.sent, self._missed, phases=self._phases
+        )
+
+    # ---- faults ----------------------------------------------------------------------------------------
+
+    async def _break(self, system: System) -> None:
+        """Every fault at its time; those of one target one after the other."""
+        origin = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for planned in self._plan.faults:
+                await asyncio.sleep(max(0.0, origin + planned.at_s - time.monotonic()))
+                group.create_task(self._inject(system, planned, origin))
+
+    async def _inject(self, system: System, planned: Planned, origin: float) -> None:
+        async with self._busy.setdefault(planned.target, asyncio.Lock()):
+            if time.monotonic() - origin > self._plan.seconds:
+                self._miss(planned, "no time was left")
+                return
+            from_ns = since_boot_ns()
+            began = time.monotonic() - origin
+            try:
+                done = await inject(system, planned)
+            except (psycopg.Error, OSError, TimeoutError) as error:
+                done = ""
+                self._say(f"{planned}: {type(error).__name__}: {error}")
+            until_ns = since_boot_ns()
+        if not done:
+            self._miss(planned, "found nothing to break")
+            # It may have done a part: what follows from that is explained by it all the same.
+            self._faults.append(Fault(f"{planned.kind}?", planned.target, from_ns, until_ns, "in part"))
+            return
+        self._faults.append(Fault(planned.kind, planned.target, from_ns, until_ns, done))
+        self._say(f"{planned}: began {began:.2f}, healed {time.monotonic() - origin:.2f}: {done}")
+
+    def _miss(self, planned: Planned, why: str) -> None:
+        self._missed.append(f"{planned}: {why}")
+        self._say(f"{planned}: {why}")
+
+    def _say(self, line: str) -> None:
+        self._fault_log.write(f"{line}\n")
+
+    # ---- the end ---------------------------------------------------------------------------------------
+
+    async def _settle(self, system: System, until_ns: int) -> None:
+        """Until no task lives, or the checker would call those that do late."""
+        while since_boot_ns() < until_ns:
+            async with await system.postgres.connect() as connection:
+                while since_boot_ns() < until_ns:
+                    cursor = await connection.execute("select exists (select from task_assoc)")
+                    row = await cursor.fetchone()
+                    if row is not None and not row[0]:
+                        return
+                    await asyncio.sleep(_SETTLE_EVERY_S)
+
+    async def _leftovers(self, system: System) -> tuple[Leftover, ...]:
+        """Processes, and sessions on Postgres, that outlive a graceful stop."""
+        deadline = time.monotonic() + _GONE_WITHIN.total_seconds()
+        while True:
+            processes = marked(system.run_id)
+            async with await system.postgres.connect() as connection:
+                cursor = await connection.execute(
+                    "select pid, application_name, state from pg_stat_activity "
+                    "where datname = current_database() and pid <> pg_backend_pid()"
+                )
+                sessions = await cursor.fetchall()
+            if not (processes or sessions) or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(_SETTLE_EVERY_S)
+        return (
+            *(Leftover("process", f"{pid}: {command}") for pid, command in processes.items()),
+            *(Leftover("connection", " ".join(map(str, session))) for session in sessions),
+        )
+
+    def _end_everything(self, run_id: str) -> None:
+        """After a failure: a supervisor cannot stop what is stopped by SIGSTOP."""
+        for pid in marked(run_id):
+            with suppress(ProcessLookupError):
+                os.kill(pid, 18)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._phases[name] = round(time.monotonic() - started, 2)
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of all that it waited for."""
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        total += usage.ru_utime + usage.ru_stime
+    return total

@@ -1,0 +1,81 @@
+"""One run for people: the replay command first, the report last, the files kept when something was wrong."""
+
+import argparse
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.checker import check
+from tests.chaos.plan import Plan
+from tests.chaos.report import as_json, show
+from tests.chaos.runner import Run, RunFailedError
+
+EXIT_HELD, EXIT_BROKEN, EXIT_INCONCLUSIVE = 0, 1, 2
+
+
+def run_single(plan: Plan, arguments: argparse.Namespace) -> int:
+    """Run it, report it; the exit code."""
+    replay = replay_command(plan, arguments)
+    print(f"chaos: seed {plan.seed}; to replay: {replay}", flush=True)
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="duly-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o711)
+    try:
+        outcome = asyncio.run(Run(plan, folder, arguments.rate).execute())
+    except RunFailedError as error:
+        print(
+            f"chaos: seed {plan.seed}: the run failed: {error}\n  its files: {folder}\n  to replay: {replay}"
+        )
+        _write(arguments.json, {"seed": plan.seed, "exit": EXIT_INCONCLUSIVE, "error": str(error)})
+        return EXIT_INCONCLUSIVE
+    verdict = check(outcome.history)
+    figures = as_json(outcome, verdict)
+    violations = [*figures["violations"], *outcome.problems]
+    code = EXIT_BROKEN if violations else EXIT_INCONCLUSIVE if figures["inconclusive"] else EXIT_HELD
+    figures["exit"], figures["replay"] = code, replay
+    if code == EXIT_HELD and not arguments.keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        figures["folder"] = str(folder)
+        (folder / "report.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+        (folder / "history.txt").write_text(_dump(outcome), encoding="utf-8")
+    show(outcome, figures)
+    _write(arguments.json, figures)
+    sys.stdout.flush()
+    return code
+
+
+def replay_command(plan: Plan, arguments: argparse.Namespace) -> str:
+    """What makes the same plan again."""
+    parts = ["python -m tests.chaos", f"--seed {plan.seed}", f"--seconds {plan.seconds:g}"]
+    parts += [f"--rate {arguments.rate:g}", f"--queue {plan.queue}"]
+    parts += [f"--only {kind}" for kind in arguments.only]
+    parts += ["--no-faults"] if arguments.no_faults else []
+    return " ".join(parts)
+
+
+def _dump(outcome: object) -> str:
+    """What was recorded, a line each, for grep."""
+    history = outcome.history  # type: ignore[attr-defined]
+    lines = []
+    for name in (
+        "acked",
+        "executions",
+        "transitions",
+        "final",
+        "faults",
+        "seen",
+        "samples",
+        "leftovers",
+        "queued",
+    ):
+        lines += map(str, getattr(history, name))
+    return "\n".join(lines) + "\n"
+
+
+def _write(path: Path | None, figures: dict[str, object]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,82 @@
+"""What a run consists of: how many of each service, how they are named, and which of them talk to which."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+
+LEASE = timedelta(seconds=5)
+"""heartbeat_timeout and claim_timeout of a run: short, so that faults of several leases fit into a minute."""
+
+TIMING = {
+    "DULY_TIMING_PROFILE": "embedded",
+    "DULY_TIMING_HEARTBEAT_PERIOD": "1s",
+    "DULY_TIMING_HEARTBEAT_DEADLINE": "600ms",
+    "DULY_TIMING_SCHEDULING_LATENESS": "300ms",
+    "DULY_TIMING_PROCESS_DEADLINE": "4s",
+    "DULY_TIMING_HEARTBEAT_TIMEOUT": "5s",
+    "DULY_TIMING_CLAIM_TIMEOUT": "5s",
+    "DULY_TIMING_KILL_LATENCY": "200ms",
+    "DULY_TIMING_CLOCK_STEP": "500ms",
+}
+"""Keeps to the inequalities: 3 * 1 + 0.6 + 0.3 <= 4 <= (5 - 0.5) * 0.998 - 0.2."""
+
+ENQUEUE_TIMEOUT = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """How many of each."""
+
+    frontends: int = 1
+    store_consumers: int = 1
+    hscs: int = 1
+    hosts: int = 1
+    executors: int = 1
+    """Of each host."""
+    processes: int = 1
+    """Callback processes of each Executor."""
+
+    def frontend_names(self) -> list[str]:
+        return _numbered("frontend", self.frontends)
+
+    def store_consumer_names(self) -> list[str]:
+        return _numbered("store-consumer", self.store_consumers)
+
+    def hsc_names(self) -> list[str]:
+        return _numbered("hsc", self.hscs)
+
+    def host_names(self) -> list[str]:
+        return _numbered("host", self.hosts)
+
+    def links(self) -> list[str]:
+        """Every pair that talks, as `from>to`: each has a proxy of its own."""
+        names = [f"{name}>postgres" for name in (*self.frontend_names(), *self.hsc_names())]
+        for name in self.store_consumer_names():
+            names += [f"{name}>postgres", f"{name}>queue"]
+        for name in self.host_names():
+            names += [f"{name}>{hsc}" for hsc in self.hsc_names()]
+            names += [f"{name}>{frontend}" for frontend in self.frontend_names()]
+            names += [f"{name}>queue"]
+        return names + [f"client>{name}" for name in self.frontend_names()]
+
+
+def choose(random: Random) -> Topology:
+    """Mostly small, for each process costs a second of CPU to start; sometimes two of everything."""
+    if random.random() < 0.15:
+        return Topology(2, 2, 2, 2, 2, 2)
+
+    def one_or_two(two: float) -> int:
+        return 2 if random.random() < two else 1
+
+    return Topology(
+        frontends=one_or_two(0.3),
+        store_consumers=one_or_two(0.5),
+        hscs=one_or_two(0.5),
+        hosts=one_or_two(0.6),
+        executors=one_or_two(0.3),
+        processes=one_or_two(0.3),
+    )
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    return [f"{name}-{number}" for number in range(1, count + 1)]
