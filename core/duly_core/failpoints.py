@@ -16,6 +16,7 @@ import asyncio
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -122,7 +123,10 @@ FAILPOINTS = {
 }  # fmt: skip
 """Every failpoint of the product, by name; each is in the code once, in the module that it names (a test knows)."""
 
-_ORDER = re.compile(r"(crash|raise|delay|stop|drop_reply)(?: ([a-z]+|[\d.]+m?s))??(?: (once|\d+))?")
+_ORDER = re.compile(
+    r"(crash|raise|delay(?= \d)|stop|drop_reply)"
+    r"(?: (store|queue|unexpected|\d+(?:\.\d+)?m?s))?(?: (once|\d+))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +197,17 @@ def _take(name: str) -> _Order | None:
 
 def _take_once(file: Path) -> _Order:
     """Take the file away from all others; raises FileNotFoundError if another was quicker."""
-    mine = file.with_name(f"{file.name}.{os.getpid()}.{time.monotonic_ns()}")
+    mine = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}")
     file.rename(mine)
     order = _read(mine.read_text(encoding="utf-8"))
     if order.action == "stop":
         mine.rename(file.with_name(f"{file.name}.reached"))
         return order
+    mine.unlink()
     if order.left is not None and order.left > 1:
+        # a new file: others may be reading the old one
         mine.write_text(f"{order.action} {order.argument}".strip() + f" {order.left - 1}", encoding="utf-8")
         with suppress(FileExistsError):  # somebody has given another order meanwhile
             os.link(mine, file)
-    mine.unlink()
+        mine.unlink()
     return order

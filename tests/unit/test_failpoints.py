@@ -1,0 +1,199 @@
+"""The failpoints: what is declared is in the code, and what a file says happens, as often as it says."""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duly_core.errors import QueueUnavailableError, StoreUnavailableError
+from duly_core.failpoints import FAILPOINTS, UnexpectedError, hit, hit_here
+from tests.fixtures.failpoints import Failpoints
+from tests.fixtures.waiting import until
+
+ROOT = Path(__file__).parents[2]
+IN_CODE = re.compile(r"failpoints\.hit(_here)?\(\s*\"([a-z_.]+)\"")
+GUARD = re.compile(r"if failpoints\.on\b.*:\n\s+(?:await )?failpoints\.hit")
+POINT = "hsc.claim.after_commit"
+MOST_WAIT = timedelta(seconds=5)
+
+
+@pytest.fixture
+def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failpoints:
+    return Failpoints.in_this_process(tmp_path, monkeypatch)
+
+
+def modules() -> dict[str, str]:
+    """The text of every module that may hold a failpoint, by its name."""
+    found = {}
+    for tree in ("core", *(f"services/{folder.name}" for folder in (ROOT / "services").iterdir())):
+        for file in (ROOT / tree).rglob("*.py"):
+            name = ".".join(file.relative_to(ROOT / tree).with_suffix("").parts)
+            found[name] = file.read_text(encoding="utf-8")
+    return found
+
+
+def test_each_declared_failpoint_is_in_the_module_that_it_names_once_and_no_other_is_in_the_code() -> None:
+    in_code = [
+        (match[1], name)
+        for name, text in modules().items()
+        for match in ((found[0], found[1]) for found in IN_CODE.findall(text))
+    ]
+
+    assert sorted(in_code) == sorted((point.name, point.module) for point in FAILPOINTS.values())
+
+
+def test_every_failpoint_is_looked_at_only_when_they_are_on() -> None:
+    for name, text in modules().items():
+        assert len(GUARD.findall(text)) == len(IN_CODE.findall(text)), name
+
+
+def test_failpoints_are_off_unless_the_environment_names_a_folder() -> None:
+    program = "from duly_core import failpoints; print(failpoints.on)"
+
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for environment in ({}, {"DULY_FAILPOINTS_FOLDER": "/somewhere"})
+    ]
+
+    assert answers == ["False", "True"]
+
+
+async def test_nothing_happens_where_no_file_says_so(points: Failpoints) -> None:
+    await hit(POINT)
+    hit_here(POINT)
+
+    assert points.hits(POINT) == []
+
+
+@pytest.mark.parametrize(
+    ("point", "order", "error"),
+    [
+        ("hsc.claim.before_commit", "raise", StoreUnavailableError),
+        ("store_consumer.push.before", "raise", QueueUnavailableError),
+        ("controller.claim.before", "raise", UnexpectedError),
+        ("controller.claim.before", "raise queue", QueueUnavailableError),
+        ("hsc.claim.after_commit", "drop_reply", StoreUnavailableError),
+    ],
+)
+async def test_what_the_point_or_the_order_names_is_raised(
+    points: Failpoints, point: str, order: str, error: type[Exception]
+) -> None:
+    points.arm(point, order)
+
+    for _ in range(2):
+        with pytest.raises(error, match=point):
+            await hit(point)
+
+    assert [action for _, action in points.hits(point)] == [order.split(maxsplit=1)[0]] * 2
+
+
+@pytest.mark.parametrize(("times", "expected"), [("once", 1), ("3", 3)])
+def test_of_many_who_come_at_once_as_many_are_hit_as_the_order_says(
+    points: Failpoints, times: str, expected: int
+) -> None:
+    points.arm(POINT, f"raise {times}")
+    outcomes: Counter[str] = Counter()
+    together = threading.Barrier(8)
+
+    def come() -> None:
+        together.wait()
+        for _ in range(20):
+            try:
+                hit_here(POINT)
+            except StoreUnavailableError:
+                outcomes["hit"] += 1
+
+    threads = [threading.Thread(target=come) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert outcomes["hit"] == expected
+    assert len(points.hits(POINT)) == expected
+    assert not (points.folder / POINT).exists()
+
+
+async def test_a_delay_lets_the_loop_go_on(points: Failpoints) -> None:
+    points.arm(POINT, "delay 20ms once")
+    others = 0
+    waiting = asyncio.ensure_future(hit(POINT))
+
+    while not waiting.done():
+        await asyncio.sleep(0)
+        others += 1
+
+    assert others > 1
+    assert points.hits(POINT)
+
+
+async def test_who_is_stopped_goes_on_when_let_go(points: Failpoints) -> None:
+    points.arm(POINT, "stop")
+    stopped = asyncio.ensure_future(hit(POINT))
+    await until(lambda: points.is_reached(POINT))
+    await hit(POINT)  # the next one passes: one is stopped
+
+    assert not stopped.done()
+    points.let_go(POINT)
+
+    await asyncio.wait_for(stopped, MOST_WAIT.total_seconds())
+
+
+def test_a_crash_is_a_sigkill_that_nothing_follows(points: Failpoints) -> None:
+    points.arm(POINT, "crash once")
+    program = f"from duly_core import failpoints; failpoints.hit_here({POINT!r}); print('lives')"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"DULY_FAILPOINTS_FOLDER": str(points.folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
+    assert len(points.hits(POINT)) == 1
+
+
+@pytest.mark.parametrize("order", ["", "explode", "crash twice", "delay", "delay once"])
+async def test_an_order_that_makes_no_sense_is_an_error(points: Failpoints, order: str) -> None:
+    points.arm(POINT, order)
+
+    with pytest.raises(ValueError):
+        await hit(POINT)
+
+
+async def test_a_name_that_nobody_declared_is_an_error(points: Failpoints) -> None:
+    unknown: Any = "hsc.claim.sometime"
+
+    with pytest.raises(KeyError):
+        await hit(unknown)
+
+
+def test_a_process_says_at_its_start_that_failpoints_are_on(tmp_path: Path) -> None:
+    program = (
+        "import asyncio; from duly_core.service import run_service\n"
+        "async def serve(stop): pass\n"
+        "run_service('test', lambda: serve)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"DULY_FAILPOINTS_FOLDER": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "failpoints are on" in done.stderr
