@@ -45,6 +45,24 @@ async def test_tasks_of_a_dead_executor_are_reported_only_when_its_callback_proc
     assert not any(is_alive(pid) for pid in pids)
 
 
+async def test_a_controller_that_was_started_again_knows_what_its_executors_hold(
+    controller: ControllerUnderTest, journal: Journal
+) -> None:
+    task, after = claimed("test.stubborn", journal.payload()), claimed("test.echo")
+    executor = controller.executor()
+    await controller.enqueue(task)
+    await journal.started(task)
+    await controller.end()
+    await controller.start()
+    await controller.enqueue(after)
+    await controller.hsc.end_of(after)
+
+    executor.kill(signal.SIGKILL)
+
+    await controller.hsc.until(lambda: controller.hsc.result_of(task), 3 * SECOND)
+    assert (await controller.hsc.end_of(task)).outcome == hsc_pb2.OUTCOME_CRASHED
+
+
 async def test_an_executor_survives_the_restart_of_its_controller(
     controller: ControllerUnderTest, journal: Journal
 ) -> None:

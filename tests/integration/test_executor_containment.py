@@ -141,11 +141,12 @@ async def test_an_executor_leaves_no_group_behind(host: Host) -> None:
 
 
 @needs_cgroups
-async def test_without_cgroup_kill_what_forks_on_and_on_is_killed_one_by_one() -> None:
+def test_without_cgroup_kill_what_forks_on_and_on_is_killed_one_by_one() -> None:
     base = own_folder()
     assert base is not None
     group = Cgroup.make(base / f"duly-test-{os.getpid()}")
-    forker = "import os, sys\nopen(sys.argv[1], 'w').write('0')\nprint('in', flush=True)\n" + (
+    forker = (
+        "import os, sys\nopen(sys.argv[1], 'w').write('0')\nprint('in', flush=True)\n"
         "while True:\n if os.fork(): os._exit(0)\n"
     )
     with subprocess.Popen(
