@@ -14,7 +14,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
-from duly_cli import services, stack, tasks
+from duly_cli import dead_letters, services, stack, tasks
 
 app = typer.Typer(
     name="duly",
@@ -44,6 +44,7 @@ def _options(
 stack.add_commands(app)
 services.add_commands(app)
 tasks.add_commands(app)
+dead_letters.add_commands(app)
 
 
 def main() -> None:

@@ -19,6 +19,10 @@ def _instant(moment: datetime | None) -> str | None:
     return moment.isoformat(timespec="milliseconds") if moment else None
 
 
+def _moment(moment: datetime | None) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else ""
+
+
 def task_as_json(task: duly.Task) -> dict[str, Any]:
     """Everything that is known of a task."""
     return {
@@ -36,6 +40,7 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "fence": task.fence,
         "failures": task.failures,
         "crashes": task.crashes,
+        "redrives": task.redrives,
         "holder": task.holder,
         "cancel_requested": task.cancel_requested,
         "progress": task.progress,
@@ -48,6 +53,21 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
             "message": task.failure.message,
             "failed_at": _instant(task.failure.failed_at),
         },
+        "attempts": [_attempt_as_json(attempt) for attempt in task.attempts],
+    }
+
+
+def _attempt_as_json(attempt: duly.Attempt) -> dict[str, Any]:
+    return {
+        "attempt": attempt.attempt,
+        "fence": attempt.fence,
+        "outcome": attempt.outcome.name.lower(),
+        "charged": attempt.charged,
+        "holder": attempt.holder,
+        "started_at": _instant(attempt.started_at),
+        "ended_at": _instant(attempt.ended_at),
+        "failure_kind": attempt.failure_kind and attempt.failure_kind.name.lower(),
+        "failure_message": attempt.failure_message,
     }
 
 
@@ -55,12 +75,36 @@ def task_lines(task: duly.Task) -> list[str]:
     """A task, a line for each thing that is worth one."""
     values = task_as_json(task)
     failure = values.pop("failure")
+    values.pop("attempts")
     if failure:
         values["last failure"] = f"{failure['kind']}: {failure['message']} ({failure['failed_at']})"
     interesting = {name: value for name, value in values.items() if value not in (None, "", False)}
     if not task.progress:
         interesting.pop("progress", None)
-    return [f"{name.replace('_', ' '):>16}  {value}" for name, value in interesting.items()]
+    lines = [f"{name.replace('_', ' '):>16}  {value}" for name, value in interesting.items()]
+    if task.attempts:
+        lines += ["", "attempts that did not succeed, oldest first:", *_attempt_table(task.attempts)]
+    return lines
+
+
+def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
+    rows = []
+    for attempt in attempts:
+        reason = attempt.failure_message
+        if attempt.failure_kind:
+            reason = f"{attempt.failure_kind.name.lower()}: {reason}"
+        rows.append(
+            (
+                str(attempt.attempt) if attempt.charged else f"{attempt.attempt} (not charged)",
+                str(attempt.fence),
+                attempt.outcome.name.lower(),
+                _moment(attempt.started_at),
+                _moment(attempt.ended_at),
+                attempt.holder,
+                " ".join(reason.splitlines()),
+            )
+        )
+    return _columns(("ATTEMPT", "FENCE", "OUTCOME", "STARTED", "ENDED", "HOLDER", "REASON"), rows)
 
 
 def _columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -82,13 +126,34 @@ def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
                 task.lambda_name,
                 task.priority.name.lower(),
                 task.status.name.lower(),
-                moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else "",
+                _moment(moment),
                 f"{task.failure.kind.name.lower()}: {task.failure.message}" if task.failure else "",
             )
         )
     if not rows:
         return iter(["no tasks"])
     return _columns(("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE"), rows)
+
+
+def dead_letter_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
+    """Dead letters, a line each."""
+    rows = [
+        (
+            task.task_id,
+            task.lambda_name,
+            task.collection,
+            task.finished_at.strftime("%Y-%m-%d %H:%M:%SZ") if task.finished_at else "",
+            str(task.failures),
+            str(task.crashes),
+            str(task.redrives),
+            f"{task.failure.kind.name.lower()}: {task.failure.message}" if task.failure else "",
+        )
+        for task in tasks
+    ]
+    if not rows:
+        return iter(["no dead letters"])
+    heads = ("TASK ID", "LAMBDA", "COLLECTION", "ENDED", "FAILURES", "CRASHES", "REDRIVES", "WHY")
+    return _columns(heads, rows)
 
 
 def _backoff(backoff: duly.Backoff) -> str:
@@ -104,7 +169,7 @@ def lambda_table(lambdas: Iterable[LambdaInfo]) -> Iterator[str]:
             each.owner,
             each.version,
             str(each.max_attempts),
-            str(each.max_crashes),
+            f"{each.max_crashes} in {format_duration(each.crash_window)}",
             format_duration(each.max_runtime),
             _backoff(each.backoff),
             f"{each.payload_limit:,}",

@@ -18,7 +18,7 @@ Address = Annotated[str, typer.Option(envvar="DULY_ADDRESS", help="The Frontend.
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 TaskIds = Annotated[list[str], typer.Argument(help="Task ids.", metavar="TASK_ID...")]
 
-_ADDRESS = "127.0.0.1:7401"
+DEFAULT_ADDRESS = "127.0.0.1:7401"
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -35,13 +35,15 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @contextmanager
-def _client(address: str) -> Iterator[duly.Client]:
+def connected(address: str) -> Iterator[duly.Client]:
     """A client whose errors become one line on stderr and exit code 1."""
     try:
         with duly.Client(address) as client:
             yield client
     except (duly.DulyError, TypeError, ValueError) as error:
         typer.echo(f"duly: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            typer.echo(f"duly: {note}", err=True)
         raise typer.Exit(1) from error
 
 
@@ -67,7 +69,8 @@ def _payload(text: str) -> Any:
         raise typer.BadParameter(message) from error
 
 
-def _moment(text: str | None) -> datetime | None:
+def parse_moment(text: str | None) -> datetime | None:
+    """An instant of the command line: 2026-12-24T18:00:00+01:00."""
     if text is None:
         return None
     try:
@@ -93,7 +96,7 @@ def schedule(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end and show it; exit 1 if it did not succeed.")
     ] = False,
-    address: Address = _ADDRESS,
+    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Schedule one task and print its id."""
     try:
@@ -101,28 +104,28 @@ def schedule(
     except KeyError as error:
         message = f"{priority!r} is no priority: urgent, high, normal or low"
         raise typer.BadParameter(message) from error
-    with _client(address) as client:
+    with connected(address) as client:
         scheduled = client.schedule(
             lambda_name,
             _payload(payload),
             priority=chosen,
             collection=collection,
             delay=parse_duration(delay),
-            at=_moment(at),
+            at=parse_moment(at),
             idempotency_key=key,
         )
         typer.echo(scheduled.task_id)
         ended = client.wait(scheduled) if wait else None
     if ended is not None:
-        _show([ended], as_json=False)
+        show([ended], as_json=False)
         if ended.status is not duly.TaskStatus.SUCCESS:
             raise typer.Exit(1)
 
 
-def get(task_ids: TaskIds, address: Address = _ADDRESS, as_json: AsJson = False) -> None:
+def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show tasks, with payload and result."""
-    with _client(address) as client:
-        _show([client.get(task_id) for task_id in task_ids], as_json=as_json)
+    with connected(address) as client:
+        show([client.get(task_id) for task_id in task_ids], as_json=as_json)
 
 
 def wait(
@@ -130,13 +133,13 @@ def wait(
     timeout: Annotated[
         str | None, typer.Option(help="At most so long: 30s, 5m.", show_default="no limit")
     ] = None,
-    address: Address = _ADDRESS,
+    address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """Wait until tasks have ended, and show them; exit 1 if one did not succeed."""
-    with _client(address) as client:
+    with connected(address) as client:
         ended = client.wait_many(task_ids, parse_duration(timeout))
-        _show(ended, as_json=as_json)
+        show(ended, as_json=as_json)
     if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
         raise typer.Exit(1)
 
@@ -148,7 +151,7 @@ def list_tasks(
         list[str] | None, typer.Option(help="In this status only; may be repeated.", show_default=False)
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
-    address: Address = _ADDRESS,
+    address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List tasks, the newest first."""
@@ -158,7 +161,7 @@ def list_tasks(
         known = ", ".join(each.name.lower() for each in duly.TaskStatus)
         message = f"{error.args[0].lower()!r} is no status: {known}"
         raise typer.BadParameter(message) from error
-    with _client(address) as client:
+    with connected(address) as client:
         found = []
         for task in client.list(
             lambda_name=lambda_name, collection=collection, statuses=statuses, page_size=min(limit, 1000)
@@ -167,15 +170,15 @@ def list_tasks(
             if len(found) == limit:
                 break
     if as_json:
-        _show(found, as_json=True)
+        show(found, as_json=True)
     else:
         typer.echo("\n".join(task_table(found)))
 
 
-def cancel(task_ids: TaskIds, address: Address = _ADDRESS) -> None:
+def cancel(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS) -> None:
     """Cancel tasks; a running one is told with its next heartbeat."""
     failed = False
-    with _client(address) as client:
+    with connected(address) as client:
         for task_id, answer in zip(task_ids, client.cancel_many(task_ids), strict=True):
             failed = failed or isinstance(answer, duly.DulyError)
             if isinstance(answer, duly.DulyError):
@@ -188,15 +191,16 @@ def cancel(task_ids: TaskIds, address: Address = _ADDRESS) -> None:
         raise typer.Exit(1)
 
 
-def lambdas(address: Address = _ADDRESS) -> None:
+def lambdas(address: Address = DEFAULT_ADDRESS) -> None:
     """List the registered lambdas and their policies."""
     from duly_cli.show import lambda_table
 
-    with _client(address) as client:
+    with connected(address) as client:
         typer.echo("\n".join(lambda_table(client.lambdas())))
 
 
-def _show(tasks: list[duly.Task], *, as_json: bool) -> None:
+def show(tasks: list[duly.Task], *, as_json: bool) -> None:
+    """Print tasks, a JSON object a line or a line for each thing that is worth one."""
     for task in tasks:
         if as_json:
             typer.echo(json.dumps(task_as_json(task)))

@@ -10,8 +10,9 @@ not survive a fork). `Client` and `AsyncClient` load it when they are first name
 
 from typing import TYPE_CHECKING, Any
 
+from duly.attempt import Attempt
 from duly.context import TaskContext
-from duly.enums import FailureKind, Outcome, Priority, TaskStatus
+from duly.enums import AttemptOutcome, FailureKind, Outcome, Priority, TaskStatus
 from duly.errors import (
     AppImportError,
     ClosedError,
@@ -19,6 +20,7 @@ from duly.errors import (
     EncodingError,
     InvalidTaskError,
     KeyConflictError,
+    NotADeadLetterError,
     PayloadError,
     PayloadTooLargeError,
     RegistrationError,
@@ -45,6 +47,8 @@ __all__ = [
     "App",
     "AppImportError",
     "AsyncClient",
+    "Attempt",
+    "AttemptOutcome",
     "Backoff",
     "CallbackOutcome",
     "Cancelled",
@@ -58,6 +62,7 @@ __all__ = [
     "InvalidTaskError",
     "KeyConflictError",
     "NewTask",
+    "NotADeadLetterError",
     "Outcome",
     "PayloadError",
     "PayloadTooLargeError",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, Unpack
 
 import grpc
 
-from duly import error_mapping, reading
+from duly import dead_letters, error_mapping, reading
 from duly.caller import DEFAULT_TIMEOUT, Caller
 from duly.channel import resolve_address
+from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError, TaskFailedError, TaskNotFoundError
 from duly.lambda_info import LambdaInfo
@@ -26,7 +27,7 @@ _Receipts: TypeAlias = list[ScheduledTask]
 _Tasks: TypeAlias = list[Task]
 _TasksOrNone: TypeAlias = list[Task | None]
 _Lambdas: TypeAlias = list[LambdaInfo]
-_Cancellations: TypeAlias = list[TaskStatus | DulyError]
+_StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
 class AsyncClient:
@@ -165,10 +166,10 @@ class AsyncClient:
             raise result
         return result
 
-    async def cancel_many(self, tasks: Iterable[TaskRef]) -> _Cancellations:
+    async def cancel_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
         """Cancel tasks; return for each, in order, its status now, or why it was not cancelled."""
         caller, _ = self._open()
-        results: _Cancellations = []
+        results: _StatusesOrErrors = []
         for ids in reading.in_chunks([id_of(task) for task in tasks]):
             request = frontend_pb2.CancelTaskRequest(task_ids=ids)
             response = await caller.call(caller.frontend.CancelTask, request)
@@ -179,6 +180,60 @@ class AsyncClient:
                 for result in response.results
             ]
         return results
+
+    async def redrive(self, task: TaskRef) -> TaskStatus:
+        """Let a dead letter (a task that ended as FATAL_FAILURE) run again at once, and return its status: NEW.
+
+        It has all its attempts before it. Raises NotADeadLetterError (also if it was redriven before),
+        UnknownLambdaError, TaskNotFoundError.
+        """
+        result = (await self.redrive_many([task]))[0]
+        if isinstance(result, DulyError):
+            raise result
+        return result
+
+    async def redrive_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
+        """Let dead letters run again; return for each, in order, its status now, or why it was not redriven."""
+        caller, _ = self._open()
+        return await dead_letters.redrive_tasks(caller, [id_of(task) for task in tasks])
+
+    async def redrive_where(
+        self,
+        *,
+        rate: float | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+        **which: Unpack[DeadLetterFilter],
+    ) -> Redrive:
+        """Let all dead letters that the filters find run again, those that ended first before the others.
+
+            await client.redrive_where(lambda_name="mail.send", failure_kinds=[duly.FailureKind.EXCEPTION], rate=50)
+
+        - `rate`: so many a second become due, from now on; None is all at once. Their times are written
+          with them, so nobody has to stay for it.
+        - `limit`: redrive at most so many. `dry_run`: only count.
+
+        What fails again meanwhile is not redriven again. Raises InvalidTaskError, UnavailableError (a note
+        tells how many were redriven before).
+        """
+        caller, _ = self._open()
+        request = dead_letters.redrive_request(**which)
+        return await dead_letters.redrive_where(caller, request, rate, limit, dry_run=dry_run)
+
+    async def dead_letters(
+        self, *, page_size: int = 100, **which: Unpack[DeadLetterFilter]
+    ) -> AsyncIterator[Task]:
+        """Yield dead letters, newest first, without their payloads; what is left out is not filtered by."""
+        async for page in self.dead_letter_pages(page_size=page_size, **which):
+            for task in page:
+                yield task
+
+    def dead_letter_pages(
+        self, *, page_size: int = 100, **which: Unpack[DeadLetterFilter]
+    ) -> AsyncIterator[_Tasks]:
+        """Yield what `dead_letters` yields a page at a time; `page_size` is 1 to 1,000."""
+        caller, _ = self._open()
+        return reading.list_pages(caller, dead_letters.list_request(page_size, **which))
 
     async def lambdas(self) -> _Lambdas:
         """Return the registered lambdas with their policies."""

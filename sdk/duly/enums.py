@@ -27,7 +27,7 @@ class TaskStatus(IntEnum):
 
     @property
     def is_final(self) -> bool:
-        """True if the task will never change again."""
+        """True if the task has ended; only a redrive, of FATAL_FAILURE, makes it live again."""
         return self >= TaskStatus.SUCCESS
 
 
@@ -40,6 +40,21 @@ class Outcome(IntEnum):
     SNOOZED = 4
     CRASHED = 5
     CANCELLED = 6
+
+
+class AttemptOutcome(IntEnum):
+    """How an attempt ended that did not succeed."""
+
+    # The callback's word: run again (if attempts are left), or give up.
+    RETRIABLE_FAILURE = 1
+    FATAL_FAILURE = 2
+    # Its process died; its holder was not heard of in time. Both count as crashes.
+    CRASHED = 3
+    SILENT = 4
+    # Not charged: the callback said "not now"; handed back; stopped as it was asked to.
+    SNOOZED = 5
+    RELEASED = 6
+    CANCELLED = 7
 
 
 class FailureKind(IntEnum):

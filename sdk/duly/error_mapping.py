@@ -8,6 +8,7 @@ from duly.errors import (
     DulyError,
     InvalidTaskError,
     KeyConflictError,
+    NotADeadLetterError,
     PayloadTooLargeError,
     RequestError,
     TaskFinalError,
@@ -23,6 +24,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_KEY_CONFLICT: KeyConflictError,
     task_pb2.ERROR_CODE_NOT_FOUND: TaskNotFoundError,
     task_pb2.ERROR_CODE_ALREADY_FINAL: TaskFinalError,
+    task_pb2.ERROR_CODE_NOT_A_DEAD_LETTER: NotADeadLetterError,
 }
 
 

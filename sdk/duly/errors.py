@@ -76,6 +76,10 @@ class TaskFinalError(DulyError):
     """The task had already ended, so it cannot be cancelled."""
 
 
+class NotADeadLetterError(DulyError):
+    """Only a task that ended as FATAL_FAILURE can be redriven; one that was redriven already is none any more."""
+
+
 class WaitTimeoutError(DulyError, TimeoutError):
     """The tasks had not all ended when the caller's patience did; they go on regardless.
 

@@ -64,13 +64,13 @@ class NewTask:
         if self.at is not None and self.delay is not None:
             raise InvalidTaskError("give either at or delay, not both", "at")
         if self.at is not None:
-            task.scheduled_at.FromDatetime(_aware("at", self.at))
+            task.scheduled_at.FromDatetime(aware("at", self.at))
         if self.delay is not None:
             if not isinstance(self.delay, timedelta):
                 raise InvalidTaskError(f"delay must be a timedelta, not {type(self.delay).__name__}", "delay")
             task.delay.FromTimedelta(self.delay)
         if self.expires_at is not None:
-            task.expires_at.FromDatetime(_aware("expires_at", self.expires_at))
+            task.expires_at.FromDatetime(aware("expires_at", self.expires_at))
         if self.idempotency_key is None:
             # Makes the SDK's retries safe: a request that arrives twice finds its own ids taken.
             task.task_id = str(new_task_id())
@@ -81,7 +81,8 @@ class NewTask:
         return task
 
 
-def _aware(name: str, moment: object) -> datetime:
+def aware(name: str, moment: object) -> datetime:
+    """Return an instant that has a time zone; raise InvalidTaskError for anything else, naming the field."""
     if not isinstance(moment, datetime):
         raise InvalidTaskError(f"{name} must be a datetime, not {type(moment).__name__}", name)
     if moment.utcoffset() is None:

@@ -10,15 +10,16 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
 import grpc
 
 from duly.caller import DEFAULT_TIMEOUT
 from duly.client import AsyncClient
+from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError
 from duly.lambda_info import LambdaInfo
@@ -33,7 +34,7 @@ _Receipts: TypeAlias = list[ScheduledTask]
 _Tasks: TypeAlias = list[Task]
 _TasksOrNone: TypeAlias = list[Task | None]
 _Lambdas: TypeAlias = list[LambdaInfo]
-_Cancellations: TypeAlias = list[TaskStatus | DulyError]
+_StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
 class Client:
@@ -141,9 +142,32 @@ class Client:
         """Cancel a task and return its status now; see AsyncClient.cancel."""
         return self._run(self._client.cancel(task))
 
-    def cancel_many(self, tasks: Iterable[TaskRef]) -> _Cancellations:
+    def cancel_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
         """Cancel tasks; return for each, in order, its status now, or why it was not cancelled."""
         return self._run(self._client.cancel_many([*tasks]))
+
+    def redrive(self, task: TaskRef) -> TaskStatus:
+        """Let a dead letter run again at once, and return its status; see AsyncClient.redrive."""
+        return self._run(self._client.redrive(task))
+
+    def redrive_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
+        """Let dead letters run again; return for each, in order, its status now, or why it was not redriven."""
+        return self._run(self._client.redrive_many([*tasks]))
+
+    def redrive_where(
+        self,
+        *,
+        rate: float | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+        **which: Unpack[DeadLetterFilter],
+    ) -> Redrive:
+        """Let all dead letters that the filters find run again; see AsyncClient.redrive_where."""
+        return self._run(self._client.redrive_where(rate=rate, limit=limit, dry_run=dry_run, **which))
+
+    def dead_letters(self, *, page_size: int = 100, **which: Unpack[DeadLetterFilter]) -> Iterator[Task]:
+        """Yield dead letters, newest first, without their payloads; see AsyncClient.dead_letters."""
+        yield from self._each(self._client.dead_letter_pages(page_size=page_size, **which))
 
     def lambdas(self) -> _Lambdas:
         """Return the registered lambdas with their policies."""
@@ -166,7 +190,9 @@ class Client:
             priorities=priorities,
             page_size=page_size,
         )
+        yield from self._each(pages)
 
+    def _each(self, pages: AsyncIterator[_Tasks]) -> Iterator[Task]:
         async def next_page() -> _Tasks | None:
             return await anext(pages, None)
 

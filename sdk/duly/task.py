@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from duly.attempt import Attempt
 from duly.enums import FailureKind, Priority, TaskStatus
 from duly.payload import decode
 from duly.wire import to_datetime
@@ -45,6 +46,8 @@ class Task:
     fence: int
     failures: int
     crashes: int
+    # How often it was redriven after it had ended as FATAL_FAILURE; the counts of failures began anew each time.
+    redrives: int
     # Who holds the claim, or empty.
     holder: str
     cancel_requested: bool
@@ -56,6 +59,8 @@ class Task:
     payload_encoding: int = field(repr=False)
     result_bytes: bytes = field(repr=False)
     result_encoding: int = field(repr=False)
+    # The attempts that did not succeed, oldest first, the newest 100 at most; from `get` only.
+    attempts: tuple[Attempt, ...] = ()
 
     @property
     def payload(self) -> Any:
@@ -85,6 +90,7 @@ class Task:
             fence=task.fence,
             failures=task.failures,
             crashes=task.crashes,
+            redrives=task.redrives,
             holder=task.holder,
             cancel_requested=task.cancel_requested,
             progress=task.progress,
@@ -94,6 +100,7 @@ class Task:
             payload_encoding=task.payload_encoding,
             result_bytes=task.result,
             result_encoding=task.result_encoding,
+            attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
         )
 
 

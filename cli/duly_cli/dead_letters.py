@@ -1,0 +1,197 @@
+"""`duly dead-letters` and `duly redrive`: find the tasks that ended as fatal_failure, and let them run again."""
+
+import sys
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+import duly
+from duly.dead_letters import DeadLetterFilter, Redrive
+from duly_cli.show import dead_letter_table
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, parse_duration, parse_moment, show
+from duly_core.settings import format_duration
+
+_PANEL = "Tasks"
+_PER = {"s": 1, "m": 60, "h": 3600}
+
+Lambda = Annotated[str, typer.Option("--lambda", help="Of this lambda only.")]
+Collection = Annotated[str, typer.Option(help="Of this collection only.")]
+Kind = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Which ended by this kind of failure only (exception, expired, ...); may be repeated.",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        help="Which ended since then: an instant (ISO 8601), or 2h for 2 hours ago.", show_default=False
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option(help="Which ended before then, said as for --since.", show_default=False)
+]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands for dead letters."""
+    app.command("dead-letters", rich_help_panel=_PANEL)(dead_letters)
+    app.command("redrive", rich_help_panel=_PANEL)(redrive)
+
+
+def dead_letters(
+    lambda_name: Lambda = "",
+    collection: Collection = "",
+    kind: Kind = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """List tasks that ended as fatal_failure: exhausted, quarantined, expired, or given up."""
+    which = _filter(lambda_name, collection, kind, since, until)
+    with connected(address) as client:
+        found = list(islice(client.dead_letters(page_size=min(limit + 1, 1000), **which), limit + 1))
+    if as_json:
+        show(found[:limit], as_json=True)
+        return
+    typer.echo("\n".join(dead_letter_table(found[:limit])))
+    if len(found) > limit:
+        typer.echo(f"there are more than these {limit}: raise --limit, or filter", err=True)
+
+
+def redrive(
+    task_ids: Annotated[
+        list[str] | None, typer.Argument(help="Task ids; or say which by filters.", metavar="TASK_ID...")
+    ] = None,
+    lambda_name: Lambda = "",
+    collection: Collection = "",
+    kind: Kind = None,
+    since: Since = None,
+    until: Until = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters, of all lambdas.")] = False,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Spread them: 50/s, 600/m, 100/h become due.", show_default="all at once"),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many, the oldest first.", show_default="all")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing: say how many.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Let dead letters run again, with all their attempts: those named, or those that the filters find."""
+    which = _filter(lambda_name, collection, kind, since, until)
+    if task_ids:
+        if which or everything or rate or limit or dry_run:
+            message = "say either task ids or filters: --rate, --limit, --dry-run and --all go with filters"
+            raise typer.BadParameter(message)
+        _redrive_named(task_ids, address)
+        return
+    if bool(which) is everything:
+        message = (
+            "--all goes without filters"
+            if everything
+            else "say which: task ids, filters such as --lambda or --since, or --all; `duly dead-letters` lists them"
+        )
+        raise typer.BadParameter(message)
+    a_second = _rate(rate)
+    with connected(address) as client:
+        would = client.redrive_where(rate=a_second, limit=limit, dry_run=True, **which)
+        typer.echo(_plan(would, rate, dry_run=dry_run))
+        if dry_run or not would.count:
+            return
+        _confirm(would, yes=yes)
+        done = client.redrive_where(rate=a_second, limit=limit, **which)
+    typer.echo(f"redriven: {done.count:,}{_until_last(done)}")
+
+
+def _redrive_named(task_ids: list[str], address: str) -> None:
+    failed = False
+    with connected(address) as client:
+        for task_id, answer in zip(task_ids, client.redrive_many(task_ids), strict=True):
+            if isinstance(answer, duly.DulyError):
+                failed = True
+                typer.echo(f"{task_id}: {answer}", err=True)
+            else:
+                typer.echo(f"{task_id}: redriven, is {answer.name.lower()}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _confirm(would: Redrive, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        typer.echo("duly: nobody is here to be asked: add --yes to redrive them", err=True)
+        raise typer.Exit(2)
+    typer.confirm(f"redrive {would.count:,}?", abort=True)
+
+
+def _plan(would: Redrive, rate: str | None, *, dry_run: bool) -> str:
+    at_rate = f" at {rate}{_until_last(would)}" if rate and would.count else ""
+    if not would.count:
+        return "no dead letters match"
+    number = "1 dead letter" if would.count == 1 else f"{would.count:,} dead letters"
+    return f"{number} would run again{at_rate}" if dry_run else f"{number} to redrive{at_rate}"
+
+
+def _until_last(done: Redrive) -> str:
+    if not done.spread:
+        return ""
+    return f", the last due in {format_duration(timedelta(seconds=round(done.spread.total_seconds())))}"
+
+
+def _filter(
+    lambda_name: str, collection: str, kinds: list[str] | None, since: str | None, until: str | None
+) -> DeadLetterFilter:
+    which: DeadLetterFilter = {}
+    if lambda_name:
+        which["lambda_name"] = lambda_name
+    if collection:
+        which["collection"] = collection
+    if kinds:
+        which["failure_kinds"] = [_kind(name) for name in kinds]
+    if since is not None:
+        which["finished_after"] = _instant(since)
+    if until is not None:
+        which["finished_before"] = _instant(until)
+    return which
+
+
+def _kind(name: str) -> duly.FailureKind:
+    try:
+        return duly.FailureKind[name.upper().replace("-", "_")]
+    except KeyError as error:
+        known = ", ".join(each.name.lower() for each in duly.FailureKind)
+        message = f"{name!r} is no kind of failure: {known}"
+        raise typer.BadParameter(message) from error
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        ago = parse_duration(text)
+    except typer.BadParameter:
+        return parse_moment(text)
+    return datetime.now().astimezone() - ago if ago is not None else None
+
+
+def _rate(text: str | None) -> float | None:
+    """Tasks a second: from 50/s, 600/m, 100/h, or 50."""
+    if text is None:
+        return None
+    number, _, unit = text.partition("/")
+    try:
+        rate = float(number) / _PER[unit or "s"]
+    except (KeyError, ValueError) as error:
+        message = f"{text!r} is no rate: write it as 50/s, 600/m or 100/h"
+        raise typer.BadParameter(message) from error
+    if not 0 < rate < float("inf"):
+        message = f"{text!r} is no rate: it must be more than 0"
+        raise typer.BadParameter(message)
+    return rate

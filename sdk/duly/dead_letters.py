@@ -1,0 +1,151 @@
+"""Dead letters, the tasks that ended as FATAL_FAILURE: find them, and let them run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypedDict
+
+from duly import error_mapping
+from duly.caller import Caller
+from duly.enums import FailureKind, TaskStatus
+from duly.errors import DulyError, InvalidTaskError
+from duly.new_task import aware
+from duly.reading import in_chunks
+from duly.v1 import frontend_pb2, task_pb2
+from duly.wire import to_datetime, to_timedelta
+
+_PAGE = 1000
+"""As many as one call redrives."""
+
+
+class DeadLetterFilter(TypedDict, total=False):
+    """Which dead letters; what is left out is not filtered by."""
+
+    lambda_name: str
+    collection: str
+    # Of the failure that ended them.
+    failure_kinds: Sequence[FailureKind]
+    # Ended at this instant or later; ended before this instant. Both with a time zone.
+    finished_after: datetime | None
+    finished_before: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """What a redrive by filter did."""
+
+    # How many run again; with `dry_run` how many would.
+    count: int
+    # When it began, by Duly's clock; how long after that the last of them is due.
+    as_of: datetime
+    spread: timedelta
+
+
+def list_request(
+    page_size: int,
+    *,
+    lambda_name: str = "",
+    collection: str = "",
+    failure_kinds: Sequence[FailureKind] = (),
+    finished_after: datetime | None = None,
+    finished_before: datetime | None = None,
+) -> frontend_pb2.ListTasksRequest:
+    """Return the request for a list of dead letters."""
+    request = frontend_pb2.ListTasksRequest(
+        collection=collection,
+        statuses=[task_pb2.TASK_STATUS_FATAL_FAILURE],
+        failure_kinds=[task_pb2.FailureKind.ValueType(kind) for kind in failure_kinds],
+        page_size=page_size,
+    )
+    setattr(request, "lambda", lambda_name)
+    _set_instants(request, finished_after, finished_before)
+    return request
+
+
+def redrive_request(
+    *,
+    lambda_name: str = "",
+    collection: str = "",
+    failure_kinds: Sequence[FailureKind] = (),
+    finished_after: datetime | None = None,
+    finished_before: datetime | None = None,
+) -> frontend_pb2.RedriveTasksRequest:
+    """Return the request for a redrive by filter, all at once and without a limit."""
+    request = frontend_pb2.RedriveTasksRequest(
+        collection=collection,
+        failure_kinds=[task_pb2.FailureKind.ValueType(kind) for kind in failure_kinds],
+    )
+    setattr(request, "lambda", lambda_name)
+    _set_instants(request, finished_after, finished_before)
+    return request
+
+
+def _set_instants(
+    request: frontend_pb2.ListTasksRequest | frontend_pb2.RedriveTasksRequest,
+    after: datetime | None,
+    before: datetime | None,
+) -> None:
+    if after is not None:
+        request.finished_after.FromDatetime(aware("finished_after", after))
+    if before is not None:
+        request.finished_before.FromDatetime(aware("finished_before", before))
+
+
+async def redrive_tasks(caller: Caller, ids: Sequence[str]) -> list[TaskStatus | DulyError]:
+    """Redrive dead letters by their ids; return for each, in order, its status now, or why not."""
+    results: list[TaskStatus | DulyError] = []
+    for some in in_chunks(ids):
+        request = frontend_pb2.RedriveTaskRequest(task_ids=some)
+        response = await caller.call(caller.frontend.RedriveTask, request)
+        results += [
+            error_mapping.from_item(result.error) if result.HasField("error") else TaskStatus(result.status)
+            for result in response.results
+        ]
+    return results
+
+
+async def redrive_where(
+    caller: Caller,
+    request: frontend_pb2.RedriveTasksRequest,
+    rate: float | None,
+    limit: int | None,
+    *,
+    dry_run: bool,
+) -> Redrive:
+    """Redrive what the request's filter finds, page by page, at most `limit`, at `rate` tasks a second."""
+    if rate is not None and not rate > 0:
+        raise InvalidTaskError("rate must be more than 0 tasks a second, or None for all at once", "rate")
+    if limit is not None and limit < 1:
+        raise InvalidTaskError("limit must be at least 1, or None for all", "limit")
+    request.rate = rate or 0
+    request.dry_run = dry_run
+    count = 0
+    while True:
+        request.limit = min(_PAGE, limit - count) if limit is not None else _PAGE
+        try:
+            response = await caller.call(caller.frontend.RedriveTasks, request)
+        except DulyError as error:
+            if count:
+                error.add_note(f"{count:,} dead letters were redriven before")
+            raise
+        count += response.count
+        if not response.more or count == limit:
+            break
+        request.as_of.CopyFrom(response.as_of)
+        request.offset.CopyFrom(response.next_offset)
+    if dry_run and limit is not None:
+        count = min(count, limit)
+    return Redrive(count, to_datetime(response.as_of), _spread(count, rate, response, dry_run=dry_run))
+
+
+def _spread(
+    count: int, rate: float | None, response: frontend_pb2.RedriveTasksResponse, *, dry_run: bool
+) -> timedelta:
+    """How long after as_of the last one is due; next_offset is one interval further."""
+    if not (count and rate):
+        return timedelta(0)
+    if dry_run:
+        return timedelta(seconds=(count - 1) / rate)
+    return to_timedelta(response.next_offset) - timedelta(seconds=1 / rate)
