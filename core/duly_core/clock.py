@@ -12,6 +12,11 @@ def since_boot_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
+def seconds_since_boot() -> float:
+    """The same in seconds, for what needs no more."""
+    return since_boot_ns() / 1e9
+
+
 def nanoseconds(duration: timedelta) -> int:
     """A duration in nanoseconds, for arithmetic with `since_boot_ns`."""
     return (duration // timedelta(microseconds=1)) * 1000

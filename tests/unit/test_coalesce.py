@@ -156,6 +156,31 @@ async def test_a_caller_that_gives_up_hurts_nobody_and_is_served_only_if_its_tur
     assert served.groups == [[1], [3]]
 
 
+async def test_what_nobody_waits_for_any_more_is_dropped_before_it_is_served(served):
+    coalescer = Coalescer(served)
+    (first,) = await begin(coalescer, [1])
+    late = asyncio.ensure_future(coalescer([2], within=0))
+    patient = asyncio.ensure_future(coalescer([3], within=60))
+    await asyncio.sleep(0)
+    served.open.set()
+
+    with pytest.raises(OverloadedError, match="time was over"):
+        await late
+    assert [await first, await patient] == [[2], [6]]
+    assert served.groups == [[1], [3]]
+
+
+async def test_those_who_may_wait_less_are_refused_sooner(served):
+    coalescer = Coalescer(served, max_items=1, most_groups_waiting=2)
+    calls = await begin(coalescer, [1], [2], [3])
+
+    with pytest.raises(OverloadedError):
+        await coalescer([4])
+    served.open.set()
+
+    assert await asyncio.gather(*calls) == [[2], [4], [6]]
+
+
 async def test_callers_that_all_gave_up_leave_no_error_behind(served):
     calls = await begin(Coalescer(served), ["bad"])
     await served.until(groups=1)

@@ -1,7 +1,8 @@
 """Everything the HSC logs and counts."""
 
 from collections import Counter as Count
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -14,6 +15,11 @@ log = structlog.get_logger()
 _claims = Counter("duly_claims_total", "Claims asked for, by verdict.", ["verdict"])
 _beats = Counter("duly_heartbeats_total", "Tasks heartbeated, by verdict.", ["verdict"])
 _results = Counter("duly_results_total", "Results written, by outcome and verdict.", ["outcome", "verdict"])
+_retries = Counter(
+    "duly_retries_total",
+    "Retries written, by whether the lambda's budget put them off.",
+    ["lambda", "held_back"],
+)
 _released = Counter("duly_released_total", "Claims handed back, by verdict.", ["verdict"])
 _groups = Histogram("duly_hsc_group_size", "Items of one statement, by RPC.", ["rpc"], buckets=SIZES)
 
@@ -47,6 +53,12 @@ def results_written(results: Sequence[Result], verdicts: Sequence[Applied]) -> N
         (result.outcome, verdict) for result, verdict in zip(results, verdicts, strict=True)
     ).items():
         _results.labels(Outcome(outcome).name.lower(), verdict.value).inc(count)
+
+
+def retries_written(retried: Mapping[str, int], held_back: Mapping[str, timedelta]) -> None:
+    """Retries were written, of some lambdas no sooner than their budget allows."""
+    for name, count in retried.items():
+        _retries.labels(name, "yes" if name in held_back else "no").inc(count)
 
 
 def released(verdicts: Sequence[Applied]) -> None:

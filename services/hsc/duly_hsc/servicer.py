@@ -4,10 +4,13 @@ Heartbeats and results never wait behind claims: each kind has connections of it
 refused when more is asked than can be written, and what nobody waits for any more is not written.
 """
 
+from collections import Counter as Count
+from collections.abc import Callable
 from functools import partial
 
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core import failpoints
+from duly_core.clock import seconds_since_boot
 from duly_core.coalesce import Coalescer
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.convert import to_duration
@@ -18,6 +21,7 @@ from duly_core.store.hints import Hinter
 from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
 from duly_core.timing import Timing
 from duly_hsc import convert, events
+from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
 
@@ -31,11 +35,21 @@ _CLAIM_GROUPS_WAITING = 5
 class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     """Every write compares the claim token; every answer is per item."""
 
-    def __init__(self, stores: HscStores, settings: HscSettings, timing: Timing, hinter: Hinter) -> None:
+    def __init__(
+        self,
+        stores: HscStores,
+        settings: HscSettings,
+        timing: Timing,
+        hinter: Hinter,
+        now: Callable[[], float] = seconds_since_boot,
+    ) -> None:
         self._stores = stores
         self._settings = settings
         self._timing = timing
         self._hinter = hinter
+        self._budget = RetryBudget(
+            settings.retry_share, settings.retry_floor, settings.longest_hold_back, now
+        )
         self._terms = hsc_pb2.LeaseTerms(
             claim_timeout=to_duration(timing.claim_timeout),
             heartbeat_timeout=to_duration(timing.heartbeat_timeout),
@@ -82,6 +96,9 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if failpoints.on:
             await failpoints.hit("hsc.claim.after_commit")
         events.claimed(tasks)
+        self._budget.started(
+            Count(task.lambda_name for task in tasks if task and not task.failures + task.crashes)
+        )
         return tasks
 
     async def Heartbeat(  # noqa: N802
@@ -111,12 +128,15 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _set_group(self, results: list[Result]) -> list[Applied]:
         if failpoints.on:
             await failpoints.hit("hsc.set_results.before_commit")
-        written = await store_results.set_results(self._stores.results, results)
+        held_back = self._budget.hold_back()
+        written = await store_results.set_results(self._stores.results, results, held_back)
+        self._budget.retried(written.retried)
         if failpoints.on:
             await failpoints.hit("hsc.set_results.after_commit")
         if written.due_in is not None:
             self._hinter.due_in(written.due_in)
         events.results_written(results, written.verdicts)
+        events.retries_written(written.retried, held_back)
         return written.verdicts
 
     async def Release(  # noqa: N802

@@ -1,10 +1,11 @@
 """Settings of the HSC."""
 
+from datetime import timedelta
 from typing import ClassVar
 
 from pydantic import Field
 
-from duly_core.settings import Section
+from duly_core.settings import Duration, Section
 
 
 class HscSettings(Section):
@@ -21,3 +22,9 @@ class HscSettings(Section):
     """How many claim statements run at a time; results and heartbeats have connections of their own."""
     result_concurrency: int = Field(default=2, ge=1)
     """How many statements with results run at a time; the HSC's connections are both together and four more."""
+    retry_share: float = Field(default=0.2, ge=0)
+    """Retries of a lambda that each of its first attempts pays for; what goes beyond is put off, never refused."""
+    retry_floor: float = Field(default=10, gt=0)
+    """Retries a second that every lambda has in any case, at each HSC."""
+    longest_hold_back: Duration = Field(default=timedelta(hours=1), ge=timedelta())
+    """No retry is put off for longer on account of that."""
