@@ -19,6 +19,7 @@ class LambdaInfo:
     version: str
     max_attempts: int
     max_crashes: int
+    crash_window: timedelta
     max_runtime: timedelta
     backoff: Backoff
     payload_limit: int
@@ -35,6 +36,7 @@ class LambdaInfo:
             version=declared.version,
             max_attempts=declared.max_attempts,
             max_crashes=declared.max_crashes,
+            crash_window=to_timedelta(declared.crash_window),
             max_runtime=to_timedelta(declared.max_runtime),
             backoff=Backoff(
                 initial=to_timedelta(declared.backoff.initial) or None,

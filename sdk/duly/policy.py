@@ -44,6 +44,7 @@ class Policy:
 
     max_attempts: int | None = None
     max_crashes: int | None = None
+    crash_window: timedelta | None = None
     max_runtime: timedelta | None = None
     backoff: Backoff | None = None
     payload_limit: int | None = None
@@ -53,7 +54,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         _check_count("max_attempts", self.max_attempts, 1_000_000)
-        _check_count("max_crashes", self.max_crashes, 1_000_000)
+        _check_count("max_crashes", self.max_crashes, 1_000)
+        _check_positive("crash_window", self.crash_window)
         _check_count("payload_limit", self.payload_limit, HARD_LIMIT_BYTES)
         _check_count("result_limit", self.result_limit, HARD_LIMIT_BYTES)
         _check_positive("max_runtime", self.max_runtime)
@@ -76,6 +78,7 @@ class Policy:
             version=version,
             max_attempts=self.max_attempts,
             max_crashes=self.max_crashes,
+            crash_window=_duration(self.crash_window),
             max_runtime=_duration(self.max_runtime),
             payload_limit=self.payload_limit,
         )

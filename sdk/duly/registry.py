@@ -47,6 +47,7 @@ class App:
         *,
         max_attempts: int | None = None,
         max_crashes: int | None = None,
+        crash_window: timedelta | None = None,
         max_runtime: timedelta | None = None,
         backoff: Backoff | None = None,
         payload_limit: int | None = None,
@@ -62,7 +63,7 @@ class App:
         TypedDict or pydantic model is built and checked; `bytes` needs `raw=True`.
 
         - `max_attempts`: failures after which the task is FATAL_FAILURE (default 10).
-        - `max_crashes`: dead processes after which it is quarantined (default 3).
+        - `max_crashes`, `crash_window`: as many dead processes within such a time quarantine it (default 3, 72 h).
         - `max_runtime`: an attempt that runs longer is killed and counts as a failure (default 1 h).
         - `backoff`: how long to wait before the next attempt.
         - `payload_limit`, `result_limit`: bytes, at most 1 MiB (default 256 KiB).
@@ -74,6 +75,7 @@ class App:
         policy = Policy(
             max_attempts=max_attempts,
             max_crashes=max_crashes,
+            crash_window=crash_window,
             max_runtime=max_runtime,
             backoff=backoff,
             payload_limit=payload_limit,

@@ -45,6 +45,9 @@ BAD_DECLARATIONS = {
     "negative attempts": ({"max_attempts": -1}, "max_attempts", "from 1"),
     "too many attempts": ({"max_attempts": 1_000_001}, "max_attempts", "1,000,000"),
     "no crashes": ({"max_crashes": 0}, "max_crashes", "from 1"),
+    "more crashes than are kept": ({"max_crashes": 1_001}, "max_crashes", "1,000"),
+    "no window for crashes": ({"crash_window": Duration()}, "crash_window", "longer than nothing"),
+    "a window too long": ({"crash_window": TOO_LONG}, "crash_window", "365 days"),
     "negative payloads": ({"payload_limit": -1}, "payload_limit", "from 0"),
     "payloads too large": ({"payload_limit": 1024 * 1024 + 1}, "payload_limit", "1,048,576"),
     "no runtime": ({"max_runtime": Duration()}, "max_runtime", "longer than nothing"),
@@ -78,6 +81,7 @@ async def test_what_a_declaration_does_not_say_has_its_default(frontend):
     assert not result.HasField("error")
     assert (policy.owner, policy.version) == ("mail team", "7")
     assert (policy.max_attempts, policy.max_crashes, policy.payload_limit) == (10, 3, 256 * 1024)
+    assert policy.crash_window == Duration(seconds=72 * 3600)
     assert policy.max_runtime.ToTimedelta() == timedelta(hours=1)
     assert policy.backoff.initial.ToTimedelta() == timedelta(seconds=1)
     assert (policy.backoff.factor, policy.backoff.max.ToTimedelta()) == (2.0, timedelta(minutes=10))
@@ -92,6 +96,7 @@ async def test_a_whole_declaration_reads_back_as_it_was_made(frontend):
         max_runtime=Duration(nanos=1000),
         backoff=Backoff(initial=Duration(), factor=1.0, max=Duration(seconds=365 * 86400)),
         payload_limit=0,
+        crash_window=Duration(seconds=90),
     )
 
     await register(frontend, declared(version="7"))

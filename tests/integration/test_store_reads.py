@@ -146,6 +146,7 @@ async def test_the_newest_declaration_of_a_lambda_holds(ladder):
         backoff_factor=1.5,
         backoff_max=timedelta(days=8),
         payload_limit=9,
+        crash_window=timedelta(minutes=10),
     )
     (before,) = await lambdas.list_lambdas(ladder.store)
 

@@ -167,6 +167,7 @@ def test_a_duration_is_refused_if_its_parts_contradict_each_other(message):
         max_crashes=st.none() | numbers,
         max_runtime=st.none() | durations,
         payload_limit=st.none() | numbers,
+        crash_window=st.none() | durations,
         backoff=st.none()
         | st.builds(
             registry_pb2.Backoff,
@@ -183,7 +184,8 @@ def test_a_policy_that_passes_is_one_that_the_store_takes(declared):
         return
     assert NAME.fullmatch(policy.name)
     assert policy.max_attempts >= 1
-    assert policy.max_crashes >= 1
+    assert 1 <= policy.max_crashes <= 1000
+    assert timedelta() < policy.crash_window <= HORIZON
     assert 0 <= policy.payload_limit <= 1024 * 1024
     assert timedelta() < policy.max_runtime <= HORIZON
     assert timedelta() <= policy.backoff_initial <= policy.backoff_max <= HORIZON

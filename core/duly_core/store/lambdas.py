@@ -23,6 +23,8 @@ class LambdaPolicy:
     backoff_factor: float = 2.0
     backoff_max: timedelta = timedelta(minutes=10)
     payload_limit: int = 256 * 1024
+    crash_window: timedelta = timedelta(hours=72)
+    """max_crashes within this time quarantine a task; those longer ago are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +39,25 @@ class RegisteredLambda:
 _REGISTER = """
 insert into lambda (
     name, owner, version, max_attempts, max_crashes, max_runtime,
-    backoff_initial, backoff_factor, backoff_max, payload_limit, registered_at, updated_at
+    backoff_initial, backoff_factor, backoff_max, payload_limit, crash_window, registered_at, updated_at
 )
 values (
     %(name)s, %(owner)s, %(version)s, %(max_attempts)s, %(max_crashes)s, %(max_runtime)s,
-    %(backoff_initial)s, %(backoff_factor)s, %(backoff_max)s, %(payload_limit)s, duly_now(), duly_now()
+    %(backoff_initial)s, %(backoff_factor)s, %(backoff_max)s, %(payload_limit)s, %(crash_window)s,
+    duly_now(), duly_now()
 )
 on conflict (name) do update set
     owner = excluded.owner, version = excluded.version, max_attempts = excluded.max_attempts,
     max_crashes = excluded.max_crashes, max_runtime = excluded.max_runtime,
     backoff_initial = excluded.backoff_initial, backoff_factor = excluded.backoff_factor,
-    backoff_max = excluded.backoff_max, payload_limit = excluded.payload_limit, updated_at = duly_now()
+    backoff_max = excluded.backoff_max, payload_limit = excluded.payload_limit,
+    crash_window = excluded.crash_window, updated_at = duly_now()
 """
 
 # Each column by its name: a later release may add some while this one still serves.
 _LIST = """
 select name, owner, version, max_attempts, max_crashes, max_runtime,
-    backoff_initial, backoff_factor, backoff_max, payload_limit, registered_at, updated_at
+    backoff_initial, backoff_factor, backoff_max, payload_limit, crash_window, registered_at, updated_at
 from lambda
 order by name
 """

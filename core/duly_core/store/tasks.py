@@ -15,7 +15,7 @@ from duly_core.routing import Priority
 from duly_core.store.pool import Store, as_uuid, uuids
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.store.tables import dead_letter, task, task_assoc
-from duly_core.task import FailureKind, TaskId
+from duly_core.task import Attempt, AttemptOutcome, FailureKind, TaskId
 
 _DIALECT = psycopg_dialect()
 
@@ -86,6 +86,26 @@ async def get_tasks(
     columns = _WHOLE if bodies else _SUMMARY
     rows = await select(store, sa.select(*columns).select_from(_JOINED).where(task.c.task_id.in_(wanted)))
     return {row["task_id"].bytes: row for row in rows}
+
+
+async def get_attempts(store: Store, task_ids: Iterable[TaskId]) -> dict[TaskId, list[Attempt]]:
+    """The attempts of each task that did not succeed, oldest first, the newest 100; none: the task is left out."""
+    found: dict[TaskId, list[Attempt]] = {}
+    for row in await store.run(READS["attempts"], {"task_ids": uuids(sorted(set(task_ids)))}):
+        task_id, fence, number, outcome, holder, started_at, ended_at, kind, message = row
+        found.setdefault(task_id, []).append(
+            Attempt(
+                attempt=number,
+                fence=fence,
+                outcome=AttemptOutcome(outcome),
+                holder=holder,
+                started_at=started_at,
+                ended_at=ended_at,
+                failure_kind=FailureKind(kind) if kind is not None else None,
+                failure_message=message or "",
+            )
+        )
+    return found
 
 
 async def final_of(store: Store, task_ids: Iterable[TaskId]) -> set[TaskId]:

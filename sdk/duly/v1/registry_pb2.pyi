@@ -35,6 +35,7 @@ class Lambda(_message.Message):
     MAX_RUNTIME_FIELD_NUMBER: _builtins.int
     BACKOFF_FIELD_NUMBER: _builtins.int
     PAYLOAD_LIMIT_FIELD_NUMBER: _builtins.int
+    CRASH_WINDOW_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     owner: _builtins.str
     """Who answers for it: a team, an address."""
@@ -43,7 +44,7 @@ class Lambda(_message.Message):
     max_attempts: _builtins.int
     """Failures after which a task is FATAL_FAILURE; default 10."""
     max_crashes: _builtins.int
-    """Crashes after which a task is quarantined; default 3."""
+    """Crashes within crash_window after which a task is quarantined; default 3, at most 1,000."""
     payload_limit: _builtins.int
     """Largest payload in bytes; default 256 KiB, at most 1 MiB."""
     @_builtins.property
@@ -52,6 +53,10 @@ class Lambda(_message.Message):
 
     @_builtins.property
     def backoff(self) -> Global___Backoff: ...
+    @_builtins.property
+    def crash_window(self) -> _duration_pb2.Duration:
+        """Crashes that are longer ago do not count for the quarantine; default 72 h."""
+
     def __init__(
         self,
         *,
@@ -63,10 +68,11 @@ class Lambda(_message.Message):
         max_runtime: _duration_pb2.Duration | None = ...,
         backoff: Global___Backoff | None = ...,
         payload_limit: _builtins.int | None = ...,
+        crash_window: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "payload_limit", b"payload_limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "payload_limit", b"payload_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015

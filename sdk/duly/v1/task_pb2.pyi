@@ -3,9 +3,11 @@
 isort:skip_file
 The nouns that every Duly service shares. See docs/glossary.md for the words."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -170,6 +172,48 @@ FAILURE_KIND_NO_CALLBACK: FailureKind.ValueType  # 10
 """No Executor that took the task has a callback of this name."""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
+class _AttemptOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AttemptOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AttemptOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ATTEMPT_OUTCOME_UNSPECIFIED: _AttemptOutcome.ValueType  # 0
+    ATTEMPT_OUTCOME_RETRIABLE_FAILURE: _AttemptOutcome.ValueType  # 1
+    """The callback said so, raised, or ran too long; retried, unless it was the last attempt allowed."""
+    ATTEMPT_OUTCOME_FATAL_FAILURE: _AttemptOutcome.ValueType  # 2
+    """The callback gave up."""
+    ATTEMPT_OUTCOME_CRASHED: _AttemptOutcome.ValueType  # 3
+    """Its process died, and the supervisor of that process said so."""
+    ATTEMPT_OUTCOME_SILENT: _AttemptOutcome.ValueType  # 4
+    """Its holder was not heard of in time: counts as a crash."""
+    ATTEMPT_OUTCOME_SNOOZED: _AttemptOutcome.ValueType  # 5
+    """The callback said "not now"."""
+    ATTEMPT_OUTCOME_RELEASED: _AttemptOutcome.ValueType  # 6
+    """Handed back, not started or not finished."""
+    ATTEMPT_OUTCOME_CANCELLED: _AttemptOutcome.ValueType  # 7
+    """It stopped as it was asked to."""
+
+class AttemptOutcome(_AttemptOutcome, metaclass=_AttemptOutcomeEnumTypeWrapper):
+    """How an attempt ended that did not succeed."""
+
+ATTEMPT_OUTCOME_UNSPECIFIED: AttemptOutcome.ValueType  # 0
+ATTEMPT_OUTCOME_RETRIABLE_FAILURE: AttemptOutcome.ValueType  # 1
+"""The callback said so, raised, or ran too long; retried, unless it was the last attempt allowed."""
+ATTEMPT_OUTCOME_FATAL_FAILURE: AttemptOutcome.ValueType  # 2
+"""The callback gave up."""
+ATTEMPT_OUTCOME_CRASHED: AttemptOutcome.ValueType  # 3
+"""Its process died, and the supervisor of that process said so."""
+ATTEMPT_OUTCOME_SILENT: AttemptOutcome.ValueType  # 4
+"""Its holder was not heard of in time: counts as a crash."""
+ATTEMPT_OUTCOME_SNOOZED: AttemptOutcome.ValueType  # 5
+"""The callback said "not now"."""
+ATTEMPT_OUTCOME_RELEASED: AttemptOutcome.ValueType  # 6
+"""Handed back, not started or not finished."""
+ATTEMPT_OUTCOME_CANCELLED: AttemptOutcome.ValueType  # 7
+"""It stopped as it was asked to."""
+Global___AttemptOutcome: _TypeAlias = AttemptOutcome  # noqa: Y015
+
 class _ErrorCode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -233,6 +277,62 @@ class Failure(_message.Message):
 Global___Failure: _TypeAlias = Failure  # noqa: Y015
 
 @_typing.final
+class Attempt(_message.Message):
+    """A line of a task's history."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    CHARGED_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    ENDED_AT_FIELD_NUMBER: _builtins.int
+    FAILURE_KIND_FIELD_NUMBER: _builtins.int
+    FAILURE_MESSAGE_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """Its number: the failures and crashes before it, and 1. One that is not charged leaves its number to the next."""
+    fence: _builtins.int
+    """Which claim of the task it was; no two have the same."""
+    outcome: Global___AttemptOutcome.ValueType
+    charged: _builtins.bool
+    """Whether it counts as a failure or a crash of the task."""
+    holder: _builtins.str
+    failure_kind: Global___FailureKind.ValueType
+    """Unspecified for those that are not charged."""
+    failure_message: _builtins.str
+    """For people: at most 1,024 characters; never the payload."""
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """By the clock of its host; absent if it did not start, or nobody was left to tell."""
+
+    @_builtins.property
+    def ended_at(self) -> _timestamp_pb2.Timestamp:
+        """When the store learnt of its end."""
+
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        fence: _builtins.int = ...,
+        outcome: Global___AttemptOutcome.ValueType = ...,
+        charged: _builtins.bool = ...,
+        holder: _builtins.str = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        ended_at: _timestamp_pb2.Timestamp | None = ...,
+        failure_kind: Global___FailureKind.ValueType = ...,
+        failure_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ended_at", b"ended_at", "started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "charged", b"charged", "ended_at", b"ended_at", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "fence", b"fence", "holder", b"holder", "outcome", b"outcome", "started_at", b"started_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
+
+@_typing.final
 class Task(_message.Message):
     """A task as clients and operators see it."""
 
@@ -261,6 +361,7 @@ class Task(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     RESULT_ENCODING_FIELD_NUMBER: _builtins.int
     LAST_FAILURE_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
     REDRIVES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
@@ -305,6 +406,10 @@ class Task(_message.Message):
     def expires_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def last_failure(self) -> Global___Failure: ...
+    @_builtins.property
+    def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
+        """The attempts that ended and did not succeed, oldest first, the newest 100 at most. Filled by GetTask only."""
+
     def __init__(
         self,
         *,
@@ -330,11 +435,12 @@ class Task(_message.Message):
         result: _builtins.bytes = ...,
         result_encoding: Global___Encoding.ValueType = ...,
         last_failure: Global___Failure | None = ...,
+        attempts: _abc.Iterable[Global___Attempt] | None = ...,
         redrives: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

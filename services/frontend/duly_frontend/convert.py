@@ -6,8 +6,12 @@ from uuid import UUID
 from duly.v1 import task_pb2
 from duly_core.lifecycle import Status
 from duly_core.store.tasks import TaskRow
+from duly_core.task import Attempt, AttemptOutcome
 
 STATUS_TO_WIRE = {status: task_pb2.TaskStatus.Value(f"TASK_STATUS_{status.name}") for status in Status}
+ATTEMPT_OUTCOME_TO_WIRE = {
+    outcome: task_pb2.AttemptOutcome.Value(f"ATTEMPT_OUTCOME_{outcome.name}") for outcome in AttemptOutcome
+}
 STATUS_FROM_WIRE = {number: status for status, number in STATUS_TO_WIRE.items()}
 
 _TIMES = ("created_at", "scheduled_at", "next_trigger_at", "started_at", "finished_at", "expires_at")
@@ -43,3 +47,27 @@ def task_to_wire(row: TaskRow) -> task_pb2.Task:
         task.last_failure.message = row["failure_message"] or ""
         task.last_failure.failed_at.FromDatetime(row["failed_at"])
     return task
+
+
+def may_have_attempts(row: TaskRow) -> bool:
+    """Whether the task's history can have a line: false for what succeeded at once, or was never claimed."""
+    succeeded = row["status"] == Status.SUCCESS
+    return bool((row["fence"] or 0) > succeeded)
+
+
+def attempt_to_wire(attempt: Attempt) -> task_pb2.Attempt:
+    """A line of a task's history."""
+    message = task_pb2.Attempt(
+        attempt=attempt.attempt,
+        fence=attempt.fence,
+        outcome=ATTEMPT_OUTCOME_TO_WIRE[attempt.outcome],
+        charged=attempt.outcome.charged,
+        holder=attempt.holder,
+        failure_message=attempt.failure_message,
+    )
+    if attempt.started_at is not None:
+        message.started_at.FromDatetime(attempt.started_at)
+    message.ended_at.FromDatetime(attempt.ended_at)
+    if attempt.failure_kind is not None:
+        message.failure_kind = task_pb2.FailureKind.ValueType(attempt.failure_kind)
+    return message

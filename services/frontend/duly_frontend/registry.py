@@ -74,7 +74,7 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
     )
     for name, lowest, highest in (
         ("max_attempts", 1, 1_000_000),
-        ("max_crashes", 1, 1_000_000),
+        ("max_crashes", 1, 1_000),
         ("payload_limit", 0, HARD_PAYLOAD_LIMIT),
     ):
         if declared.HasField(name):  # type: ignore[arg-type]
@@ -85,6 +85,10 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
         longest = _duration("max_runtime", declared.max_runtime)
         _check("max_runtime", "must be longer than nothing", holds=longest > timedelta())
         policy = replace(policy, max_runtime=longest)
+    if declared.HasField("crash_window"):
+        window = _duration("crash_window", declared.crash_window)
+        _check("crash_window", "must be longer than nothing", holds=window > timedelta())
+        policy = replace(policy, crash_window=window)
     if declared.HasField("backoff"):
         policy = _with_backoff(policy, declared.backoff)
     return policy
@@ -139,6 +143,7 @@ def _to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:
             version=policy.version,
             max_attempts=policy.max_attempts,
             max_crashes=policy.max_crashes,
+            crash_window=to_duration(policy.crash_window),
             max_runtime=to_duration(policy.max_runtime),
             backoff=registry_pb2.Backoff(
                 initial=to_duration(policy.backoff_initial),

@@ -20,7 +20,7 @@ from duly_core.store.hints import Hinter
 from duly_core.store.pool import Store
 from duly_core.task import NewTask, Scheduled, Scheduling
 from duly_frontend import dead_letters, events, filters, page_token
-from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
+from duly_frontend.convert import STATUS_TO_WIRE, attempt_to_wire, may_have_attempts, task_to_wire
 from duly_frontend.known_lambdas import KnownLambdas
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.validation import Problem, new_task, parse_task_id, unknown_lambda
@@ -86,7 +86,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     async def GetTask(  # noqa: N802
         self, request: frontend_pb2.GetTaskRequest, _context: Context
     ) -> frontend_pb2.GetTaskResponse:
-        return frontend_pb2.GetTaskResponse(results=await self._get(request.task_ids))
+        return frontend_pb2.GetTaskResponse(results=await self._get(request.task_ids, history=True))
 
     async def ListTasks(  # noqa: N802
         self, request: frontend_pb2.ListTasksRequest, _context: Context
@@ -183,17 +183,21 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         all_final = all(not result.HasField("task") or result.task.status in final for result in results)
         return frontend_pb2.WaitTaskResponse(results=results, all_final=all_final)
 
-    async def _get(self, texts: Sequence[str]) -> list[frontend_pb2.GetTaskResult]:
+    async def _get(self, texts: Sequence[str], *, history: bool = False) -> list[frontend_pb2.GetTaskResult]:
         ids = self._ids(texts)
         rows = await store_tasks.get_tasks(
             self._store, [task_id for task_id in ids if isinstance(task_id, bytes)]
         )
+        tried = [task_id for task_id, row in rows.items() if may_have_attempts(row)] if history else []
+        attempts = await store_tasks.get_attempts(self._store, tried) if tried else {}
         results = []
         for task_id in ids:
             if isinstance(task_id, Problem):
                 results.append(frontend_pb2.GetTaskResult(error=task_id.to_wire()))
             elif task_id in rows:
-                results.append(frontend_pb2.GetTaskResult(task=task_to_wire(rows[task_id])))
+                task = task_to_wire(rows[task_id])
+                task.attempts.extend(map(attempt_to_wire, attempts.get(task_id, ())))
+                results.append(frontend_pb2.GetTaskResult(task=task))
             else:
                 results.append(frontend_pb2.GetTaskResult(error=_not_found()))
         return results

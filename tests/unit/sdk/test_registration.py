@@ -27,12 +27,14 @@ def test_a_lambda_is_declared_with_its_owners_policy(app):
         max_runtime=timedelta(minutes=2),
         backoff=duly.Backoff(initial=timedelta(seconds=1), factor=2.0, maximum=timedelta(minutes=10)),
         payload_limit=1000,
+        crash_window=timedelta(hours=1),
     )(lambda payload: payload)
 
     (declared,) = app.lambdas()
 
     expected = registry_pb2.Lambda(
         name="mail.send", owner="team-mail", version="1.4.2", max_attempts=5, max_crashes=2, payload_limit=1000,
+        crash_window={"seconds": 3600},
         max_runtime={"seconds": 120}, backoff={"initial": {"seconds": 1}, "factor": 2.0, "max": {"seconds": 600}},
     )  # fmt: skip
     assert declared == expected
@@ -161,6 +163,8 @@ def test_raw_without_a_payload_of_bytes_is_refused(app):
         {"max_attempts": 0},
         {"max_attempts": 1.5},
         {"max_crashes": True},
+        {"max_crashes": 1001},
+        {"crash_window": timedelta(0)},
         {"max_runtime": timedelta(0)},
         {"max_runtime": 60},
         {"payload_limit": 2**20 + 1},
