@@ -44,7 +44,7 @@ KINDS = (
     TaskKind("quick", 0),  # the rest
     TaskKind("nap", 1_500),
     TaskKind("nap_async", 1_000),
-    TaskKind("long", 400, longest=timedelta(seconds=8)),
+    TaskKind("long", 250, longest=timedelta(seconds=8)),
     TaskKind("fails_once", 300),
     TaskKind("raises_once", 200),
     TaskKind("fails_always", 50, (FATAL,), executions_least=1, max_attempts=3),

@@ -27,6 +27,7 @@ def as_json(outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
         "missed": outcome.missed,
         "violations": [str(violation) for violation in verdict.violations],
         "inconclusive": [str(reason) for reason in verdict.inconclusive],
+        "notes": list(verdict.notes),
         "figures": dict(verdict.figures),
         "problems": outcome.problems,
         "cpu_s": round(outcome.cpu_s, 1),
@@ -54,6 +55,8 @@ def show(outcome: Outcome, figures: dict[str, Any]) -> None:
         print(f"  VIOLATION  {line}")
     if len(wrong) > _SHOWN:
         print(f"  ... and {len(wrong) - _SHOWN} more")
+    for line in figures["notes"]:
+        print(f"  note       {line}")
     for line in figures["inconclusive"]:
         print(f"  INCONCLUSIVE {line}")
     print(f"chaos: seed {figures['seed']}: " + ("held", "BROKEN", "inconclusive")[figures["exit"]])

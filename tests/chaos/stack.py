@@ -34,7 +34,7 @@ _PACE = Pace(
     grace=timedelta(seconds=12),
 )
 _READY_WITHIN = timedelta(seconds=90)
-_SLOTS = 8
+_SLOTS = 24
 
 _COMMON = {
     **TIMING,

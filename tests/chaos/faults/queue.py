@@ -39,7 +39,7 @@ _FORGED = (
     bytes(range(256)),
     b'{"task_id": "1"}',
 )
-_FILL = 3_000
+_FILL = 500
 """References of no task, in each queue."""
 
 
