@@ -1,0 +1,72 @@
+"""The judge of a chaos run: a pure function from what was recorded to what must never be.
+
+C0 journal     the journal can be read (a torn last line of a killed process is none)
+C1 lost        every acknowledged task ends
+   unknown, vanished    what ran, or was written, is in the tables
+   unproven    a success has an execution that ended well under the claim that wrote it
+   ending, cancel, executions    it ended as it may, as CancelTask said, and not without having run
+C2 times, lock, unended    executions of a task never overlap: by clock, by kernel lock, by signs of life
+   lease       no execution goes on when its claim has ended
+C3 stale, token, reused    every write of a holder is made under the token that is current
+   fence, order    fences grow by one with each claim, and executions come in their order
+   early       a claim is taken away only when its time is over
+   unclaimed   what runs has a claim, and had it before
+C4 move, chain, row    only the moves of lifecycle.MOVES, without a gap, up to the row
+   second-end, after-end    one end, and nothing after it
+C5 same-claim, unexplained, fault-free    nothing runs again without a reason
+C6 late        everything is final within the bound after the last heal
+C7 trigger, sample    every live row is looked at again within its time
+C8 charge, row, fence, attempt    failures, crashes, fences and attempts are exact
+   poison, quarantine, innocent    who crashes is quarantined at the right crash, and nobody else
+C9 leak, connections, processes    nothing outlives the stop, nothing piles up
+C10 unreadable, left    the queue is harmless at the end
+
+(C11, isolation, is a matter of load: tests/integration.)
+"""
+
+from collections.abc import Iterator
+
+from tests.chaos.checker.cases import Case, cases_of
+from tests.chaos.checker.counts import Reasons, counts
+from tests.chaos.checker.figures import figures_of
+from tests.chaos.checker.lines import Lines
+from tests.chaos.checker.losses import losses
+from tests.chaos.checker.moves import moves
+from tests.chaos.checker.overlaps import SignsOfLife, overlaps
+from tests.chaos.checker.sufficiency import inconclusive
+from tests.chaos.checker.system import ends, samples, triggers
+from tests.chaos.checker.verdict import Verdict, Violation
+from tests.chaos.history import History
+
+__all__ = ["Verdict", "Violation", "check"]
+
+
+def check(history: History) -> Verdict:
+    """Judge a run."""
+    cases = cases_of(history)
+    violations, notes = [], []
+    for violation in _found(history, cases):
+        reason = history.exemptions.get(violation.rule) or history.exemptions.get(
+            violation.rule.partition(".")[0]
+        )
+        if reason:
+            notes.append(f"exempt ({reason}): {violation}")
+        else:
+            violations.append(violation)
+    return Verdict(
+        tuple(violations), tuple(inconclusive(history, cases)), tuple(notes), figures_of(history, cases)
+    )
+
+
+def _found(history: History, cases: dict[str, Case]) -> Iterator[Violation]:
+    lines = Lines(history.started_ns)
+    signs, reasons = SignsOfLife(history), Reasons(history, cases)
+    for task_id in sorted(cases):
+        case = cases[task_id]
+        yield from losses(history, case, lines)
+        yield from overlaps(history, case, signs, lines)
+        yield from moves(history, case, lines)
+        yield from counts(history, case, reasons, lines)
+        yield from triggers(history, case, lines)
+    yield from samples(history, lines)
+    yield from ends(history, cases)

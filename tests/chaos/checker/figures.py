@@ -1,0 +1,50 @@
+"""Numbers about a run, for its report."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from duly_core.lifecycle import FINAL, Status
+from tests.chaos.checker.cases import Case
+from tests.chaos.checker.moves import by_silence
+from tests.chaos.history import History
+
+
+def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
+    """What happened, counted; times in seconds."""
+    figures: dict[str, float] = {
+        "tasks": len(history.acked),
+        "unacknowledged": sum(case.acked is None for case in cases.values()),
+        "executions": len(history.executions),
+        "cut_off": sum(execution.ended_ns is None for execution in history.executions),
+        "transitions": len(history.transitions),
+        "claims": sum(len(case.claims) for case in cases.values()),
+        "faults": len(history.faults),
+        "reclaims": sum(by_silence(move) and move.after == Status.ENQUEUED for move in history.transitions),
+        "again": sum(max(0, len(case.executions) - 1) for case in cases.values()),
+    }
+    ends = Counter(row.status for row in history.final if row.status in FINAL)
+    figures |= {f"ended_{status}": ends[status] for status in sorted(ends)}
+    late = sorted(_lateness(cases))
+    if late:
+        figures |= {
+            "start_p50_s": _share(late, 0.5),
+            "start_p99_s": _share(late, 0.99),
+            "start_max_s": late[-1],
+        }
+    settled = [case.end.at_ns for case in cases.values() if case.end is not None]
+    if settled:
+        figures["settled_after_heal_s"] = round(max(0, max(settled) - history.healed_ns) / 1e9, 3)
+    return figures
+
+
+def _lateness(cases: dict[str, Case]) -> list[float]:
+    """From when a task could start to when it did for the first time."""
+    return [
+        round((case.executions[0].started_ns - max(case.acked.acked_ns, case.acked.due_ns)) / 1e9, 3)
+        for case in cases.values()
+        if case.acked is not None and case.executions
+    ]
+
+
+def _share(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

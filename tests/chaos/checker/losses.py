@@ -1,0 +1,88 @@
+"""C1, nothing is lost and every end is right; C6, everything ends in time."""
+
+from collections.abc import Iterator
+
+from duly_core.lifecycle import Status
+from duly_core.task import FailureKind
+from tests.chaos.checker.cases import Case
+from tests.chaos.checker.lines import Lines
+from tests.chaos.checker.verdict import Violation
+from tests.chaos.history import SUCCEEDED, AckedTask, FinalRow, History
+
+
+def bound_ns(history: History, acked: AckedTask | None) -> int:
+    """When a task must be final at the latest."""
+    limits = history.limits
+    if acked is None:
+        return history.healed_ns + limits.liveness_ns
+    return max(history.healed_ns, acked.acked_ns, acked.due_ns) + limits.liveness_ns + acked.longest_ns
+
+
+def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
+    """C1 and C6 of one task."""
+    row, acked = case.final, case.acked
+    shown = [lines.final(row), *map(lines.transition, case.transitions[-3:])]
+
+    def violation(rule: str, expected: str) -> Violation:
+        return Violation(rule, case.task_id, expected, tuple(shown))
+
+    if row is None:
+        if acked is not None:
+            yield violation(
+                "C1.lost", f"a {acked.kind} task that was acknowledged is in the tables; it is gone"
+            )
+        elif case.executions:
+            shown[1:] = map(lines.execution, case.executions[:3])
+            yield violation("C1.unknown", "only tasks that are stored run; this one ran and is not")
+        return
+    if not row.status:
+        if bound_ns(history, acked) <= history.finished_ns:  # else the run is inconclusive
+            what = f"a {acked.kind} task" if acked else "a task (never acknowledged)"
+            yield violation(
+                "C1.lost", f"{what} ends; it is still {row.assoc_status or 'in no status at all'}"
+            )
+        return
+    if row.status == Status.SUCCESS:
+        yield from _success(case, lines)
+    if acked is not None:
+        for rule, expected in _ending(case, acked, row):
+            yield violation(rule, expected)
+    if case.end is not None and case.end.at_ns > bound_ns(history, acked):
+        late = (case.end.at_ns - bound_ns(history, acked)) / 1e9
+        yield violation("C6.late", f"it ends within the bound after the last heal; it was {late:.3f} s late")
+
+
+def _success(case: Case, lines: Lines) -> Iterator[Violation]:
+    claim = case.ending_claim
+    if claim is None or not any(execution.outcome == SUCCEEDED for execution in claim.executions):
+        under = f"fence {claim.fence}" if claim else "no claim"
+        yield Violation(
+            "C1.unproven",
+            case.task_id,
+            f"a success has an execution that ended well under the claim that wrote it ({under}); there is none",
+            (*map(lines.execution, case.executions), lines.final(case.final)),
+        )
+
+
+def _ending(case: Case, acked: AckedTask, row: FinalRow) -> Iterator[tuple[str, str]]:
+    if acked.cancel_answered == "cancelled" and row.status != Status.CANCELLED:
+        yield "C1.cancel", f"CancelTask answered that it is cancelled; it ended as {row.status}"
+        return
+    if row.status == Status.CANCELLED and acked.cancel_asked:
+        return
+    if row.status == Status.FATAL_FAILURE:
+        if row.failure_kind == FailureKind.EXPIRED and acked.expires_ns:
+            return
+        if row.failure_kind == FailureKind.QUARANTINED:
+            return  # C8 knows who may be quarantined
+    if row.status not in acked.legal:
+        legal = " or ".join(sorted(acked.legal))
+        yield (
+            "C1.ending",
+            f"a {acked.kind} task ends as {legal}; it ended as {row.status} (failure kind {row.failure_kind})",
+        )
+    elif len(case.executions) < acked.least_executions:
+        yield (
+            "C1.executions",
+            f"a {acked.kind} task runs {acked.least_executions} times at least; it ran {len(case.executions)} times",
+        )

@@ -1,0 +1,29 @@
+"""Whether a run was hard enough, and long enough, to prove anything."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.chaos.checker.cases import Case
+from tests.chaos.checker.losses import bound_ns
+from tests.chaos.history import History
+
+
+def inconclusive(history: History, cases: dict[str, Case]) -> Iterator[str]:
+    """Why it proves nothing, each reason in words."""
+    limits = history.limits
+    if len(history.acked) < limits.least_tasks:
+        yield f"{len(history.acked)} tasks were acknowledged; at least {limits.least_tasks} make a run"
+    injected = Counter(fault.kind for fault in history.faults)
+    for kind, least in sorted(limits.least_faults.items()):
+        number = injected[kind] if kind else injected.total()
+        if number < least:
+            yield f"{number} faults{f' of kind {kind}' if kind else ''} were injected; at least {least} make a run"
+    open_ended = [
+        case.task_id
+        for case in cases.values()
+        if case.final is not None
+        and not case.final.status
+        and bound_ns(history, case.acked) > history.finished_ns
+    ]
+    if open_ended:
+        yield f"the run ended before {len(open_ended)} tasks had to be final, the first: {min(open_ended)}"
