@@ -4,6 +4,7 @@ pytest_plugins = [
     "tests.fixtures.clock",
     "tests.fixtures.embedded",
     "tests.fixtures.ladder",
+    "tests.fixtures.dead_letters",  # after ladder, which it imports
     "tests.fixtures.moto",
     "tests.fixtures.postgres",
     "tests.fixtures.programs",

@@ -127,10 +127,14 @@ def _redrive_named(task_ids: list[str], address: str) -> None:
 def _confirm(would: Redrive, *, yes: bool) -> None:
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not _is_terminal():
         typer.echo("duly: nobody is here to be asked: add --yes to redrive them", err=True)
         raise typer.Exit(2)
     typer.confirm(f"redrive {would.count:,}?", abort=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _plan(would: Redrive, rate: str | None, *, dry_run: bool) -> str:

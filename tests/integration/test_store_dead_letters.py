@@ -28,8 +28,7 @@ async def report(ladder, claimed, outcome, kind=FailureKind.CALLBACK, **details)
     result = Result(
         claimed.task_id, claimed.token, outcome, failure_kind=kind, failure_message="no", **details
     )
-    written = await set_results(ladder.store, [result])
-    return (written[0] if isinstance(written, tuple) else written.verdicts)[0]
+    return (await set_results(ladder.store, [result])).verdicts[0]
 
 
 async def given_up(ladder, kind=FailureKind.CALLBACK, **overrides):

@@ -3,6 +3,7 @@
 import base64
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,9 @@ FILTERS = {
     "collection": {"collection": "spring"},
     "statuses": {"statuses": [1]},
     "priorities": {"priorities": [1]},
+    "failure_kinds": {"failure_kinds": [1]},
+    "finished_after": {"finished_after": Timestamp(seconds=1)},
+    "finished_before": {"finished_before": Timestamp(seconds=1)},
 }
 
 

@@ -1,0 +1,247 @@
+"""Dead letters from the SDK and from the shell, against a Frontend that serves."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+import duly
+from duly.ids import new_task_id
+from duly_cli import dead_letters
+from duly_cli.__main__ import app
+from duly_core.task import FailureKind
+from tests.fixtures.ladder import LAMBDA
+from tests.fixtures.services import serve_frontend
+
+NEW = duly.TaskStatus.NEW
+FATAL = duly.TaskStatus.FATAL_FAILURE
+
+
+@pytest.fixture
+async def client(frontend):
+    async with duly.AsyncClient(frontend.address) as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(frontend):
+    """Run a command; what is said on stdout and stderr, and the exit code."""
+
+    async def invoke(*arguments, said=None):
+        settings = {"DULY_ADDRESS": frontend.address, "COLUMNS": "200"}
+        return await asyncio.to_thread(CliRunner().invoke, app, list(arguments), env=settings, input=said)
+
+    return invoke
+
+
+async def statuses(client, task_ids):
+    return [task.status for task in await client.get_many(task_ids)]
+
+
+# ---- the SDK ---------------------------------------------------------------------------------------------
+
+
+async def test_a_dead_letter_is_redriven_once(client, dead_letter):
+    task_id = await dead_letter()
+
+    assert await client.redrive(task_id) is NEW
+
+    assert (await client.get(task_id)).redrives == 1
+    with pytest.raises(duly.NotADeadLetterError, match="no dead letter but new"):
+        await client.redrive(task_id)
+    with pytest.raises(duly.TaskNotFoundError):
+        await client.redrive(new_task_id())
+
+
+async def test_many_are_redriven_each_for_itself(client, ladder, dead_letter):
+    task_id = await dead_letter()
+
+    done, missing, refused = await client.redrive_many([task_id, str(new_task_id()), "nonsense"])
+
+    assert done is NEW
+    assert isinstance(missing, duly.TaskNotFoundError)
+    assert isinstance(refused, duly.InvalidTaskError)
+
+
+async def test_dead_letters_are_found_by_filters_through_all_pages(client, dead_letter):
+    kinds = [FailureKind.EXCEPTION, FailureKind.EXCEPTION, FailureKind.BAD_RESULT, FailureKind.EXCEPTION]
+    ids = [await dead_letter(kind, collection="spring") for kind in kinds]
+    which = {
+        "lambda_name": LAMBDA,
+        "collection": "spring",
+        "failure_kinds": [duly.FailureKind.EXCEPTION],
+        "finished_after": datetime.now(UTC) - timedelta(hours=1),
+        "finished_before": datetime.now(UTC) + timedelta(hours=1),
+    }
+
+    found = [task async for task in client.dead_letters(page_size=1, **which)]
+
+    assert [task.task_id for task in found] == [ids[3], ids[1], ids[0]]
+    assert {task.status for task in found} == {FATAL}
+    with pytest.raises(TypeError, match="lambda_nam"):
+        await client.redrive_where(lambda_nam=LAMBDA)
+    with pytest.raises(duly.InvalidTaskError, match="no time zone"):
+        await client.redrive_where(finished_after=datetime(2026, 1, 1))  # noqa: DTZ001 (the point)
+
+
+async def test_a_redrive_by_filter_goes_through_all_its_pages(client, dead_letter, monkeypatch):
+    monkeypatch.setattr("duly.dead_letters._PAGE", 2)
+    ids = [await dead_letter() for _ in range(5)]
+
+    would = await client.redrive_where(rate=2, dry_run=True)
+    assert await statuses(client, ids) == [FATAL] * 5
+    done = await client.redrive_where(rate=2)
+
+    assert (would.count, would.spread) == (5, timedelta(seconds=2))
+    assert (done.count, done.spread) == (5, timedelta(seconds=2))
+    tasks = await client.get_many(ids)
+    assert [task.status for task in tasks] == [NEW] * 5
+    assert [task.next_trigger_at - done.as_of for task in tasks[1:]] == [
+        timedelta(seconds=n / 2) for n in range(1, 5)
+    ]
+
+
+async def test_a_limit_holds_over_all_pages(client, dead_letter, monkeypatch):
+    monkeypatch.setattr("duly.dead_letters._PAGE", 2)
+    ids = [await dead_letter() for _ in range(5)]
+
+    would = await client.redrive_where(limit=3, dry_run=True)
+    done = await client.redrive_where(limit=3)
+
+    assert (would.count, done.count, done.spread) == (3, 3, timedelta(0))
+    assert await statuses(client, ids) == [NEW] * 3 + [FATAL] * 2
+
+
+async def test_what_was_done_before_an_error_is_told_with_it(store, ladder, dead_letter, monkeypatch):
+    monkeypatch.setattr("duly.dead_letters._PAGE", 2)
+    for _ in range(5):
+        await dead_letter()
+
+    async with (
+        serve_frontend(store, horizon=timedelta(seconds=35)) as frontend,
+        duly.AsyncClient(frontend.address) as client,
+    ):
+        with pytest.raises(duly.InvalidTaskError, match="beyond the horizon") as raised:
+            await client.redrive_where(rate=0.1)
+
+    assert raised.value.__notes__ == ["2 dead letters were redriven before"]
+
+
+async def test_a_rate_or_a_limit_that_is_none_is_refused(client):
+    for name, value in (("rate", 0), ("rate", -1), ("rate", float("nan")), ("limit", 0)):
+        with pytest.raises(duly.InvalidTaskError, match=name):
+            await client.redrive_where(**{name: value})
+
+
+async def test_the_client_without_a_loop_does_the_same(frontend, dead_letter):
+    ids = [await dead_letter() for _ in range(3)]
+
+    def use():
+        with duly.Client(frontend.address) as client:
+            return (
+                [task.task_id for task in client.dead_letters(lambda_name=LAMBDA, page_size=2)] == ids[::-1],
+                client.redrive(ids[0]),
+                client.redrive_many([ids[1]]),
+                client.redrive_where(collection="autumn").count,
+                client.redrive_where(lambda_name=LAMBDA, rate=10).count,
+            )
+
+    assert await asyncio.to_thread(use) == (True, NEW, [NEW], 0, 1)
+
+
+# ---- the shell -------------------------------------------------------------------------------------------
+
+
+async def test_dead_letters_are_listed_as_a_table_and_as_json(run, ladder, dead_letter):
+    spring = await dead_letter(FailureKind.EXCEPTION, collection="spring")
+    other = await dead_letter()
+    await ladder.new()
+
+    table = await run("dead-letters", "--collection", "spring", "--kind", "exception", "--since", "1h")
+    lines = await run("dead-letters", "--until", "2126-01-01T00:00:00Z", "--json")
+
+    assert table.exit_code == lines.exit_code == 0
+    assert spring in table.stdout
+    assert other not in table.stdout
+    assert "exception: the printer is out of paper" in table.stdout
+    assert [json.loads(line)["task_id"] for line in lines.stdout.splitlines()] == [other, spring]
+    assert (await run("dead-letters", "--since", "2126-01-01")).stdout.strip() == "no dead letters"
+
+
+async def test_a_list_that_is_cut_short_says_so(run, dead_letter):
+    newest = [await dead_letter() for _ in range(3)][1:]
+
+    cut, whole = await run("dead-letters", "--limit", "2"), await run("dead-letters", "--limit", "3")
+
+    assert all(task_id in cut.stdout for task_id in newest)
+    assert "more than these 2" in cut.stderr
+    assert "more than" not in whole.stderr
+
+
+async def test_named_dead_letters_are_redriven_each_with_its_answer(run, client, dead_letter):
+    dead, again = await dead_letter(), await dead_letter()
+    await client.redrive(again)
+
+    result = await run("redrive", dead, again, "nonsense")
+
+    assert result.exit_code == 1
+    assert result.stdout.strip() == f"{dead}: redriven, is new"
+    assert f"{again}: it is no dead letter but new" in result.stderr
+    assert "nonsense: task_id: not a task id" in result.stderr
+    assert "redrives  1" in (await run("get", dead)).stdout
+
+
+async def test_a_redrive_by_filter_says_what_it_will_do_and_what_it_did(run, client, dead_letter):
+    ids = [await dead_letter() for _ in range(3)]
+    which = ("redrive", "--lambda", LAMBDA, "--kind", "callback", "--rate", "60/m")
+
+    dry = await run(*which, "--dry-run")
+    refused = await run(*which)
+    assert await statuses(client, ids) == [FATAL] * 3
+    done = await run(*which, "--yes")
+
+    assert dry.stdout.strip() == "3 dead letters would run again at 60/m, the last due in 2s"
+    assert (refused.exit_code, "add --yes" in refused.stderr) == (2, True)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == "redriven: 3, the last due in 2s"
+    assert await statuses(client, ids) == [NEW] * 3
+    assert (await run(*which, "--yes")).stdout.strip() == "no dead letters match"
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+async def test_at_a_terminal_it_asks(run, client, dead_letter, monkeypatch, answer):
+    task_id = await dead_letter()
+    monkeypatch.setattr(dead_letters, "_is_terminal", lambda: True)
+
+    result = await run("redrive", "--all", "--limit", "1", said=f"{answer}\n")
+
+    assert "1 dead letter to redrive" in result.stdout
+    assert result.exit_code == (0 if answer == "y" else 1)
+    assert await statuses(client, [task_id]) == [NEW if answer == "y" else FATAL]
+
+
+BAD_COMMANDS = [
+    (["redrive"], 2, "say which: task ids, filters"),
+    (["redrive", "--all", "--lambda", LAMBDA], 2, "--all goes without filters"),
+    (["redrive", "some-id", "--rate", "5/s"], 2, "either task ids or filters"),
+    (["redrive", "--all", "--rate", "fast"], 2, "'fast' is no rate: write it as 50/s"),
+    (["redrive", "--all", "--rate", "5/d"], 2, "'5/d' is no rate"),
+    (["redrive", "--all", "--rate", "0/s"], 2, "must be more than 0"),
+    (["redrive", "--all", "--limit", "0"], 2, "--limit"),
+    (["redrive", "--kind", "sadness"], 2, "'sadness' is no kind of failure: callback, exception"),
+    (["redrive", "--since", "yesterday"], 2, "'yesterday' is no instant"),
+    (["redrive", "--lambda", "nobody.knows", "--yes"], 1, "no lambda 'nobody.knows' is registered"),
+    (["dead-letters", "--since", "1h", "--until", "2h"], 1, "later than finished_after"),
+    (["dead-letters", "--limit", "0"], 2, "--limit"),
+]
+
+
+async def test_what_cannot_be_done_is_said_with_the_mend(run, ladder):
+    for arguments, code, complaint in BAD_COMMANDS:
+        result = await run(*arguments)
+
+        assert result.exit_code == code, result.output
+        assert complaint in result.stderr
+        assert "Traceback" not in result.output
