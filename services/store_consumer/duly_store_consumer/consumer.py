@@ -212,7 +212,7 @@ class Consumer:
         """How many claims whose holder fell silent may be voided now: none in a quiet lease, and never a herd."""
         if await self._quiet.left(connection):
             return 0
-        return min(_SILENCE_BATCH, self._pace.allowance(asyncio.get_running_loop().time()))
+        return min(_SILENCE_BATCH, self._pace.allowance())
 
     async def _next_due(self, room: dict[QueueKey, int]) -> timedelta:
         """How long until a queue has something due; a full queue is looked at again soon."""

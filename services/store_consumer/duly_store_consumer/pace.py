@@ -1,18 +1,23 @@
 """How fast claims may be voided: after an outage thousands of leases end together, and must not come back as a herd."""
 
+from collections.abc import Callable
+
+from duly_core.clock import seconds_since_boot
+
 
 class VoidingPace:
     """A bucket that fills at `rate` claims a second, holds one second's worth, and may be overdrawn. No I/O."""
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float, now: Callable[[], float] = seconds_since_boot) -> None:
         self._rate = rate
+        self._now = now
         self._left = rate
-        self._at: float | None = None
+        self._at = now()
 
-    def allowance(self, now: float) -> int:
-        """How many claims may be voided at `now` (seconds on a clock that never goes back)."""
-        if self._at is not None:
-            self._left = min(self._rate, self._left + (now - self._at) * self._rate)
+    def allowance(self) -> int:
+        """How many claims may be voided now."""
+        now = self._now()
+        self._left = min(max(1.0, self._rate), self._left + (now - self._at) * self._rate)
         self._at = now
         return max(0, int(self._left))
 
