@@ -1,0 +1,233 @@
+"""The history of attempts: one line for each that did not succeed, bounded, and none where nothing was written."""
+
+import os
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from duly_core.routing import Priority, QueueKey
+from duly_core.store import claims, tasks, trigger
+from duly_core.store.results import set_results
+from duly_core.task import Applied, Attempt, AttemptOutcome, FailureKind, Outcome, Result
+from tests.fixtures.database import count
+from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
+
+ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
+SILENT = max(CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT) + SECOND
+STARTED_AT = datetime(2026, 1, 2, tzinfo=UTC)
+WHY = {"failure_kind": FailureKind.EXCEPTION, "failure_message": "ValueError: no", "started_at": STARTED_AT}
+LINE = """
+insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind)
+values (encode(%s, 'hex')::uuid, %s, 1, %s, 'host', now(), %s)
+"""
+
+
+async def history(ladder, task):
+    return (await tasks.get_attempts(ladder.store, [task.task_id])).get(task.task_id, [])
+
+
+async def write(ladder, task, outcome, **details):
+    result = Result(task.task_id, task.token, outcome, **details)
+    assert (await set_results(ladder.store, [result])).verdicts == [Applied.APPLIED]
+    return result
+
+
+async def claim_again(ladder, clock, task):
+    await clock.tick(timedelta(hours=1))
+    await trigger.enqueue(ladder.store, ROOM, ENQUEUE_TIMEOUT)
+    return await ladder.claim(task)
+
+
+async def fall_silent(ladder, clock):
+    await clock.tick(SILENT)
+    await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 100)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Outcome.RETRIABLE_FAILURE, FailureKind.EXCEPTION),
+        (Outcome.FATAL_FAILURE, FailureKind.EXCEPTION),
+        (Outcome.CRASHED, FailureKind.EXCEPTION),
+        (Outcome.SNOOZED, None),
+        (Outcome.CANCELLED, None),
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+async def test_a_reported_end_is_a_line_that_says_how_when_where_and_why(ladder, outcome, kind, last):
+    await ladder.register(max_attempts=1 if last else 9, max_crashes=1 if last else 9)
+    task = await ladder.processing()
+
+    await write(ladder, task, outcome, retry_after=SECOND, **WHY)
+
+    (line,) = await history(ladder, task)
+    assert line == Attempt(
+        attempt=1,
+        fence=1,
+        outcome=AttemptOutcome[outcome.name],
+        holder="test-host",
+        started_at=STARTED_AT,
+        ended_at=line.ended_at,
+        failure_kind=kind,
+        failure_message="ValueError: no",
+    )
+    row = await ladder.row(task.task_id)
+    assert row["created_at"] <= line.ended_at
+    assert row["failed_at"] in (None, line.ended_at)
+
+
+async def test_a_release_is_a_line_that_charges_nothing(ladder, claimed_task):
+    await claims.release(ladder.store, [(claimed_task.task_id, claimed_task.token)])
+
+    (line,) = await history(ladder, claimed_task)
+    assert (line.attempt, line.fence, line.outcome) == (1, 1, AttemptOutcome.RELEASED)
+    assert (line.holder, line.started_at, line.failure_kind) == ("test-host", None, None)
+    assert not line.outcome.charged
+
+
+@pytest.mark.parametrize("rung", ["claimed", "processing"])
+@pytest.mark.parametrize(
+    ("max_crashes", "cancel", "status"),
+    [(3, False, "enqueued"), (1, False, "fatal_failure"), (3, True, "cancelled")],
+)
+async def test_a_silence_is_a_line_whatever_becomes_of_the_task(
+    ladder, clock, rung, max_crashes, cancel, status
+):
+    await ladder.register(max_crashes=max_crashes)
+    task = await getattr(ladder, rung)()
+    if cancel:
+        await tasks.cancel_tasks(ladder.store, [task.task_id])
+
+    await fall_silent(ladder, clock)
+
+    (line,) = await history(ladder, task)
+    assert await ladder.status(task.task_id) == status
+    assert (line.attempt, line.fence, line.outcome) == (1, 1, AttemptOutcome.SILENT)
+    assert (line.holder, line.started_at, line.failure_kind) == ("test-host", None, FailureKind.CRASH)
+    assert line.failure_message == "its holder fell silent: test-host"
+    assert line.outcome.charged
+
+
+async def test_a_reclaimed_task_says_that_its_holder_fell_silent(ladder, clock, processing_task):
+    await fall_silent(ladder, clock)
+
+    row = await ladder.row(processing_task.task_id)
+    assert (row["status"], row["crashes"], row["failure_kind"]) == ("enqueued", 1, FailureKind.CRASH)
+    assert row["failure_message"] == "its holder fell silent: test-host"
+    assert row["failed_at"] == (await history(ladder, processing_task))[0].ended_at
+
+
+async def test_attempts_count_what_was_charged_and_fences_count_claims(ladder, clock):
+    task = await ladder.claimed()
+    await write(ladder, task, Outcome.RETRIABLE_FAILURE, **WHY)
+    task = await claim_again(ladder, clock, task)
+    await write(ladder, task, Outcome.SNOOZED, retry_after=SECOND)
+    task = await claim_again(ladder, clock, task)
+    await claims.release(ladder.store, [(task.task_id, task.token)])
+    task = await claim_again(ladder, clock, task)
+    await fall_silent(ladder, clock)
+    task = await ladder.claim(task)
+    await write(ladder, task, Outcome.CRASHED, **WHY)
+    task = await claim_again(ladder, clock, task)
+
+    await write(ladder, task, Outcome.SUCCESS, result=b"1")
+
+    lines = await history(ladder, task)
+    assert [(line.attempt, line.fence, line.outcome.value) for line in lines] == [
+        (1, 1, "retriable_failure"),
+        (2, 2, "snoozed"),
+        (2, 3, "released"),
+        (2, 4, "silent"),
+        (3, 5, "crashed"),
+    ]
+    row = await ladder.row(task.task_id)
+    assert (row["fence"], row["failures"], row["crashes"]) == (6, 1, 2)
+    assert sum(line.outcome.charged for line in lines) == row["failures"] + row["crashes"]
+
+
+async def test_a_success_writes_no_line(ladder, dsn, processing_task):
+    await write(ladder, processing_task, Outcome.SUCCESS, result=b"1")
+
+    assert count(dsn, "attempt") == 0
+
+
+@pytest.mark.parametrize("outcome", [each for each in Outcome if each is not Outcome.SUCCESS])
+async def test_a_report_that_changes_nothing_writes_no_line(ladder, clock, dsn, processing_task, outcome):
+    forged = Result(processing_task.task_id, os.urandom(16), outcome, retry_after=SECOND, **WHY)
+    assert (await set_results(ladder.store, [forged])).verdicts == [Applied.LOST]
+    assert count(dsn, "attempt") == 0
+    result = await write(ladder, processing_task, outcome, retry_after=SECOND, **WHY)
+    assert count(dsn, "attempt") == 1
+
+    again = await set_results(ladder.store, [result, result])
+    claim = [(processing_task.task_id, processing_task.token)]
+    released, _ = await claims.release(ladder.store, claim)
+
+    assert again.verdicts + released == [Applied.ALREADY_APPLIED] * 3
+    assert count(dsn, "attempt") == 1
+
+
+async def test_two_reports_of_one_claim_in_one_call_are_one_end(ladder, dsn):
+    await ladder.register(max_crashes=1)
+    task = await ladder.claimed()
+    both = [
+        Result(task.task_id, task.token, end, **WHY) for end in (Outcome.CRASHED, Outcome.RETRIABLE_FAILURE)
+    ]
+
+    written = await set_results(ladder.store, both)
+
+    (line,) = await history(ladder, task)
+    row = await ladder.row(task.task_id)
+    assert written.verdicts == [Applied.APPLIED] * 2
+    assert (
+        (row["status"] == "fatal_failure")
+        == (row["next_trigger_at"] is None)
+        == (line.outcome.value == "crashed")
+    )
+
+
+async def test_a_long_reason_is_cut_in_the_history_only(ladder, processing_task):
+    await write(ladder, processing_task, Outcome.RETRIABLE_FAILURE, **WHY | {"failure_message": "é" * 2000})
+
+    (line,) = await history(ladder, processing_task)
+    assert line.failure_message == "é" * 1024
+    assert (await ladder.row(processing_task.task_id))["failure_message"] == "é" * 2000
+
+
+@pytest.mark.parametrize(
+    ("fences", "charged", "kept"),
+    [(1000, 0, 30), (1000, 1000, 60), (1000, 100, 90), (1009, 100, 99), (30, 0, 30), (100, 60, 90)],
+)
+async def test_what_is_kept_of_a_task_is_bounded_and_a_task_that_snoozes_for_ever_keeps_its_failures(
+    ladder, dsn, new_task, fences, charged, kept
+):
+    other = await ladder.claimed()
+    await write(ladder, other, Outcome.RETRIABLE_FAILURE, **WHY)
+    fill = [
+        (new_task.task_id, fence, *(("crashed", 4) if fence <= charged else ("snoozed", None)))
+        for fence in range(1, fences + 1)
+    ]
+    with psycopg.connect(dsn) as connection:
+        connection.cursor().executemany(LINE, fill)
+
+    lines = await history(ladder, new_task)
+
+    of_crashes = [line.fence for line in lines if line.outcome.charged]
+    of_snoozes = [line.fence for line in lines if not line.outcome.charged]
+    assert len(lines) == count(dsn, "attempt") - 1 == kept <= 100
+    assert of_crashes == list(range(charged, 0, -1))[:60][::-1]
+    assert of_snoozes == list(range(fences, charged, -1))[: kept - len(of_crashes)][::-1]
+    assert len(await history(ladder, other)) == 1
+
+
+async def test_histories_of_many_tasks_are_told_apart(ladder):
+    held = [await ladder.claimed() for _ in range(3)]
+    for task in held[:2]:
+        await write(ladder, task, Outcome.RETRIABLE_FAILURE, **WHY | {"failure_message": task.task_id.hex()})
+
+    found = await tasks.get_attempts(ladder.store, [task.task_id for task in held])
+
+    assert {task_id: [line.failure_message for line in lines] for task_id, lines in found.items()} == {
+        task.task_id: [task.task_id.hex()] for task in held[:2]
+    }
