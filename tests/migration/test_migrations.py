@@ -12,12 +12,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from psycopg import sql
 from structlog.testing import capture_logs
 
 import duly_core.store.migrate as migrate_module
 from duly_core.errors import SettingsError, StoreUnavailableError
-from duly_core.lifecycle import LIVE, Status
+from duly_core.lifecycle import Status
 from duly_core.store.dsn import sqlalchemy_url
 from duly_core.store.migrate import migrate
 from duly_core.store.tables import metadata
@@ -146,6 +145,29 @@ def test_every_migration_can_be_taken_back_and_made_again(alembic, dsn):
     assert schema_of(dsn) == before
 
 
+def test_dead_letters_from_before_the_migration_and_from_the_release_before_are_found(alembic, dsn):
+    connection, config = alembic
+    command.downgrade(config, "0002")
+    connection.commit()
+    early, late, alive = (row | {"task_id": str(uuid4())} for row in (FAILED, FAILED, TASK))
+    with psycopg.connect(dsn, autocommit=True) as before:
+        for row in (early, alive, ENDED | {"task_id": str(uuid4())}):
+            insert(before, "task", row)
+
+    migrate(dsn)
+
+    with psycopg.connect(dsn, autocommit=True) as after:
+        insert(after, "task", late)
+        after.execute(
+            "update task set status = 'fatal_failure', finished_at = now(), fence = 1, failures = 0, crashes = 0, "
+            "failure_kind = 1, failed_at = now() where status is null"
+        )
+        found = after.execute("select task_id::text, lambda from dead_letter").fetchall()
+        counted = after.execute("select distinct redrives from task").fetchall()
+    assert sorted(found) == sorted((row["task_id"], "mail.send") for row in (early, late, alive))
+    assert counted == [(0,)]
+
+
 def test_migrations_are_one_line_without_branches():
     scripts = ScriptDirectory(str(SCRIPTS))
 
@@ -164,121 +186,3 @@ def test_an_address_that_is_none_is_said_to_be_none_without_repeating_it():
         migrate("postgresql//duly:hidden@")
 
     assert "hidden" not in str(caught.value)
-
-
-# ---- rows that cannot be -----------------------------------------------------------------------------------
-
-LAMBDA = {
-    "name": "mail.send",
-    "owner": "",
-    "version": "",
-    "max_attempts": 10,
-    "max_crashes": 3,
-    "max_runtime": "1 h",
-    "backoff_initial": "1 s",
-    "backoff_factor": 2.0,
-    "backoff_max": "1 m",
-    "payload_limit": 1,
-    "registered_at": "2026-01-01",
-    "updated_at": "2026-01-01",
-}
-TASK = {
-    "task_id": str(uuid4()),
-    "lambda": "mail.send",
-    "collection": "",
-    "priority": 3,
-    "payload_encoding": 1,
-    "payload": b"{}",
-    "created_at": "2026-01-01",
-    "scheduled_at": "2026-01-01",
-}
-ENDED = TASK | {"status": "success", "finished_at": "2026-01-01", "fence": 1, "failures": 0, "crashes": 0}
-FAILED = ENDED | {"status": "fatal_failure", "failure_kind": 1, "failed_at": "2026-01-01"}
-ASSOC = {
-    "task_id": str(uuid4()),
-    "lambda": "mail.send",
-    "priority": 3,
-    "status": "new",
-    "next_trigger_at": "2026-01-01",
-    "due_at": "2026-01-01",
-}
-HELD = ASSOC | {"status": "claimed", "token": str(uuid4()), "holder": "host", "fence": 1}
-KEY = {"lambda": "mail.send", "key": "k", "task_id": str(uuid4()), "created_at": "2026-01-01"}
-MESSAGE = {"lambda": "l", "priority": 3, "reference_count": 1, "visible_at": "2026-01-01", "body": b""}
-LARGE = b"x" * (1024 * 1024 + 1)
-
-IMPOSSIBLE = [
-    *(
-        ("lambda", LAMBDA | {"name": name})
-        for name in ("", "Mail", "mail send", ".mail", "m" * 129, "mail\n", "é")
-    ),
-    *(("lambda", LAMBDA | {name: 0}) for name in ("max_attempts", "max_crashes")),
-    ("lambda", LAMBDA | {"max_runtime": "0"}),
-    ("lambda", LAMBDA | {"backoff_initial": "-1 s"}),
-    ("lambda", LAMBDA | {"backoff_factor": 0.5}),
-    ("lambda", LAMBDA | {"backoff_max": "0.5 s"}),
-    *(("lambda", LAMBDA | {"payload_limit": limit}) for limit in (-1, 1024 * 1024 + 1)),
-    *(("task", TASK | {"priority": priority}) for priority in (0, 5)),
-    *(("task", TASK | {"payload_encoding": encoding}) for encoding in (0, 3)),
-    ("task", TASK | {"payload": LARGE}),
-    *(("task", TASK | {"scheduled_at": moment}) for moment in ("infinity", "-infinity")),
-    ("task", TASK | {"expires_at": "infinity"}),
-    *(("task", ENDED | {"status": str(status)}) for status in sorted(LIVE)),
-    *(("task", ENDED | {name: None}) for name in ("finished_at", "fence", "failures", "crashes", "status")),
-    ("task", TASK | {"fence": 1}),
-    ("task", TASK | {"result": b"1"}),
-    ("task", FAILED | {"result": b"1"}),
-    ("task", ENDED | {"result": LARGE}),
-    ("task", ENDED | {"result": b"1", "result_encoding": 3}),
-    ("task", FAILED | {"failure_kind": None, "failed_at": None}),
-    ("task", FAILED | {"failed_at": None}),
-    ("task", FAILED | {"failure_message": "x" * 4097}),
-    *(("task_assoc", ASSOC | {"status": str(status)}) for status in sorted(set(Status) - LIVE)),
-    *(("task_assoc", ASSOC | {"next_trigger_at": moment}) for moment in ("infinity", "-infinity")),
-    ("task_assoc", ASSOC | {"token": str(uuid4()), "holder": "host"}),
-    ("task_assoc", HELD | {"token": None, "holder": None}),
-    ("task_assoc", HELD | {"holder": None}),
-    ("task_assoc", ASSOC | {"holder": "host"}),
-    ("task_assoc", ASSOC | {"failures": 1}),
-    ("task_assoc", HELD | {"failures": 1, "crashes": 1}),
-    *(("task_assoc", ASSOC | {name: -1}) for name in ("fence", "failures", "crashes")),
-    *(("task_assoc", HELD | {"progress": progress}) for progress in (-0.1, 1.1, "NaN")),
-    ("task_assoc", HELD | {"progress_note": "x" * 1025}),
-    ("task_assoc", ASSOC | {"priority": 0}),
-    *(("idempotency_key", KEY | {"key": key}) for key in ("", "k" * 256)),
-    *(("queue_message", MESSAGE | {"reference_count": count}) for count in (0, 101)),
-]
-
-
-def insert(connection, table, row):
-    names = sql.SQL(", ").join(map(sql.Identifier, row))
-    statement = sql.SQL("insert into {} ({}) values ({})").format(
-        sql.Identifier(table), names, sql.SQL(", ").join([sql.Placeholder()] * len(row))
-    )
-    connection.execute(statement, list(row.values()))
-
-
-def is_refused(connection, table, row):
-    try:
-        insert(connection, table, row)
-    except psycopg.errors.CheckViolation:
-        return True
-    return False
-
-
-def test_the_store_refuses_rows_that_cannot_be(dsn):
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        taken = [(table, row) for table, row in IMPOSSIBLE if not is_refused(connection, table, row)]
-
-    assert taken == []
-
-
-def test_the_rows_that_those_differ_from_are_taken(dsn):
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        insert(connection, "lambda", LAMBDA)
-        for row in (TASK, ENDED, FAILED):
-            insert(connection, "task", row | {"task_id": str(uuid4())})
-        for row in (ASSOC, HELD):
-            insert(connection, "task_assoc", row | {"task_id": str(uuid4())})
-        insert(connection, "idempotency_key", KEY)
-        insert(connection, "queue_message", MESSAGE)
