@@ -46,7 +46,7 @@ class Proxy:
         """Make one; `port` 0: any. `seed` decides the jitter."""
         self._target = target_host, target_port
         self._host, self.port = host, port
-        self._random = random.Random(seed)  # noqa: S311 (repeatable, not secret)
+        self._random = random.Random(seed)
         self._state = _State()
         self._links: dict[Link, asyncio.Task[None]] = {}
         self._reserve: socket.socket | None = None

@@ -16,7 +16,7 @@ C4 move, chain, row    only the moves of lifecycle.MOVES, without a gap, up to t
 C5 same-claim, unexplained, fault-free    nothing runs again without a reason
 C6 late        everything is final within the bound after the last heal
 C7 trigger, sample    every live row is looked at again within its time
-C8 charge, row, fence, attempt    failures, crashes, fences and attempts are exact
+C8 charge, row, attempt    failures, crashes, fences and attempts are exact
    poison, quarantine, innocent    who crashes is quarantined at the right crash, and nobody else
 C9 leak, connections, processes    nothing outlives the stop, nothing piles up
 C10 unreadable, left    the queue is harmless at the end

@@ -73,19 +73,11 @@ def _illegal(previous: Transition | None, move: Transition) -> tuple[str, str] |
 def _stale(history: History, move: Transition, tokens: set[str]) -> tuple[str, str] | None:
     """C3: who wrote had the claim that was current."""
     if starts_claim(move):
-        if move.fence != move.fence_before + 1:
-            return "C3.fence", "each claim makes the fence greater by one"
-        if not move.token:
-            return "C3.token", "a claim has a token"
-        if move.token in tokens:
-            return "C3.reused", "each claim has a token of its own; this one had been the task's before"
-        return None
+        return _bad_claim(move, tokens)
     if move.fence != move.fence_before:
         return "C3.fence", "only a claim changes the fence"
     if move.before in HELD and move.after in HELD and move.token != move.token_before:
         return "C3.token", "a claim keeps its token until it ends"
-    if not ends_claim(move):
-        return None
     if by_silence(move):
         waiting = move.trigger_before_in_ns
         if waiting is not None and waiting > history.limits.clock_slack_ns:
@@ -94,8 +86,18 @@ def _stale(history: History, move: Transition, tokens: set[str]) -> tuple[str, s
                 "C3.early",
                 f"a claim is taken from its holder when its time is over; it was {early:.6f} s early",
             )
-    elif move.last_token != move.token_before:
+    elif ends_claim(move) and move.last_token != move.token_before:
         return "C3.stale", "who ends a claim shows its token; another token was shown, and accepted"
+    return None
+
+
+def _bad_claim(move: Transition, tokens: set[str]) -> tuple[str, str] | None:
+    if move.fence != move.fence_before + 1:
+        return "C3.fence", "each claim makes the fence greater by one"
+    if not move.token:
+        return "C3.token", "a claim has a token"
+    if move.token in tokens:
+        return "C3.reused", "each claim has a token of its own; this one had been the task's before"
     return None
 
 

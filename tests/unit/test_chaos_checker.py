@@ -1,0 +1,702 @@
+"""The judge of chaos runs: sound histories pass, and each violation that is planted is found, and only that."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.chaos.checker import check
+from tests.chaos.history import SECOND, Execution, FinalRow, History, Leftover, QueuedMessage, Sample, Seen
+from tests.fixtures.chaos_stories import LIMITS, STEP, Story, Tape
+
+POISON = {"kind": "poison", "legal": frozenset({"fatal_failure"}), "crashes_itself": True, "poison": True}
+FAILING = {"kind": "failing", "legal": frozenset({"fatal_failure"})}
+CANCELLED = {"kind": "cancelled", "cancel_asked": True, "least_executions": 0}
+
+
+def rules(history: History) -> list[str]:
+    return [violation.rule for violation in check(history).violations]
+
+
+def again(task: Story) -> Story:
+    """Killed by a fault while it ran; the Store Consumer took it back."""
+    task.schedule().enqueue().claim().start().beat()
+    task.tape.fault()
+    return task.fall_silent().reclaim()
+
+
+def poisoned(tape: Tape) -> Story:
+    task = tape.task(**POISON).schedule()
+    for _ in range(2):
+        task.enqueue().claim().start().retry(crashed=True)
+    return task.enqueue().claim().start().exhaust(crashed=True)
+
+
+def eventful(tape: Tape) -> None:
+    """One task of every fate."""
+    tape.task(plain=True).schedule().enqueue().succeed()
+    again(tape.task(plain=True)).claim().start().end().finish()
+    again(tape.task(plain=True)).claim().release().enqueue().succeed()
+    failing = tape.task(**FAILING).schedule().enqueue().claim().start().end("raised").retry()
+    failing.enqueue().claim().start().end("fatal").exhaust()
+    tape.task(**FAILING).schedule().enqueue().claim().start().end("fatal").finish("fatal_failure", 1)
+    tape.task().schedule().enqueue().claim().start().end("snoozed").snooze().enqueue().succeed()
+    poisoned(tape)
+    tape.task(**POISON).schedule().enqueue().claim().start().retry(
+        crashed=True
+    ).enqueue().claim().start().retry(
+        crashed=True
+    ).enqueue().claim().start().fall_silent().quarantine_silent()
+    tape.task(**CANCELLED, cancel_answered="cancelled").schedule().enqueue().cancel()
+    asked = (
+        tape.task(**CANCELLED, cancel_answered="requested")
+        .schedule()
+        .enqueue()
+        .claim()
+        .start()
+        .request_cancel()
+    )
+    asked.end("cancelled").finish("cancelled")
+    tape.task(
+        **CANCELLED, cancel_answered="requested"
+    ).schedule().enqueue().claim().request_cancel().fall_silent().cancel_silent()
+    tape.task(expires_ns=tape.now, least_executions=0).schedule().enqueue().expire()
+    # one that another in its process took along
+    killer, victim = tape.task(**POISON | {"max_crashes": 1}), tape.task(plain=True)
+    killer.schedule().enqueue().claim()
+    victim.schedule().enqueue().claim().start("300-1")
+    killer.start("300-1").exhaust(crashed=True)
+    victim.retry(crashed=True).enqueue().claim().start("301-1").end().finish()
+    tape.fault("stop")
+
+
+def test_a_sound_history_with_every_fate_passes():
+    tape = Tape()
+    eventful(tape)
+
+    verdict = check(tape.history())
+
+    assert [str(violation) for violation in verdict.violations] == []
+    assert verdict.holds
+    assert verdict.figures["tasks"] == len(tape.tasks)
+    assert verdict.figures["reclaims"] == 2
+
+
+# ---- one violation each ----------------------------------------------------------------------------------
+
+PLANTED: dict[str, Callable[[Tape], History | None]] = {}
+"""By the rule and how it is broken: adds to the tape what breaks it; may give the history itself."""
+
+
+def plants(name: str) -> Callable[[Callable[[Tape], History | None]], None]:
+    def keep(function: Callable[[Tape], History | None]) -> None:
+        assert name not in PLANTED
+        PLANTED[name] = function
+
+    return keep
+
+
+@plants("C0.journal: a line in the middle that is no record")
+def _(tape):
+    return tape.history(unreadable=("7-1.jsonl:3: ValueError",))
+
+
+@plants("C1.lost: acknowledged and not in the tables")
+def _(tape):
+    tape.task()
+
+
+@plants("C1.lost: never final")
+def _(tape):
+    tape.task().schedule().enqueue()
+
+
+@plants("C1.lost: the assoc went and no end was written")
+def _(tape):
+    task = tape.task(legal=frozenset({"success"})).schedule()
+    task.spoil_row(assoc_status="")
+    task.row = replace(task.row, assoc_status="new")
+
+
+@plants("C1.lost: stored and never final, though never acknowledged")
+def _(tape):
+    task = tape.task().schedule()
+    acked = tuple(each.acked for each in tape.tasks if each is not task)
+    return tape.history(acked=acked)
+
+
+@plants("C1.unknown: ran, and is not stored")
+def _(tape):
+    stray = Execution("stray", 1, 1, 7, "7-1", True, tape.now, tape.now + 1, "success")
+    history = tape.history()
+    return replace(history, executions=(*history.executions, stray))
+
+
+@plants("C1.vanished: written, and not in the tables")
+def _(tape):
+    task = tape.task().schedule()
+    task.row = None
+    acked = tuple(each.acked for each in tape.tasks if each is not task)
+    return tape.history(acked=acked)
+
+
+@plants("C1.unproven: a success and no execution")
+def _(tape):
+    tape.task(least_executions=0).schedule().enqueue().claim().finish()
+
+
+@plants("C1.unproven: a success whose execution has no end")
+def _(tape):
+    tape.task().schedule().enqueue().claim().start().finish()
+
+
+@plants("C1.unproven: only an execution of an earlier claim ended well")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().end()
+    tape.fault()
+    task.fall_silent().reclaim().claim().start().end("raised").finish()
+
+
+@plants("C1.ending: failed though it never fails")
+def _(tape):
+    tape.task().schedule().enqueue().claim().start().end("fatal").finish("fatal_failure", 1)
+
+
+@plants("C1.ending: succeeded though it always fails")
+def _(tape):
+    tape.task(**FAILING).schedule().enqueue().succeed()
+
+
+@plants("C1.ending: cancelled and nobody asked")
+def _(tape):
+    tape.task(least_executions=0).schedule().enqueue().cancel()
+
+
+@plants("C1.ending: expired without an expiry")
+def _(tape):
+    tape.task(least_executions=0).schedule().enqueue().expire()
+
+
+@plants("C1.cancel: CancelTask said cancelled, and it ran on")
+def _(tape):
+    tape.task(**CANCELLED, cancel_answered="cancelled").schedule().enqueue().succeed()
+
+
+@plants("C1.executions: ended without having run often enough")
+def _(tape):
+    tape.task(least_executions=2).schedule().enqueue().succeed()
+
+
+@plants("C2.times: begins one nanosecond before the one before ended")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().end("raised").retry()
+    task.enqueue().claim().start().end().finish()
+    task.spoil_execution(0, ended_ns=task.executions[1].started_ns + 1)
+
+
+@plants("C2.lock: shown by the lock alone")
+def _(tape):
+    task = again(tape.task()).claim().start().end().finish()
+    task.spoil_execution(1, alone=False)
+
+
+@plants("C2.unended: the process wrote its journal after the next began")
+def _(tape):
+    task = again(tape.task()).claim().start().end().finish()
+    other = tape.task().schedule().enqueue().claim().start(task.executions[0].process)
+    other.end().finish()
+
+
+@plants("C2.unended: the process was seen after the next began")
+def _(tape):
+    tape.now += SECOND
+    task = tape.task().schedule().enqueue().claim().start("400-1").beat()
+    tape.fault()
+    task.fall_silent().reclaim().claim().start("401-1")
+    seen = Seen(400, "400-1", tape.now + 1)
+    task.end().finish()
+    return tape.history(seen=(seen,))
+
+
+@plants("C2.lease: went on after its claim was taken back")
+def _(tape):
+    task = tape.task(least_executions=1).schedule().enqueue().claim().start().beat()
+    tape.fault()
+    task.fall_silent().reclaim().end()
+    task.claim().start().end().finish()
+
+
+@plants("C2.lease: its process was seen after its claim was taken back")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start("400-1").beat()
+    tape.fault()
+    task.fall_silent().reclaim()
+    seen = Seen(400, "400-1", tape.now + STEP // 2 + LIMITS.clock_slack_ns)
+    task.claim().start("401-1").end().finish()
+    return tape.history(seen=(seen,))
+
+
+@plants("C3.stale: a finish with an old token is accepted after a reclaim")
+def _(tape):
+    task = again(tape.task()).claim().start().end().finish()
+    task.spoil(-1, last_token=task.moves[2].token)
+
+
+@plants("C3.stale: a retry with an old token is accepted")
+def _(tape):
+    task = again(tape.task()).claim().start().end("raised").retry()
+    task.spoil(-1, last_token=task.moves[2].token)
+    task.enqueue().succeed()
+
+
+@plants("C3.token: a heartbeat changes the token")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    task.spoil(3, token="other")
+    task.spoil(4, token_before="other", last_token="other")
+
+
+@plants("C3.token: a claim without a token")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().end().finish()
+    task.spoil(2, token="")
+    task.spoil(3, token_before="", last_token="")
+
+
+@plants("C3.reused: a token that was the task's before")
+def _(tape):
+    task = again(tape.task()).claim().start().end().finish()
+    first = task.moves[2].token
+    task.spoil(-2, token=first)
+    task.spoil(-1, token_before=first, last_token=first)
+
+
+@plants("C3.fence: a claim leaves the fence as it was")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim()
+    task.spoil(2, fence=0)
+    task.start().end().finish()
+    task.spoil_execution(0, fence=0)
+    task.row = FinalRow(task.acked.task_id, "success", "", 0, 0, 0)
+
+
+@plants("C3.fence: a heartbeat changes the fence")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().beat()
+    task.spoil(3, fence=2)
+    task.end().finish()
+
+
+@plants("C3.order: an execution of an earlier claim begins later")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().end("raised").retry()
+    task.enqueue().claim().start().end().finish()
+    first, second = task.executions
+    task.executions = [
+        replace(second, started_ns=second.started_ns + STEP // 4, ended_ns=second.started_ns + STEP // 2)
+    ]
+    late = second.started_ns + STEP - 1
+    task.executions.append(replace(first, started_ns=late, ended_ns=late))
+    return replace_rule(tape.history(), "C2.lease")
+
+
+@plants("C3.early: taken back before its time was over")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start()
+    tape.fault()
+    task.reclaim().claim().start().end().finish()
+
+
+@plants("C3.unclaimed: ran with a fence that nobody was given")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    extra = replace(task.executions[0], fence=2, started_ns=tape.now, ended_ns=tape.now, process="9-9")
+    task.executions.append(extra)
+
+
+@plants("C3.unclaimed: ran before its claim")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    task.spoil_execution(0, started_ns=task.moves[2].at_ns - SECOND)
+
+
+@plants("C4.move: an arrow that is not drawn")
+def _(tape):
+    task = tape.task().schedule()
+    task._move("claimed", trigger=SECOND, token="t", fence=1)
+    task.start().end().finish()
+
+
+@plants("C4.move: gone without an end")
+def _(tape):
+    task = tape.task(**CANCELLED).schedule()
+    task._move("", trigger=None)
+    return replace_rule(tape.history(), "C1.lost")
+
+
+@plants("C4.chain: a write is missing")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    del task.moves[1]
+
+
+@plants("C4.chain: the counts changed in between")
+def _(tape):
+    task = tape.task().schedule().enqueue()
+    task.spoil(1, crashes=1)
+    task.claim().start().end().finish()
+    task.spoil(1, crashes=0)
+    task.spoil_execution(0, attempt=2)
+
+
+@plants("C4.chain: nothing is on record")
+def _(tape):
+    task = tape.task(**CANCELLED).schedule().cancel()
+    task.moves.clear()
+
+
+@plants("C4.second-end: ends twice")
+def _(tape):
+    task = tape.task(**CANCELLED).schedule().enqueue().cancel()
+    task._move("cancelled", trigger=None)
+    task.spoil(-1, before="")
+
+
+@plants("C4.second-end: succeeds after it was cancelled")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().end().finish()
+    task.spoil(-1, after="cancelled")
+    task._move("success", trigger=None)
+    task.spoil(-1, before="", token_before="")
+    return replace_rule(tape.history(), "C1.unproven")
+
+
+@plants("C4.after-end: lives again")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    task._move("new", trigger=0)
+    task.spoil_row(status="success", assoc_status="")
+    return replace_rule(tape.history(), "C1.unproven", "C4.row")
+
+
+@plants("C4.row: the row stands elsewhere")
+def _(tape):
+    task = tape.task(**CANCELLED).schedule().enqueue().cancel()
+    task.spoil_row(status="fatal_failure", failure_kind=1)
+    task.expect(legal=frozenset({"fatal_failure"}))
+
+
+@plants("C5.same-claim: a claim runs twice")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().end().start().end().finish()
+    assert len(task.executions) == 2
+
+
+@plants("C5.unexplained: runs again though nothing had happened")
+def _(tape):
+    tape.faults.clear()
+    tape.task().schedule().enqueue().claim().start().retry(crashed=True).enqueue().succeed()
+
+
+@plants("C5.unexplained: handed back long after the last fault")
+def _(tape):
+    tape.fault()
+    task = tape.task().wait(60 * SECOND).schedule().enqueue().claim().start().release()
+    task.enqueue().succeed()
+
+
+@plants("C5.unexplained: a fault that comes later explains nothing")
+def _(tape):
+    tape.now += 60 * SECOND
+    tape.task().schedule().enqueue().claim().start().retry(crashed=True).enqueue().succeed()
+    tape.fault()
+
+
+@plants("C5.fault-free: runs twice without a fault")
+def _(tape):
+    tape.faults.clear()
+    task = tape.task(plain=True).schedule().enqueue().claim().start().end("raised").retry()
+    task.enqueue().succeed()
+    fault_free = [each for each in tape.tasks if each.acked.kind == "quick"][-1:]
+    tape.tasks[:] = fault_free
+
+
+@plants("C6.late: ends after the bound")
+def _(tape):
+    task = tape.task().schedule()
+    healed = tape.now
+    task.wait(LIMITS.liveness_ns).enqueue().succeed()
+    return tape.history(healed_ns=healed)
+
+
+@plants("C7.trigger: never looked at again")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    task.spoil(1, trigger_in_ns=None)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_trigger_too_far_away_is_found_in_every_status(number):
+    tape = Tape()
+    task = tape.task().schedule().enqueue().succeed()
+    task.spoil(number, trigger_in_ns=7200 * SECOND)
+
+    assert rules(tape.history()) == ["C7.trigger"]
+
+
+@plants("C7.sample: a row without a next trigger at a look")
+def _(tape):
+    return tape.history(samples=(Sample(tape.now, ("task x",)),))
+
+
+@plants("C8.charge: a reclaim charges nothing")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().beat()
+    tape.fault()
+    task.fall_silent().reclaim()
+    task.spoil(-1, crashes=0)
+    task.claim().start().end().finish()
+
+
+@plants("C8.charge: a snooze charges a failure")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().end("snoozed").snooze()
+    task.spoil(-1, failures=1)
+    task.enqueue().succeed()
+
+
+@plants("C8.charge: a retry charges both")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().end("raised").retry()
+    task.spoil(-1, crashes=1)
+    task.enqueue().succeed()
+
+
+@plants("C8.charge: a success charges a crash")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    task.spoil(-1, crashes=1)
+    task.spoil_row(crashes=1)
+
+
+@plants("C8.row: the row has other counts")
+def _(tape):
+    tape.task().schedule().enqueue().succeed().spoil_row(crashes=1)
+
+
+@plants("C8.attempt: told a wrong attempt")
+def _(tape):
+    task = again(tape.task()).claim().start().end().finish()
+    task.spoil_execution(1, attempt=1)
+
+
+@plants("C8.poison: ends otherwise")
+def _(tape):
+    task = tape.task(**POISON).schedule().enqueue().claim().start().end("fatal").finish("fatal_failure", 1)
+    assert task.row.crashes == 0
+
+
+@plants("C8.quarantine: quarantined a crash too early")
+def _(tape):
+    tape.task(**POISON).schedule().enqueue().claim().start().exhaust(crashed=True)
+
+
+@plants("C8.innocent: quarantined though it never crashes")
+def _(tape):
+    task = tape.task()
+    again(task).claim().start()
+    tape.fault()
+    task.exhaust(crashed=True)
+
+
+@plants("C9.leak: a process outlives the stop")
+def _(tape):
+    return tape.history(leftovers=(Leftover("process", "pid 7: python"),))
+
+
+@plants("C9.connections: they pile up")
+def _(tape):
+    return tape.history(samples=(Sample(tape.now, connections=51),))
+
+
+@plants("C9.processes: they pile up")
+def _(tape):
+    return tape.history(samples=(Sample(tape.now, processes=21),))
+
+
+@plants("C10.unreadable: garbage stays in the queue")
+def _(tape):
+    return tape.history(queued=(QueuedMessage("7", ()),))
+
+
+@plants("C10.left: messages pile up")
+def _(tape):
+    messages = tuple(QueuedMessage(str(number), ("x",)) for number in range(3))
+    return tape.history(queued=messages, limits=replace(LIMITS, most_messages_left=2))
+
+
+def replace_rule(history: History, *rules: str) -> History:
+    """Of what follows of necessity from the violation that is meant."""
+    return replace(history, exemptions=dict.fromkeys(rules, "follows"))
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_violation_is_found_and_only_that(name):
+    tape = Tape()
+    if "fault-free" not in name and "unexplained" not in name:
+        eventful(tape)
+    history = PLANTED[name](tape) or tape.history()
+
+    found = check(history).violations
+
+    assert [violation.rule for violation in found] == [name.partition(":")[0]], "\n".join(map(str, found))
+    assert found[0].expected
+    assert str(found[0])
+
+
+def test_an_execution_that_goes_on_over_two_others_overlaps_with_both():
+    tape = Tape()
+    task = tape.task().schedule().enqueue().claim().start().end("raised").retry()
+    task.enqueue().claim().start().end("raised").retry().enqueue().claim().start().end().finish()
+    task.spoil_execution(0, ended_ns=task.executions[2].started_ns + 1)
+
+    assert rules(tape.history()) == ["C2.times", "C2.times"]
+
+
+def test_every_rule_of_the_list_has_a_planted_violation():
+    import tests.chaos.checker as package
+
+    listed = set()
+    number = ""
+    for line in (package.__doc__ or "").splitlines():
+        if line[:1] == "C" and line[1:2].isdigit():
+            number, _, rest = line.partition(" ")
+        elif line.startswith("   "):
+            rest = line
+        else:
+            continue
+        names = rest.strip().partition("   ")[0].partition("  ")[0]
+        listed |= {f"{number}.{name.strip()}" for name in names.split(",")}
+
+    planted = {name.partition(":")[0] for name in PLANTED}
+
+    assert planted == listed
+
+
+# ---- exemptions and inconclusive runs ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["C1.lost", "C1"])
+def test_an_exempt_rule_is_told_with_its_reason_and_is_no_violation(rule):
+    tape = Tape()
+    tape.task()
+
+    verdict = check(tape.history(exemptions={rule: "the standby was behind"}))
+
+    assert verdict.holds
+    assert "the standby was behind" in verdict.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"least_tasks": 100}, "at least 100 make a run"),
+        ({"least_faults": {"": 100}}, "at least 100 make a run"),
+        ({"least_faults": {"kill": 1, "clock": 2}}, "0 faults of kind clock"),
+    ],
+)
+def test_too_few_tasks_or_faults_prove_nothing(limits, reason):
+    tape = Tape()
+    eventful(tape)
+
+    verdict = check(tape.history(limits=replace(LIMITS, **limits)))
+
+    assert verdict.violations == ()
+    assert not verdict.holds
+    assert reason in verdict.inconclusive[0]
+
+
+def test_a_run_that_ended_too_early_to_call_a_task_lost_proves_nothing():
+    tape = Tape()
+    tape.task().schedule()
+
+    verdict = check(tape.history(finished_ns=tape.now + SECOND))
+
+    assert verdict.violations == ()
+    assert "before 1 tasks had to be final" in verdict.inconclusive[0]
+
+
+def test_a_violation_says_rule_task_expectation_and_evidence():
+    tape = Tape()
+    task = again(tape.task()).claim().start().end().finish()
+    task.spoil_execution(1, alone=False)
+
+    (violation,) = check(tape.history()).violations
+
+    text = str(violation)
+    assert text.startswith(f"C2.lock task {task.acked.task_id}: ")
+    assert "not alone" in text
+    assert "jsonl:1" in text
+
+
+# ---- whatever happens, as long as it is legal ---------------------------------------------------------------
+
+FATES = st.sampled_from(["succeed", "fail", "crash", "silent", "snooze", "release", "unstarted", "lost"])
+
+
+@st.composite
+def histories(draw):
+    """Tasks that come to their ends in any legal way, one after the other, a fault whenever one is needed."""
+    tape = Tape()
+    for number in range(draw(st.integers(1, 5))):
+        task = tape.task(least_executions=0, legal=frozenset({"success", "fatal_failure"})).schedule()
+        for turn, fate in enumerate(draw(st.lists(FATES, max_size=6))):
+            process = f"{1000 + number * 10 + turn}-1"
+            if task.last.after != "enqueued":
+                task.enqueue()
+            task.claim()
+            if fate not in ("unstarted", "lost"):
+                task.start(process)
+                if draw(st.booleans()):
+                    task.beat()
+            if fate == "succeed":
+                task.end().finish()
+                break
+            if fate == "fail":
+                task.end("raised").retry()
+            elif fate == "snooze":
+                task.end("snoozed").snooze()
+            else:
+                tape.fault()
+                if fate == "crash":
+                    task.retry(crashed=True)
+                elif fate in ("silent", "lost"):
+                    task.fall_silent().reclaim()
+                else:
+                    task.release()
+        if task.last.after != "success":
+            if task.last.after != "enqueued":
+                task.enqueue()
+            task.expect(expires_ns=tape.now).expire()
+    return tape
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories())
+def test_every_legal_history_passes(tape):
+    assert [str(violation) for violation in check(tape.history()).violations] == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories(), st.data())
+def test_a_history_that_lost_any_one_write_is_found(tape, data):
+    task = data.draw(st.sampled_from(tape.tasks))
+    number = data.draw(st.integers(0, len(task.moves) - 1))
+    lost = task.moves[number]
+    del task.moves[number]
+    if lost.before == lost.after and number:  # a heartbeat more or less is the same
+        return
+
+    assert set(rules(tape.history())) & {"C4.chain", "C4.row"}
