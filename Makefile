@@ -47,8 +47,14 @@ format: $(STAMP) ## Put code and proto files into their one format
 	$(BIN)/ruff format .
 	$(BIN)/buf format --write
 
+chaos: $(STAMP) ## Break a whole Duly for a minute and judge what became of the tasks (ARGS="--seed 7 --runs 20 --parallel 2")
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
 bench: $(STAMP) ## Measure (ARGS="..." are passed on)
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-recovery: $(STAMP) ## Kill parts of a local stack and measure how long until work goes on (about 20 minutes; ARGS="--only hot")
+	@$(BIN)/python -m benchmarks.recovery $(ARGS)
 
 verify: lint types test ## Everything that must hold before a change goes in
 
@@ -86,4 +92,4 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -e '.[dev]' -c constraints.txt
 	@touch $(STAMP)
 
-.PHONY: demo setup test lint types format bench verify proto proto-baseline constraints clean help
+.PHONY: demo setup test lint types format chaos bench bench-recovery verify proto proto-baseline constraints clean help

@@ -4,9 +4,11 @@ Exit codes: 0 all guarantees held, 1 one was broken, 2 nothing can be said.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
+from duly_core.process import die_with_parent
 from tests.chaos.campaign import run_campaign
 from tests.chaos.plan import KINDS, make_plan
 from tests.chaos.single import run_single
@@ -40,6 +42,8 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run what the command line says; the exit code."""
+    die_with_parent()
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # we start programs while calls are under way
     arguments = _arguments()
     if arguments.kinds:
         print(*KINDS, sep="\n")

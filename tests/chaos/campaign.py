@@ -3,12 +3,15 @@
 import argparse
 import asyncio
 import json
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from duly_core.process import PARENT_PID
 
 _BEYOND_TRAFFIC_S = 400
 """A run that takes so much longer than its traffic is killed, and counts as failed."""
@@ -57,7 +60,9 @@ async def _one(arguments: argparse.Namespace, folder: Path, seed: int) -> dict[s
     ]  # fmt: skip
     log = folder / f"seed-{seed}.log"
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=output, stderr=output, env={**os.environ, PARENT_PID: str(os.getpid())}
+        )
         try:
             await asyncio.wait_for(process.wait(), arguments.seconds + _BEYOND_TRAFFIC_S)
         except TimeoutError:

@@ -8,7 +8,7 @@ from tests.chaos.history import SECOND, Execution, FinalRow, Limits, QueuedMessa
 from tests.chaos.journal_reader import read_journal
 from tests.chaos.plan import Plan
 from tests.chaos.stack import System
-from tests.chaos.topology import ENQUEUE_TIMEOUT, LEASE
+from tests.chaos.topology import ENQUEUE_TIMEOUT
 
 _LIVENESS_S = 40
 """Leases, an enqueue timeout, a connection that is half open (25 s until it is noticed), backoffs of at most 2 s."""
@@ -42,7 +42,7 @@ async def collect(system: System) -> Collected:
 
 def limits_of(plan: Plan) -> Limits:
     """What this plan promises."""
-    lease_ns = int(LEASE.total_seconds() * SECOND)
+    lease_ns = int(plan.lease.total_seconds() * SECOND)
     jumps = [fault.amount for fault in plan.faults if fault.kind == "clock_jump"]
     ahead_s = max([*jumps, 0])
     return Limits(

@@ -34,10 +34,17 @@ class TaskKind:
     def lambda_name(self) -> str:
         return f"chaos.{self.name}"
 
+    @property
+    def breaks_its_process(self) -> bool:
+        """Whether what runs beside it may have to run again."""
+        return self.crashes_itself or self.name in ("overruns_once", "stubborn", "gil")
+
     def payload(self, random: Random) -> dict[str, Any]:
-        return {"ms": random.randrange(1_000, 4_000)} if self.name in _TAKES_TIME else {}
+        """Small, and random where the callback takes its time."""
+        return {"ms": random.randrange(*_TAKES_MS)} if self.name in _TAKES_TIME else {}
 
 
+_TAKES_MS = (1_000, 3_000)
 _TAKES_TIME = ("long", "gil", "stubborn", "cancellable", "grandchild")
 
 KINDS = (
@@ -73,11 +80,11 @@ KINDS = (
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-def choose(random: Random) -> TaskKind:
-    """The kind of the next task."""
+def choose(random: Random, *, peaceful: bool) -> TaskKind:
+    """The kind of the next task; `peaceful`: none that breaks its process."""
     number = random.randrange(10_000)
     for kind in KINDS:
         if number < kind.share:
-            return kind
+            return BY_NAME["quick"] if peaceful and kind.breaks_its_process else kind
         number -= kind.share
     return BY_NAME["quick"]

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from random import Random
 
-from tests.chaos.topology import LEASE, Topology, choose
+from tests.chaos.topology import EMBEDDED_LEASE, SHORT_LEASE, Topology, choose
 
-_LEASE_S = LEASE.total_seconds()
+_LEASE_S = SHORT_LEASE.total_seconds()
 _PAUSES = (0.5, 0.99, 1.01, 3.0)
 """In leases: around the lease is where the mistakes are."""
 _FIRST_AT = 2.0
@@ -46,6 +47,16 @@ class Plan:
     queue: str
     topology: Topology
     faults: tuple[Fault, ...]
+
+    @property
+    def lease(self) -> timedelta:
+        """heartbeat_timeout and claim_timeout."""
+        return SHORT_LEASE if self.faults else EMBEDDED_LEASE
+
+    @property
+    def peaceful(self) -> bool:
+        """Whether nothing is broken, and no callback breaks its process: then nothing runs twice."""
+        return not self.faults
 
     def as_json(self) -> dict[str, object]:
         return json.loads(json.dumps(asdict(self)))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -92,6 +93,7 @@ class Run:
                 [system.links.address(f"client>{name}") for name in system.topology.frontend_names()],
                 Random(f"duly-chaos/{self._plan.seed}/workload"),
                 self._rate,
+                peaceful=self._plan.peaceful,
             )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
         started_ns = since_boot_ns()
@@ -211,7 +213,7 @@ class Run:
         """After a failure: a supervisor cannot stop what is stopped by SIGSTOP."""
         for pid in marked(run_id):
             with suppress(ProcessLookupError):
-                os.kill(pid, 18)
+                os.kill(pid, signal.SIGCONT)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

@@ -19,7 +19,7 @@ from tests.chaos.links import Links
 from tests.chaos.plan import Plan
 from tests.chaos.ports import free_ports
 from tests.chaos.postgres import ChaosPostgres
-from tests.chaos.topology import ENQUEUE_TIMEOUT, TIMING
+from tests.chaos.topology import EMBEDDED_TIMING, ENQUEUE_TIMEOUT, SHORT_TIMING
 from tests.chaos.tree import MARK
 
 APPLICATION = "tests.chaos.application:app"
@@ -37,7 +37,6 @@ _READY_WITHIN = timedelta(seconds=90)
 _SLOTS = 24
 
 _COMMON = {
-    **TIMING,
     "DULY_TELEMETRY_METRICS_LISTEN": "",
     "DULY_STORE_STATEMENT_TIMEOUT": "4s",
     "DULY_STORE_ACQUIRE_TIMEOUT": "3s",
@@ -58,7 +57,6 @@ _OF_HOST = {
     "DULY_EXECUTOR_POLL_TIMEOUT": "5s",
     "DULY_EXECUTOR_DRAIN_GRACE": "3s",
     "DULY_EXECUTOR_CANCEL_GRACE": "2s",
-    "DULY_EXECUTOR_ANSWER_WITHIN": "3s",
 }
 
 
@@ -183,5 +181,6 @@ class System:
             ports=Ports(listening, listening),
         )
         specs = {spec.name: spec for spec in child_specs(options, self.postgres.dsn, options.ports)}
-        merged = {**specs[base].env, **_COMMON, MARK: self.run_id, **environment}
+        timing = EMBEDDED_TIMING if self.plan.peaceful else SHORT_TIMING
+        merged = {**specs[base].env, **_COMMON, **timing, MARK: self.run_id, **environment}
         return replace(specs[base], name=name, env=merged)

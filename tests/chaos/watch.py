@@ -13,7 +13,6 @@ from tests.chaos import audit
 from tests.chaos.history import Sample, Seen
 from tests.chaos.journal import SUFFIX
 from tests.chaos.stack import System
-from tests.chaos.topology import LEASE
 from tests.chaos.tree import descendants
 
 _EVERY_S = 1.0
@@ -28,7 +27,7 @@ class Watch:
     def __init__(self, system: System) -> None:
         self._system = system
         jumps = [abs(fault.amount) for fault in system.plan.faults if fault.kind == "clock_jump"]
-        self._horizon = LEASE + _SLACK + timedelta(seconds=max(jumps, default=0))
+        self._horizon = system.plan.lease + _SLACK + timedelta(seconds=max(jumps, default=0))
         self._samples: list[Sample] = []
         self._seen: dict[str, Seen] = {}
         self._tasks: list[asyncio.Task[None]] = []

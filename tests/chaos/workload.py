@@ -43,10 +43,11 @@ class _Scheduled:
 class Workload:
     """All clients of a run, each with every Frontend at hand."""
 
-    def __init__(self, addresses: list[str], random: Random, rate: float) -> None:
+    def __init__(self, addresses: list[str], random: Random, rate: float, *, peaceful: bool) -> None:
         self._callers = [Caller(address) for address in addresses]
         self._random = random
         self._rate = rate
+        self._peaceful = peaceful
         self._scheduled: list[_Scheduled] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
@@ -105,7 +106,7 @@ class Workload:
 
     def _next(self) -> _Scheduled:
         random = self._random
-        kind = choose(random)
+        kind = choose(random, peaceful=self._peaceful)
         ahead = random.uniform(*_AHEAD_S) if random.randrange(_ONE_IN_AHEAD) == 0 else 0.0
         expires = random.uniform(*_EXPIRES) + ahead if kind.name == "expiring" else 0.0
         now_ns = since_boot_ns()
