@@ -1,0 +1,72 @@
+"""`python -m benchmarks.recovery`: kills parts of a local stack, measures how long until work goes on, and prints it."""
+
+import argparse
+import asyncio
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from benchmarks.recovery import hot, kills, outage, poison
+
+INSTRUMENTS = ("kills", "host-production", "outage", "hot", "poison")
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Run the instruments that were asked for, one after the other."""
+    measured: dict[str, Any] = {}
+    for instrument in options.only:
+        print(f"{instrument} ...", flush=True)
+        match instrument:
+            case "kills":
+                measured[instrument] = await kills.measure("embedded", options.parts, options.rounds)
+            case "host-production":
+                measured[instrument] = await kills.measure("production", ["host"], options.host_rounds)
+            case "outage":
+                measured[instrument] = await outage.measure(options.outage)
+            case "hot":
+                measured[instrument] = await hot.measure(options.hot)
+            case "poison":
+                measured[instrument] = await poison.measure(
+                    options.tasks, [float(part) for part in options.poison], options.poison_rounds
+                )
+    return measured
+
+
+def show(measured: dict[str, Any]) -> None:
+    """A table for people."""
+    print("\nBackoff after a crash: 1 ms at most, so that it does not hide in the figures.")
+    for instrument, figures in measured.items():
+        print(f"\n{instrument}")
+        for name, values in figures.items():
+            if isinstance(values, list):
+                middle, most = statistics.median(values), max(values)
+                print(f"  {name:50} p50 {middle:8.3f} s   max {most:8.3f} s   ({len(values)} rounds)")
+            else:
+                print(f"  {name:50} {values:12,.3f}")
+
+
+def main() -> None:
+    """Measure, print, and keep every round with `--json FILE`."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(INSTRUMENTS))
+    parser.add_argument("--parts", type=lambda text: text.split(","), default=list(kills.PARTS))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument(
+        "--host-rounds", type=int, default=3, help="of the host, production profile: a minute each"
+    )
+    parser.add_argument("--outage", type=float, default=30.0, help="seconds without Postgres")
+    parser.add_argument("--hot", type=float, default=15.0, help="seconds that callbacks hold the GIL")
+    parser.add_argument("--tasks", type=int, default=1_000, help="good tasks in each pool beside poison")
+    parser.add_argument("--poison", type=lambda text: text.split(","), default=["0.01", "0.05", "0.1"])
+    parser.add_argument("--poison-rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    measured = asyncio.run(measure(options))
+    show(measured)
+    if options.json:
+        options.json.write_text(json.dumps(measured, indent=2), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
