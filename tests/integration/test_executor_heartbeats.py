@@ -4,11 +4,13 @@ import asyncio
 import os
 import signal
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from duly.v1 import hsc_pb2
+from duly_core.loop import wait_for
 from duly_core.queues.port import Outgoing
 from duly_core.routing import Priority, QueueKey
 from duly_core.rpc.settings import RpcSettings
@@ -44,7 +46,7 @@ def answered_later(hsc: ScriptedHsc, seconds: float) -> None:
     answer = hsc.Heartbeat
 
     async def later(request: object, context: object) -> object:
-        await asyncio.sleep(seconds)
+        await wait_for(asyncio.Event(), timedelta(seconds=seconds))
         return await answer(request, context)
 
     hsc.Heartbeat = later  # type: ignore[method-assign]
