@@ -20,6 +20,7 @@ from duly_core.lifecycle import Status
 from duly_core.store.dsn import sqlalchemy_url
 from duly_core.store.migrate import migrate
 from duly_core.store.tables import metadata
+from tests.fixtures.rows import ENDED, FAILED, TASK, insert
 
 SCRIPTS = Path(migrate_module.__file__).parent / "migrations"
 
