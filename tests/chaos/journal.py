@@ -56,7 +56,10 @@ class Running:
 class Journal:
     """The log of one process; its threads and coroutines share it, what it forks does not."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = True) -> None:
+        """Begin one. Not `durable`: nothing waits for the disk (some milliseconds each time); what is written
+        outlives the process all the same, if not the machine."""
+        self._durable = durable
         self._locks = folder / _LOCKS
         self._pid = os.getpid()
         self.process = f"{self._pid}-{since_boot_ns()}"
@@ -110,7 +113,7 @@ class Journal:
             self._written += 1
             mine = self._written
         with self._syncing:
-            if self._synced < mine:
+            if self._durable and self._synced < mine:
                 covered = self._written
                 os.fdatasync(self._file)
                 self._synced = covered
