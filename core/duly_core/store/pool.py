@@ -115,6 +115,8 @@ class Store:
 
     def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
+        self.answered_at = float("-inf")
+        """When Postgres last did what it was asked, on the loop's clock."""
         self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
             kwargs=connect_arguments(settings),
             min_size=1,
@@ -158,6 +160,7 @@ class Store:
                 watch = asyncio.get_running_loop().call_later(longest, hang_up, connection)
                 stack.callback(watch.cancel)
                 yield connection
+                self.answered_at = asyncio.get_running_loop().time()
         except _UNAVAILABLE as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             if hung:

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import ClassVar
 
+from pydantic import Field
+
 from duly_core.settings import Duration, Section
 
 
@@ -20,3 +22,5 @@ class StoreSettings(Section):
     """No statement runs longer."""
     acquire_timeout: Duration = timedelta(seconds=5)
     """How long a statement may wait for a free connection."""
+    unhealthy_after: Duration = Field(default=timedelta(seconds=5), ge=timedelta(seconds=1))
+    """Health checks are told NOT_SERVING when Postgres has not answered for so long."""

@@ -6,6 +6,7 @@ from duly.v1 import frontend_pb2, frontend_pb2_grpc, registry_pb2, registry_pb2_
 from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
+from duly_core.store.health import HealthFollower
 from duly_core.store.hints import Hinter
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
@@ -46,9 +47,8 @@ def build(**overrides: object) -> Serve:
             )
             address = await server.start()
             if await migrate_when_there(store_settings, stop):
-                await server.set_serving(serving=True)
                 events.serving(address)
-            await stop.wait()
+                await HealthFollower(server, [store], store_settings.unhealthy_after).run(stop)
             await server.stop()
 
     return serve

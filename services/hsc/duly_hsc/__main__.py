@@ -6,6 +6,7 @@ from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
+from duly_core.store.health import HealthFollower
 from duly_core.store.hints import Hinter
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import migrate_when_there
@@ -34,9 +35,10 @@ def build(**overrides: object) -> Serve:
             server = RpcServer(settings.listen, [service], rpc_settings, observe_call)
             address = await server.start()
             if await migrate_when_there(store_settings, stop):
-                await server.set_serving(serving=True)
                 events.serving(address)
-            await stop.wait()
+                await HealthFollower(
+                    server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
+                ).run(stop)
             await server.stop()
 
     return serve

@@ -9,6 +9,7 @@ from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.settings import format_duration
+from duly_core.store.health import HealthFollower
 from duly_core.store.hints import Listener
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
@@ -46,8 +47,9 @@ def build(**overrides: object) -> Serve:
             )
             listener = Listener(store_settings, consumer.due_in, consumer.lambdas_changed)
             events.polling(address, format_duration(settings.poll_interval), exact=settings.exact)
-            await server.set_serving(serving=True)
+            health = HealthFollower(server, [store], store_settings.unhealthy_after, consumer.trouble)
             async with asyncio.TaskGroup() as group:
+                group.create_task(health.run(stop))
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
             await sender.close()

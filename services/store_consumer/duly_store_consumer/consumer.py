@@ -28,6 +28,9 @@ _SILENCE_EVERY = timedelta(milliseconds=200)
 _SILENCE_BATCH = 500
 _SENT_SOONER = 20_000
 _MOST_A_STATEMENT = 10_000
+_ROUNDS_MISSED = 2
+_LONGEST_ROUND = 10.0
+"""Seconds that a round may well take when Postgres is busy: longer than one statement may."""
 
 
 def _share(room: dict[QueueKey, int]) -> dict[QueueKey, int]:
@@ -75,6 +78,7 @@ class Consumer:
         self._polled_at = float("-inf")
         self._silence_at = float("-inf")
         self._sleeps_until = float("inf")
+        self._completed_at: float | None = None
 
     def lambdas_changed(self) -> None:
         """Lambdas were registered: look at their queues from the next round on, which is now."""
@@ -114,8 +118,19 @@ class Consumer:
         if not self._settings.exact:
             pause = self._settings.poll_interval
         self._sleeps_until = asyncio.get_running_loop().time() + pause.total_seconds()
+        self._completed_at = asyncio.get_running_loop().time()
         events.round_completed()
         return pause
+
+    def trouble(self) -> str | None:
+        """Why this one does no good, though it runs: it has not completed a round for long. None: it does."""
+        now = asyncio.get_running_loop().time()
+        if self._completed_at is None:
+            self._completed_at = now  # asked for the first time: the first round may take as long as any
+        without = now - self._completed_at
+        if without <= _ROUNDS_MISSED * self._settings.poll_interval.total_seconds() + _LONGEST_ROUND:
+            return None
+        return f"no round was completed for {without:.1f} s"
 
     async def _keep_the_gap(self) -> float:
         loop = asyncio.get_running_loop()

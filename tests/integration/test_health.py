@@ -1,0 +1,135 @@
+"""Health follows Postgres after the start, in both directions, and says when a Store Consumer gets nowhere."""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from time import monotonic
+
+import pytest
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.loop import repeat
+from duly_core.store.health import HealthFollower
+from duly_core.store.pool import Store, connect_arguments
+from duly_core.store.settings import StoreSettings
+from duly_store_consumer import consumer as consumer_module
+from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.settings import StoreConsumerSettings
+from tests.fixtures.ladder import SECOND
+from tests.fixtures.waiting import until
+
+PATIENCE = SECOND
+IMPATIENT = {"acquire_timeout": SECOND, "statement_timeout": SECOND, "connect_timeout": SECOND}
+
+
+class Told:
+    """What health checks would be told."""
+
+    def __init__(self):
+        self.history = []
+
+    async def set_serving(self, *, serving):
+        self.history.append(serving)
+
+
+@pytest.fixture
+async def far_store(line):
+    async with Store(StoreSettings(dsn=line.dsn, **IMPATIENT)) as opened:
+        await opened.ping()
+        yield opened
+
+
+@pytest.fixture
+async def followed():
+    """Starts followers, and ends them."""
+    stop = asyncio.Event()
+    running = []
+
+    def follow(*stores, **more):
+        told = Told()
+        follower = HealthFollower(told, stores, PATIENCE, **more)
+        running.append(asyncio.ensure_future(follower.run(stop)))
+        return told
+
+    yield follow
+    stop.set()
+    await asyncio.gather(*running)
+
+
+@pytest.mark.parametrize("how", ["cut", "freeze"])
+async def test_health_follows_an_outage_down_and_up_without_flapping(line, far_store, followed, how):
+    told = followed(far_store)
+    await until(lambda: told.history == [True])
+    if how == "cut":
+        await line.cut()
+    else:
+        line.freeze()
+
+    await until(lambda: told.history == [True, False], 8 * SECOND)
+    if how == "cut":
+        await line.mend()
+    else:
+        line.thaw()
+
+    await until(lambda: told.history == [True, False, True], 15 * SECOND)
+
+
+async def test_an_answer_to_any_of_its_pools_is_an_answer_and_makes_asking_needless(
+    line, far_store, store, followed
+):
+    await line.cut()
+    begun = monotonic()
+    told = followed(far_store, store)
+
+    async def work():
+        while monotonic() - begun < 2.5:
+            await store.ping()
+            with suppress(StoreUnavailableError):
+                await far_store.ping()
+
+    await work()
+
+    assert told.history == [True]
+
+
+async def test_a_consumer_that_completes_no_round_is_not_healthy(
+    line, far_store, store, followed, postgres_queue, monkeypatch
+):
+    monkeypatch.setattr(consumer_module, "_LONGEST_ROUND", 0.5)
+    sender = await postgres_queue.open_sender()
+    consumer = Consumer(far_store, sender, StoreConsumerSettings(poll_interval=timedelta(milliseconds=100)))
+    stop = asyncio.Event()
+    rounds = asyncio.ensure_future(repeat("test", consumer.run_once, stop, consumer.wake))
+    told = followed(store, trouble=consumer.trouble)
+    try:
+        await until(lambda: told.history == [True])
+        line.freeze()
+        await until(lambda: told.history == [True, False])
+        line.thaw()
+        await until(lambda: told.history == [True, False, True], 20 * SECOND)
+    finally:
+        stop.set()
+        consumer.wake.set()
+        await rounds
+
+
+def test_a_peer_that_is_gone_is_noticed_within_fifteen_seconds_on_every_connection():
+    arguments = connect_arguments(StoreSettings())
+
+    last_probe = (
+        arguments["keepalives_idle"] + arguments["keepalives_interval"] * arguments["keepalives_count"]
+    )
+    assert last_probe <= 15
+    assert arguments["tcp_user_timeout"] <= 15_000
+
+
+async def test_a_black_hole_is_noticed_within_fifteen_seconds_though_its_connection_stays_open(
+    line, far_store
+):
+    line.freeze()
+    begun = monotonic()
+
+    with pytest.raises(StoreUnavailableError):
+        await far_store.ping()
+
+    assert monotonic() - begun < 15
