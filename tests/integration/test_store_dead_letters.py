@@ -1,6 +1,7 @@
 """Redriving dead letters: who can be, what a new life begins with, and that the old one cannot write into it."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
@@ -9,7 +10,7 @@ import pytest
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import Priority, QueueKey
-from duly_core.store import claims, dead_letters, trigger
+from duly_core.store import claims, dead_letters, tasks, trigger
 from duly_core.store.dead_letters import Answer, Spread, Verdict
 from duly_core.store.results import set_results
 from duly_core.store.tasks import TaskFilter, cancel_tasks, list_tasks
@@ -21,6 +22,7 @@ OTHER = "report.make"
 ROOM = {QueueKey(name, priority): 1000 for name in (LAMBDA, OTHER) for priority in Priority}
 DONE = Answer(Verdict.REDRIVEN, Status.NEW)
 ANY = TaskFilter()
+DEAD = TaskFilter(statuses=frozenset({Status.FATAL_FAILURE}))
 
 
 async def report(ladder, claimed, outcome, kind=FailureKind.CALLBACK, **details):
@@ -385,15 +387,7 @@ async def test_every_filter_holds_for_the_list_and_for_the_redrive(ladder, clock
     }
 
     for wanted, expected in ways.items():
-        dead = TaskFilter(
-            wanted.lambda_name,
-            wanted.collection,
-            frozenset({Status.FATAL_FAILURE}),
-            failure_kinds=wanted.failure_kinds,
-            finished_after=wanted.finished_after,
-            finished_before=wanted.finished_before,
-        )
-        listed = await list_tasks(ladder.store, dead, None, 10)
+        listed = await list_tasks(ladder.store, replace(wanted, statuses=DEAD.statuses), None, 10)
         ids = [row["task_id"].bytes for row in listed]
         assert ids == sorted((task.task_id for task in expected), reverse=True), wanted
         assert (await dead_letters.count_where(ladder.store, wanted, Spread())).count == len(expected), wanted
@@ -422,8 +416,66 @@ async def set_end(ladder, task, moment):
 
 async def test_a_list_of_dead_letters_goes_on_below_a_task(ladder):
     tasks = [await given_up(ladder) for _ in range(5)]
-    dead = TaskFilter(statuses=frozenset({Status.FATAL_FAILURE}))
 
-    rows = await list_tasks(ladder.store, dead, tasks[3].task_id, 2)
+    rows = await list_tasks(ladder.store, DEAD, tasks[3].task_id, 2)
 
     assert [row["task_id"].bytes for row in rows] == [tasks[2].task_id, tasks[1].task_id]
+
+
+FILL = """
+insert into task (
+    task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, status, finished_at, fence,
+    failures, crashes, failure_kind, failed_at
+)
+select gen_random_uuid(), 'mail.send', '', 3, 1, '', now(), now(),
+    case when number %% 10 = 0 then 'fatal_failure' else 'success' end::task_status,
+    now() - number * interval '1 s', 1, 0, 0, 1, now()
+from generate_series(1, %(count)s) as number
+"""
+MANY = 5_000
+
+
+async def explained(store, query):
+    """The plan of a query as it was carried out."""
+    compiled = query.compile(dialect=tasks._DIALECT, compile_kwargs={"render_postcompile": True})
+    async with store.connection() as connection:
+        explain = f"explain (analyze, format json) {compiled.string}".encode()
+        cursor = await connection.execute(explain, dict(compiled.params))
+        (((plan,),),) = await cursor.fetchall()
+    return plan["Plan"]
+
+
+def nodes(plan):
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from nodes(below)
+
+
+@pytest.mark.parametrize("name", ["", LAMBDA], ids=["of all lambdas", "of one lambda"])
+async def test_dead_letters_are_found_without_a_look_at_the_tasks_that_ended_well(
+    ladder, dsn, monkeypatch, name
+):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(psycopg.ClientCursor(connection).mogrify(FILL, {"count": MANY}))
+        connection.execute("analyze")
+    plans, really = [], tasks.select
+
+    async def select(store, query):
+        plans.append(await explained(store, query))
+        return await really(store, query)
+
+    monkeypatch.setattr(tasks, "select", select)
+    monkeypatch.setattr(dead_letters, "select", select)
+
+    (_, last) = await list_tasks(ladder.store, replace(DEAD, lambda_name=name), None, 2)
+    await list_tasks(ladder.store, replace(DEAD, lambda_name=name), last["task_id"].bytes, 2)
+    await dead_letters.redrive_where(ladder.store, TaskFilter(name), Spread(), 10)
+
+    assert len(plans) == 4  # the lists, the clock, the redrive
+    for plan in plans:
+        looked_at = sum(
+            (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+            for node in nodes(plan)
+            if node.get("Relation Name") in {"task", "dead_letter"}
+        )
+        assert looked_at <= 30, plan

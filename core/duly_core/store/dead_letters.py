@@ -141,16 +141,8 @@ async def _as_of(store: Store, spread: Spread) -> tuple[datetime, datetime]:
 
 def _dead(wanted: TaskFilter, as_of: datetime) -> list[sa.ColumnElement[bool]]:
     """What a redrive takes: dead by then, found by the filter, and of a lambda that somebody serves."""
-    dead = replace(wanted, statuses=frozenset({Status.FATAL_FAILURE}))
-    # what the filter says of task is said again of dead_letter, where an index knows it
-    found = [*conditions(dead), dead_letter.c.finished_at <= as_of]
-    if wanted.lambda_name:
-        found.append(dead_letter.c["lambda"] == wanted.lambda_name)
-    if wanted.finished_after is not None:
-        found.append(dead_letter.c.finished_at >= wanted.finished_after)
-    if wanted.finished_before is not None:
-        found.append(dead_letter.c.finished_at < wanted.finished_before)
-    return [*found, sa.exists().where(lambda_.c.name == dead_letter.c["lambda"])]
+    registered = sa.exists().where(lambda_.c.name == dead_letter.c["lambda"])
+    return [*conditions(wanted, dead=True), dead_letter.c.finished_at <= as_of, registered]
 
 
 async def _redrive(

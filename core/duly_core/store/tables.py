@@ -66,6 +66,7 @@ dead_letter = sa.Table(
     sa.Column("lambda", sa.Text, nullable=False),
     sa.Column("finished_at", sa.TIMESTAMP(timezone=True), nullable=False),
     sa.Index("dead_letter_by_lambda", "lambda", "finished_at", "task_id"),
+    sa.Index("dead_letter_by_end", "finished_at", "task_id"),
 )
 
 task_assoc = sa.Table(

@@ -120,32 +120,38 @@ async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, li
     only_live = bool(wanted.statuses) and not wanted.statuses & FINAL
     key = task_assoc.c.task_id if only_live else task.c.task_id
     source = task_assoc.join(task, task.c.task_id == task_assoc.c.task_id) if only_live else _JOINED
-    if wanted.statuses == {Status.FATAL_FAILURE}:  # few among the finished, too
+    dead = wanted.statuses == {Status.FATAL_FAILURE}
+    if dead:  # few among the finished, too
         key = dead_letter.c.task_id
         source = dead_letter.join(_JOINED, task.c.task_id == dead_letter.c.task_id)
     query = sa.select(*_SUMMARY).select_from(source).order_by(key.desc()).limit(limit)
     if before is not None:
         query = query.where(key < as_uuid(before))
-    return await select(store, query.where(*conditions(wanted)))
+    return await select(store, query.where(*conditions(wanted, dead=dead)))
 
 
-def conditions(wanted: TaskFilter) -> list[sa.ColumnElement[bool]]:
-    """The filter as SQL, on task (and on task_assoc, if live statuses are wanted)."""
+def conditions(wanted: TaskFilter, *, dead: bool) -> list[sa.ColumnElement[bool]]:
+    """The filter as SQL, on task (and on task_assoc, if live statuses are wanted).
+
+    With `dead` all that dead_letter knows is asked of it: it has no others, and what is said of task beside it
+    leads the planner to walk all of the lambda's tasks.
+    """
     found: list[sa.ColumnElement[bool]] = []
+    known = dead_letter.c if dead else task.c
     if wanted.lambda_name:
-        found.append(task.c["lambda"] == wanted.lambda_name)
+        found.append(known["lambda"] == wanted.lambda_name)
     if wanted.collection:
         found.append(task.c.collection == wanted.collection)
     if wanted.priorities:
         found.append(task.c.priority.in_([int(priority) for priority in wanted.priorities]))
-    if wanted.statuses:
+    if wanted.statuses and not dead:
         found.append(_status_is_one_of(wanted.statuses))
     if wanted.failure_kinds:
         found.append(task.c.failure_kind.in_([int(kind) for kind in wanted.failure_kinds]))
     if wanted.finished_after is not None:
-        found.append(task.c.finished_at >= wanted.finished_after)
+        found.append(known.finished_at >= wanted.finished_after)
     if wanted.finished_before is not None:
-        found.append(task.c.finished_at < wanted.finished_before)
+        found.append(known.finished_at < wanted.finished_before)
     return found
 
 

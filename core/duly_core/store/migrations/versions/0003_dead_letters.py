@@ -19,6 +19,7 @@ create table dead_letter (
     finished_at timestamptz not null
 );
 create index dead_letter_by_lambda on dead_letter (lambda, finished_at, task_id);
+create index dead_letter_by_end on dead_letter (finished_at, task_id);
 
 -- A trigger, because the release before ends tasks too. A redrive deletes the row itself.
 create function duly_keep_dead_letter() returns trigger language plpgsql as '
