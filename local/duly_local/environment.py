@@ -1,8 +1,9 @@
 """What the local stack tells each process through its environment: all names are here."""
 
 import os
+from datetime import timedelta
 
-from duly_core.settings import read_config
+from duly_core.settings import parse_duration, read_config
 from duly_local.moto import AWS_ENVIRONMENT
 from duly_local.options import FRONTEND, HSC, SERVICES, STORE_CONSUMER, Ports, StackOptions, has_aws_settings
 
@@ -19,6 +20,20 @@ EXECUTOR_METRICS = 100
 DRAIN_GRACE = "7s"
 """Of this stack's Executors: the usual 30 s outlast `Pace.grace`, after which a worker's whole group is killed,
 and killing what still drains would charge its tasks with crashes."""
+
+
+_AFTER_DRAINING = timedelta(seconds=3)
+
+
+def drain_time() -> timedelta:
+    """How long a worker that was told to stop may still be there."""
+    section = read_config().get("executor", {})
+    grace = os.environ.get("DULY_EXECUTOR_DRAIN_GRACE") or section.get("drain_grace") or DRAIN_GRACE
+    try:
+        parsed = parse_duration(grace)
+    except ValueError:  # the worker itself refuses it, and says why
+        parsed = None
+    return (parsed if isinstance(parsed, timedelta) else timedelta()) + _AFTER_DRAINING
 
 
 def _is_set_by_the_user(section: str, field: str) -> bool:

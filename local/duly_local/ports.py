@@ -1,11 +1,15 @@
 """TCP ports on the loopback address."""
 
 import socket
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import timedelta
 
 from duly_core.errors import PortInUseError
 
 LOOPBACK = "127.0.0.1"
+_LOOK_AGAIN_AFTER = timedelta(milliseconds=100)
 
 
 def free_port() -> int:
@@ -45,3 +49,23 @@ def require_free(port: int, owner: str) -> None:
         raise PortInUseError(
             f"port {port}, which {owner} was told to use, is in use: stop what listens there, or choose another"
         )
+
+
+def await_free(port: int, owner: str, within: timedelta, tell: Callable[[str], None]) -> None:
+    """Wait for whoever listens on the port to go: a worker of an earlier run that was killed drains first.
+
+    Raises:
+        PortInUseError: it did not go in time; names the port and who wanted it.
+    """
+    if is_free(port):
+        return
+    tell(
+        f"port {port}, for {owner}, is in use: waiting up to {within.total_seconds():g} s, "
+        "for an earlier run may be draining"
+    )
+    deadline = time.monotonic() + within.total_seconds()
+    while time.monotonic() < deadline:
+        if is_free(port):
+            return
+        time.sleep(_LOOK_AGAIN_AFTER.total_seconds())
+    require_free(port, owner)

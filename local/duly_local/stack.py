@@ -11,10 +11,11 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import ProgrammingError
 
 from duly_core.errors import DulyError, SettingsError
+from duly_local.environment import drain_time
 from duly_local.moto import MotoServer
 from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
 from duly_local.ownership import make_data_directory
-from duly_local.ports import require_free
+from duly_local.ports import await_free
 from duly_local.postgres import EmbeddedPostgres
 from duly_local.prefixing import MergedOutput
 from duly_local.programs import Program, keep_running
@@ -105,14 +106,17 @@ class LocalStack:
             self._start_program("sqs", moto)
             options = replace(options, endpoint_url=moto.endpoint_url)
         for name in (*SERVICES, *workers):
-            require_free(self.ports.grpc[name], name)
-            require_free(self.ports.metrics[name], f"{name} (for its metrics)")
+            self._await_port(self.ports.grpc[name], name)
+            self._await_port(self.ports.metrics[name], f"{name} (for its metrics)")
         specs = child_specs(options, self.dsn, self.ports)
         self.supervisor = Supervisor(specs, self._output, self._pace)
         self.supervisor.start()
         for name, program in self._programs.items():
             self._keepers.append(asyncio.create_task(keep_running(name, program, self._output)))
         return self.supervisor
+
+    def _await_port(self, port: int, owner: str) -> None:
+        await_free(port, owner, drain_time(), lambda text: self._output.write("duly", text))
 
     async def stop(self) -> None:
         """Stop everything, the services before what they stand on."""

@@ -21,6 +21,7 @@ from duly_controller.poller import Poller
 from duly_controller.registrar import Registrar
 from duly_controller.servicer import ControllerServicer
 from duly_controller.settings import ControllerSettings, DrainSettings
+from duly_controller.sockets import own_socket
 from duly_controller.supervisor import ExecutorSpec, Supervisor
 from duly_core.errors import SettingsError
 from duly_core.loop import wait_for
@@ -196,7 +197,7 @@ def run_worker(application: str, processes: int | None, slots: int | None, **ove
 
     def build_worker() -> Serve:
         if overrides.get("listen") is None and "DULY_CONTROLLER_LISTEN" not in os.environ:
-            overrides["listen"] = default_socket(f"worker-{os.getpid()}")
+            overrides["listen"] = own_socket()
         return build(arguments, **overrides)
 
     run_service("worker", build_worker)

@@ -1,0 +1,59 @@
+"""Ports of an earlier run that was killed become free when what is left of it has drained."""
+
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from duly_core.errors import PortInUseError
+from duly_local.environment import drain_time
+from duly_local.ports import LOOPBACK, await_free, free_port
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket() as opened:
+        opened.bind((LOOPBACK, 0))
+        opened.listen()
+        yield opened
+
+
+def test_a_port_that_becomes_free_is_waited_for_and_the_user_told(listener: socket.socket) -> None:
+    port, told = listener.getsockname()[1], []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        listener.close()
+
+    await_free(port, "worker", timedelta(seconds=10), tell)
+
+    assert len(told) == 1
+    assert f"port {port}, for worker, is in use: waiting up to 10 s" in told[0]
+
+
+def test_a_port_that_stays_in_use_is_refused_in_the_end(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+
+    with pytest.raises(PortInUseError, match=str(port)):
+        await_free(port, "worker", timedelta(milliseconds=150), lambda _: None)
+
+
+def test_nobody_is_told_anything_when_the_port_is_free() -> None:
+    told: list[str] = []
+
+    await_free(free_port(), "worker", timedelta(seconds=10), told.append)
+
+    assert not told
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(None, 10), ("30s", 33), ("nonsense", 3)])
+def test_the_wait_lasts_as_long_as_a_worker_may_drain(
+    monkeypatch: pytest.MonkeyPatch, grace: str | None, seconds: int
+) -> None:
+    if grace is None:
+        monkeypatch.delenv("DULY_EXECUTOR_DRAIN_GRACE", raising=False)
+    else:
+        monkeypatch.setenv("DULY_EXECUTOR_DRAIN_GRACE", grace)
+
+    assert drain_time() == timedelta(seconds=seconds)
