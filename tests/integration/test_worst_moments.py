@@ -1,0 +1,179 @@
+"""A call is cut, or another comes in between, at the very moment that hurts most: real servicers on a real store."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psycopg
+import pytest
+from psycopg import sql
+
+import duly
+from duly.v1 import hsc_pb2
+from duly_core.queues.port import QueueSender
+from duly_core.store import trigger
+from duly_core.store.pool import Store
+from duly_core.task import ClaimedTask, NewTask
+from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.settings import StoreConsumerSettings
+from tests.fixtures.failpoints import Failpoints
+from tests.fixtures.ladder import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, Ladder
+from tests.fixtures.queues import Installation
+from tests.fixtures.services import Frontend, Hsc, serve_frontend, serve_hsc
+from tests.fixtures.waiting import until
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def installation(postgres_queue: Installation) -> Installation:
+    return postgres_queue
+
+
+@pytest.fixture
+def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failpoints:
+    return Failpoints.in_this_process(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+async def hsc(store: Store) -> AsyncIterator[Hsc]:
+    async with serve_hsc(store) as serving:
+        yield serving
+
+
+@pytest.fixture
+async def frontend(store: Store) -> AsyncIterator[Frontend]:
+    async with serve_frontend(store) as serving:
+        yield serving
+
+
+def result_of(task: ClaimedTask) -> hsc_pb2.SetResultsRequest:
+    claim = hsc_pb2.Claim(task_id=task.task_id, token=task.token)
+    return hsc_pb2.SetResultsRequest(
+        results=[hsc_pb2.TaskResult(claim=claim, outcome=hsc_pb2.OUTCOME_SUCCESS)]
+    )
+
+
+def count(dsn: str, table: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        query = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def test_a_claim_whose_reply_was_dropped_is_granted_again_to_the_same_token_and_counted_once(
+    hsc: Hsc, ladder: Ladder, enqueued_task: NewTask, points: Failpoints
+) -> None:
+    points.arm("hsc.claim.after_commit", "drop_reply once")
+    claim = hsc_pb2.Claim(task_id=enqueued_task.task_id, token=os.urandom(16))
+    ask = hsc_pb2.ClaimTaskRequest(
+        proposals=[hsc_pb2.ClaimProposal(claim=claim, **{"lambda": LAMBDA})], holder="host"
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as dropped:
+        await hsc.stub.ClaimTask(ask)
+    assert dropped.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert await ladder.status(enqueued_task.task_id) == "claimed"
+
+    (answer,) = (await hsc.stub.ClaimTask(ask)).answers
+
+    assert (answer.verdict, answer.task.claim, answer.task.fence) == (
+        hsc_pb2.CLAIM_VERDICT_CLAIMED,
+        claim,
+        1,
+    )
+
+
+async def test_a_result_that_waits_until_its_claim_is_void_and_given_to_another_is_refused(
+    hsc: Hsc, ladder: Ladder, processing_task: ClaimedTask, points: Failpoints, clock: Any
+) -> None:
+    points.arm("hsc.set_results.before_commit", "stop")
+    late = asyncio.ensure_future(hsc.stub.SetResults(result_of(processing_task)))
+    await until(lambda: points.is_reached("hsc.set_results.before_commit"))
+    await clock.tick(HEARTBEAT_TIMEOUT + SECOND)
+    await trigger.end_silence(ladder.store, {}, ENQUEUE_TIMEOUT, 10)
+    row = await ladder.row(processing_task.task_id)
+    successor = await ladder.claim(
+        NewTask(task_id=processing_task.task_id, lambda_name=LAMBDA, payload=b"{}")
+    )
+
+    points.let_go("hsc.set_results.before_commit")
+
+    assert (row["status"], row["crashes"]) == ("enqueued", 1)
+    assert list((await late).verdicts) == [hsc_pb2.RESULT_VERDICT_LOST_CLAIM]
+    assert await ladder.status(processing_task.task_id) == "claimed"
+    of_successor = await hsc.stub.SetResults(result_of(successor))
+    assert list(of_successor.verdicts) == [hsc_pb2.RESULT_VERDICT_APPLIED]
+
+
+async def test_a_result_whose_reply_was_dropped_is_applied_once(
+    hsc: Hsc, ladder: Ladder, processing_task: ClaimedTask, points: Failpoints
+) -> None:
+    points.arm("hsc.set_results.after_commit", "drop_reply once")
+    with pytest.raises(grpc.aio.AioRpcError):
+        await hsc.stub.SetResults(result_of(processing_task))
+
+    (verdict,) = (await hsc.stub.SetResults(result_of(processing_task))).verdicts
+
+    assert verdict == hsc_pb2.RESULT_VERDICT_ALREADY_APPLIED
+    assert await ladder.status(processing_task.task_id) == "success"
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+async def test_a_schedule_that_is_cut_at_its_commit_writes_each_task_once(
+    frontend: Frontend, ladder: Ladder, points: Failpoints, dsn: str, point: str
+) -> None:
+    name = f"frontend.schedule.{point}"
+    points.arm(name, "raise 2")
+
+    async with duly.AsyncClient(frontend.address) as client:
+        tasks = await client.schedule_many(duly.NewTask(LAMBDA, number) for number in range(20))
+        keyed = [await client.schedule(LAMBDA, 1, idempotency_key="once") for _ in range(2)]
+
+    assert len(points.hits(name)) == 2
+    assert len({task.task_id for task in tasks}) == 20
+    assert len({task.task_id for task in keyed}) == 1
+    assert (count(dsn, "task"), count(dsn, "task_assoc")) == (21, 21)
+
+
+async def test_a_claim_that_comes_before_the_message_is_even_sent_is_granted(
+    ladder: Ladder, store: Store, sender: QueueSender, points: Failpoints, dsn: str
+) -> None:
+    task = await ladder.new()
+    points.arm("store_consumer.push.before", "stop")
+    consumer = Consumer(store, sender, StoreConsumerSettings())
+    pushing = asyncio.ensure_future(consumer.run_once())
+    await until(lambda: points.is_reached("store_consumer.push.before"))
+    assert count(dsn, "queue_message") == 0
+
+    claimed = await ladder.claim(task)
+    points.let_go("store_consumer.push.before")
+    await pushing
+
+    assert claimed.fence == 1
+    assert await ladder.status(task.task_id) == "claimed"
+    assert (
+        count(dsn, "queue_message") == 1
+    )  # a hint that is stale: its claim will be refused, and it is deleted
+
+
+async def test_a_message_that_the_queue_refused_though_its_task_is_claimed_meanwhile_voids_nothing(
+    ladder: Ladder, store: Store, sender: QueueSender, points: Failpoints
+) -> None:
+    task = await ladder.new()
+    points.arm("store_consumer.push.before", "raise once")
+    points.arm("store_consumer.put_back.before", "stop")
+    pushing = asyncio.ensure_future(Consumer(store, sender, StoreConsumerSettings()).run_once())
+    await until(lambda: points.is_reached("store_consumer.put_back.before"))
+
+    claimed = await ladder.claim(task)
+    points.let_go("store_consumer.put_back.before")
+    with pytest.raises(Exception, match=r"store_consumer\.push\.before"):
+        await pushing
+
+    assert await ladder.status(task.task_id) == "claimed"
+    assert (await ladder.row(task.task_id))["fence"] == claimed.fence
