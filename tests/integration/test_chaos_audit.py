@@ -1,5 +1,6 @@
 """The audit of a chaos run: what the triggers write down is what happened, move by move."""
 
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -10,8 +11,11 @@ from duly_core.clock import since_boot_ns
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import trigger
 from duly_core.store.results import set_results
+from duly_core.store.statements import TRANSITIONS
 from duly_core.task import FailureKind, Outcome, Result
 from tests.chaos import audit
+from tests.chaos.checker import check
+from tests.chaos.history import AckedTask, Execution, Fault, History, Limits
 from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
@@ -122,3 +126,81 @@ def test_messages_are_read_with_what_they_refer_to(audited):
 
     assert ours.task_ids == ("00010203-0405-0607-0809-0a0b0c0d0e0f",)
     assert foreign.task_ids == ()
+
+
+# ---- the audit and the checker together, against statements that lack a guard ---------------------------------
+
+
+async def history_of(dsn, task, *, executions=()):
+    """What the audit has of one task, with an execution for each of the fences given."""
+    transitions = audit.read_transitions(dsn, audit.boot_minus_wall_ns())
+    ran = tuple(
+        Execution(each.task_id, each.failures + each.crashes + 1, each.fence, 1, f"1-{each.fence}", True,
+                  each.at_ns + 2_000_000, each.at_ns + 2_000_001, "success")
+        for each in transitions
+        if each.after == "claimed" and each.fence in executions
+    )  # fmt: skip
+    now = since_boot_ns()
+    return History(
+        seed=1,
+        limits=Limits(15 * 10**9, 15 * 10**9, 60 * 10**9, 10**12),
+        started_ns=now,
+        healed_ns=now,
+        finished_ns=now + 2 * 10**12,
+        acked=(AckedTask(str(UUID(bytes=task.task_id)), LAMBDA, "x", now),),
+        executions=ran,
+        transitions=transitions,
+        final=audit.read_final_rows(dsn),
+        faults=(Fault("clock", "postgres", 0, now),),
+    )
+
+
+async def lost_and_claimed_again(ladder, clock):
+    """The task as its first holder knows it, and as the second does."""
+    first = await ladder.processing()
+    await clock.tick(2 * CLAIM_TIMEOUT)
+    await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 10)
+    return first, await ladder.claim(first)
+
+
+def without(name, guard):
+    """A statement of the store that lacks a part of its predicate."""
+    statement = TRANSITIONS[name]
+    assert guard in statement.sql
+    return replace(statement, sql=statement.sql.replace(guard, " "))
+
+
+async def test_a_late_result_that_is_refused_leaves_a_sound_history(audited, ladder, clock):
+    first, second = await lost_and_claimed_again(ladder, clock)
+    for task in (first, second):
+        await set_results(ladder.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
+
+    verdict = check(await history_of(audited, first, executions={2}))
+
+    assert [str(violation) for violation in verdict.violations] == []
+
+
+async def test_a_late_result_that_a_statement_without_its_guard_accepts_is_found(
+    audited, ladder, clock, monkeypatch
+):
+    unguarded = without("finish", " and assoc.token = asked.token")
+    monkeypatch.setitem(TRANSITIONS, "finish", unguarded)
+    first, _ = await lost_and_claimed_again(ladder, clock)
+    await set_results(ladder.store, [Result(first.task_id, first.token, Outcome.SUCCESS)])
+
+    verdict = check(await history_of(audited, first, executions={2}))
+
+    assert "C3.stale" in {violation.rule for violation in verdict.violations}
+
+
+async def test_a_claim_that_is_taken_back_too_early_is_found(audited, ladder, monkeypatch):
+    early = without("reclaim", "and assoc.next_trigger_at <= (select duly_now())")
+    monkeypatch.setitem(TRANSITIONS, "reclaim", early)
+    task = await ladder.processing()
+    await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 10)
+    again = await ladder.claim(task)
+    await set_results(ladder.store, [Result(again.task_id, again.token, Outcome.SUCCESS)])
+
+    verdict = check(await history_of(audited, task, executions={2}))
+
+    assert [violation.rule for violation in verdict.violations] == ["C3.early"]

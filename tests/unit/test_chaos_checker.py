@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.chaos import kept
 from tests.chaos.checker import check
 from tests.chaos.history import SECOND, Execution, FinalRow, History, Leftover, QueuedMessage, Sample, Seen
 from tests.fixtures.chaos_stories import LIMITS, STEP, Story, Tape
@@ -69,6 +70,9 @@ def eventful(tape: Tape) -> None:
     victim.schedule().enqueue().claim().start("300-1")
     killer.start("300-1").exhaust(crashed=True)
     victim.retry(crashed=True).enqueue().claim().start("301-1").end().finish()
+    # a dead letter that is redriven
+    dead = tape.task(**FAILING | {"legal": frozenset({"success"})}).schedule().enqueue().claim().start()
+    dead.end("fatal").finish("fatal_failure", 1).redrive().enqueue().succeed()
     tape.fault("stop")
 
 
@@ -381,6 +385,18 @@ def _(tape):
     return replace_rule(tape.history(), "C1.unproven", "C4.row")
 
 
+@plants("C4.after-end: a success is redriven")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed().redrive().enqueue().succeed()
+    assert task.row.fence == 2
+
+
+@plants("C8.charge: a redrive keeps the failures")
+def _(tape):
+    task = tape.task().schedule().enqueue().claim().start().end("fatal").finish("fatal_failure", 1)
+    task._move("new", trigger=0).enqueue().succeed()
+
+
 @plants("C4.row: the row stands elsewhere")
 def _(tape):
     task = tape.task(**CANCELLED).schedule().enqueue().cancel()
@@ -583,6 +599,21 @@ def test_every_rule_of_the_list_has_a_planted_violation():
     planted = {name.partition(":")[0] for name in PLANTED}
 
     assert planted == listed
+
+
+def test_a_kept_history_is_judged_as_it_was(tmp_path):
+    tape = Tape()
+    eventful(tape)
+    tape.task(**CANCELLED).schedule().enqueue().cancel().expect(cancel_asked=False)
+    limits = replace(LIMITS, least_faults={"": 1})
+    history = tape.history(limits=limits, leftovers=(Leftover("process", "x"),), seen=(Seen(1, "1-1", 5),))
+
+    kept.dump(history, tmp_path / "history.json")
+    again = kept.load(tmp_path / "history.json")
+
+    assert again == history
+    assert check(again) == check(history)
+    assert not check(again).holds
 
 
 # ---- exemptions and inconclusive runs ----------------------------------------------------------------------

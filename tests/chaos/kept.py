@@ -1,0 +1,71 @@
+"""A history as a file: kept with a run that was wrong, and judged again by `python -m tests.chaos.checker FILE`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.history import (
+    AckedTask,
+    Execution,
+    Fault,
+    FinalRow,
+    History,
+    Leftover,
+    Limits,
+    QueuedMessage,
+    Sample,
+    Seen,
+    Transition,
+)
+
+_RECORDS: Mapping[str, type[Any]] = {
+    "acked": AckedTask,
+    "executions": Execution,
+    "transitions": Transition,
+    "final": FinalRow,
+    "faults": Fault,
+    "seen": Seen,
+    "samples": Sample,
+    "leftovers": Leftover,
+    "queued": QueuedMessage,
+}
+
+
+def dump(history: History, path: Path) -> None:
+    """Write it as JSON; a record a line, so that grep finds one."""
+    lines = []
+    for field in fields(history):
+        value = getattr(history, field.name)
+        if field.name in _RECORDS:
+            records = ",\n".join(json.dumps(_plain(record)) for record in value)
+            lines.append(f"{json.dumps(field.name)}: [\n{records}\n]")
+        else:
+            plain = _plain(value) if isinstance(value, Limits) else value
+            lines.append(f"{json.dumps(field.name)}: {json.dumps(plain, default=dict)}")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def load(path: Path) -> History:
+    """Read what `dump` wrote."""
+    read = json.loads(path.read_text(encoding="utf-8"))
+    records = {name: tuple(_record(kind, one) for one in read[name]) for name, kind in _RECORDS.items()}
+    limits = _record(Limits, read["limits"])
+    return History(**read | records | {"limits": limits, "unreadable": tuple(read["unreadable"])})
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """Without what is as it is by default."""
+    plain = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if field.default is MISSING or value != field.default:
+            plain[field.name] = sorted(value) if isinstance(value, frozenset) else value
+    return json.loads(json.dumps(plain, default=dict))
+
+
+def _record(kind: type[Any], plain: dict[str, Any]) -> Any:
+    legal = {"legal": frozenset(plain["legal"])} if "legal" in plain else {}
+    tuples = {name: tuple(value) for name, value in plain.items() if isinstance(value, list)}
+    return kind(**plain | tuples | legal)
