@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.checker import check
+from tests.chaos.kept import dump
 from tests.chaos.plan import Plan
 from tests.chaos.report import as_json, show
 from tests.chaos.runner import Run, RunFailedError
@@ -42,6 +43,7 @@ def run_single(plan: Plan, arguments: argparse.Namespace) -> int:
         figures["folder"] = str(folder)
         (folder / "report.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
         (folder / "history.txt").write_text(_dump(outcome), encoding="utf-8")
+        dump(outcome.history, folder / "history.json")  # for `python -m tests.chaos.checker`
     show(outcome, figures)
     _write(arguments.json, figures)
     sys.stdout.flush()
