@@ -5,9 +5,9 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -31,6 +31,10 @@ _REGISTERED_WITHIN = timedelta(seconds=60)
 _FAULTS_END_WITHIN = timedelta(seconds=90)
 _CALLS_END_WITHIN = timedelta(seconds=20)
 _SETTLE_EVERY_S = 0.1
+_BEYOND_NS = 5 * 10**9
+"""How long the run looks on when it is too late: to tell late from never."""
+_IN_PART = "?"
+"""Ends the kind of a fault of which nobody knows how much of it was done."""
 _GONE_WITHIN = timedelta(seconds=5)
 
 
@@ -108,11 +112,20 @@ class Run:
             await system.postgres.wait_until_up()
             await workload.finish(_CALLS_END_WITHIN)
             await system.wait_until_ready()
-        healed_ns = since_boot_ns()
+        healed_ns, starved_ns = since_boot_ns(), watch.starved_ns
         limits = limits_of(self._plan)
         with self._phase("settle"):
-            await self._settle(system, healed_ns + limits.liveness_ns + 5 * 10**9)
+            await self._settle(
+                system, lambda: healed_ns + limits.liveness_ns + watch.starved_ns - starved_ns + _BEYOND_NS
+            )
         await watch.stop()
+        faults = (*self._faults, *(() if self._plan.peaceful else watch.busy()))
+        limits = replace(
+            limits,
+            # What the machine had no time for is not what the system is late with.
+            liveness_ns=limits.liveness_ns + watch.starved_ns - starved_ns,
+            least_faults={"": limits.least_faults[""] + len(faults) - self._whole_faults()},
+        )
         with self._phase("stop"):
             await system.stop()
         leftovers = await self._leftovers(system)
@@ -128,7 +141,7 @@ class Run:
             executions=collected.executions,
             transitions=collected.transitions,
             final=collected.final,
-            faults=tuple(self._faults),
+            faults=faults,
             seen=watch.seen(),
             samples=watch.samples(),
             leftovers=leftovers,
@@ -165,7 +178,7 @@ class Run:
         if not done:
             self._miss(planned, "found nothing to break")
             # It may have done a part: what follows from that is explained by it all the same.
-            self._faults.append(Fault(f"{planned.kind}?", planned.target, from_ns, until_ns, "in part"))
+            self._faults.append(Fault(planned.kind + _IN_PART, planned.target, from_ns, until_ns, "in part"))
             return
         self._faults.append(Fault(planned.kind, planned.target, from_ns, until_ns, done))
         self._say(f"{planned}: began {began:.2f}, healed {time.monotonic() - origin:.2f}: {done}")
@@ -179,11 +192,14 @@ class Run:
 
     # ---- the end ---------------------------------------------------------------------------------------
 
-    async def _settle(self, system: System, until_ns: int) -> None:
+    def _whole_faults(self) -> int:
+        return sum(not fault.kind.endswith(_IN_PART) for fault in self._faults)
+
+    async def _settle(self, system: System, until_ns: Callable[[], int]) -> None:
         """Until no task lives, or the checker would call those that do late."""
-        while since_boot_ns() < until_ns:
+        while since_boot_ns() < until_ns():
             async with await system.postgres.connect() as connection:
-                while since_boot_ns() < until_ns:
+                while since_boot_ns() < until_ns():
                     cursor = await connection.execute("select exists (select from task_assoc)")
                     row = await cursor.fetchone()
                     if row is not None and not row[0]:

@@ -43,7 +43,7 @@ _COMMON = {
     "DULY_STORE_CONNECT_TIMEOUT": "3s",
     "DULY_RPC_CALL_TIMEOUT": "5s",
     "DULY_RPC_SHUTDOWN_GRACE": "1s",
-    "DULY_QUEUE_VISIBILITY": "7s",
+    "DULY_QUEUE_VISIBILITY": "10s",
     "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
 }
 _OF_STORE_CONSUMER = {

@@ -26,7 +26,7 @@ EMBEDDED_LEASE = PROFILES["embedded"]["heartbeat_timeout"]
 """Of a run without faults: nothing runs twice there, so a slow machine must not look like a dead host."""
 EMBEDDED_TIMING = {"DULY_TIMING_PROFILE": "embedded"}
 
-ENQUEUE_TIMEOUT = timedelta(seconds=5)
+ENQUEUE_TIMEOUT = timedelta(seconds=8)
 
 
 @dataclass(frozen=True, slots=True)

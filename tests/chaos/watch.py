@@ -1,8 +1,9 @@
-"""Looks at the running system once a second: rows that nobody would look at again, processes that live."""
+"""Looks at the running system once a second: rows that nobody would look at again, processes that live, a busy machine."""
 
 import asyncio
 import os
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import psycopg
 
 from duly_core.clock import since_boot_ns
 from tests.chaos import audit
-from tests.chaos.history import Sample, Seen
+from tests.chaos.history import Fault, Sample, Seen
 from tests.chaos.journal import SUFFIX
 from tests.chaos.stack import System
 from tests.chaos.tree import descendants
@@ -18,6 +19,9 @@ from tests.chaos.tree import descendants
 _EVERY_S = 1.0
 _SEEN_EVERY_S = 0.2
 _SLACK = timedelta(seconds=20)
+_PACE_EVERY_S = 0.5
+_BUSY = 3.0
+"""A machine that is so many times slower than it could be breaks deadlines as a fault does."""
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -31,9 +35,13 @@ class Watch:
         self._samples: list[Sample] = []
         self._seen: dict[str, Seen] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._busy: list[Fault] = []
+        self.starved_ns = 0
+        """How much of the time since the start the machine had no time for us."""
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._sample()), asyncio.create_task(self._look_for_processes())]
+        looks = (self._sample(), self._look_for_processes(), self._watch_pace())
+        self._tasks = [asyncio.create_task(look) for look in looks]
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -46,6 +54,26 @@ class Watch:
     def seen(self) -> tuple[Seen, ...]:
         """Each callback process, when it was last alive."""
         return tuple(self._seen.values())
+
+    def busy(self) -> tuple[Fault, ...]:
+        """When the machine was too slow to keep to any timing."""
+        return tuple(self._busy)
+
+    async def _watch_pace(self) -> None:
+        """By what the kernel says of ourselves: how long we ran, and how long we waited to."""
+        at_ns, ran, waited = since_boot_ns(), *_pace()
+        while True:
+            await asyncio.sleep(_PACE_EVERY_S)
+            now_ns, ran_now, waited_now = since_boot_ns(), *_pace()
+            slowness = 1 + (waited_now - waited) / max(1, ran_now - ran)
+            self.starved_ns += int((now_ns - at_ns) * (1 - 1 / slowness))
+            if slowness > _BUSY:
+                before = self._busy[-1] if self._busy else None
+                if before is not None and before.until_ns == at_ns:
+                    self._busy[-1] = replace(before, until_ns=now_ns)
+                else:
+                    self._busy.append(Fault("machine_busy", "machine", at_ns, now_ns))
+            at_ns, ran, waited = now_ns, ran_now, waited_now
 
     async def _sample(self) -> None:
         while True:
@@ -73,6 +101,12 @@ class Watch:
                 if _is_alive(int(pid), int(made_ns)):
                     self._seen[process] = Seen(int(pid), process, now_ns)
             await asyncio.sleep(_SEEN_EVERY_S)
+
+
+def _pace() -> tuple[int, int]:
+    """Nanoseconds that this process has run, and waited for a processor."""
+    ran, waited, _ = Path("/proc/self/schedstat").read_text().split()
+    return int(ran), int(waited)
 
 
 def _is_alive(pid: int, made_ns: int) -> bool:
