@@ -1,13 +1,16 @@
 """Asks the Controller for work: only as much as the slots can start soon."""
 
 import asyncio
+import itertools
 from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import grpc
 
 from duly.v1 import controller_pb2, hsc_pb2
+from duly_core import failpoints
 from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError, SettingsError
 from duly_core.loop import backoff, wait_for
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 _ATTACH_TIMEOUT = timedelta(seconds=10)
 _ANSWER_MARGIN = timedelta(seconds=10)
 _MOST_A_CALL = 1_000
+_LAST_WORD = timedelta(seconds=1)
 
 
 class Puller:
@@ -59,6 +63,9 @@ class Puller:
             timing.heartbeat_period + timing.heartbeat_deadline + timing.scheduling_lateness
         )
         """A claim that lives shorter than this may end before its first heartbeat is acknowledged."""
+        self._calls = itertools.count(1)
+        self._unanswered: list[int] = []
+        """Calls of NextWork that failed here; the Controller may have answered them with claims."""
         self._asked = 0
         self._failures = 0
         self._room = asyncio.Event()
@@ -90,6 +97,20 @@ class Puller:
                 self._failures += 1
                 events.not_attached(self._address, f"{error.code().name}: {error.details()}")
                 await wait_for(stop, backoff(self._failures))
+
+        await self._tell_the_rest()
+
+    async def _tell_the_rest(self) -> None:
+        """What the calls were answered that were open at the end must not wait for the end of its claims."""
+        if not self._unanswered:
+            return
+        request = controller_pb2.NextWorkRequest(
+            executor_id=self._attach_request.executor_id,
+            settled_task_ids=self._holdings.take_settled(),
+            unanswered_calls=self._unanswered,
+        )
+        with suppress(grpc.aio.AioRpcError):  # then they are handed back when this process has ended
+            await self._controller.NextWork(request, timeout=_LAST_WORD.total_seconds())
 
     async def _attach(self) -> None:
         # a Controller that was started again must know what to report if this process dies
@@ -142,14 +163,20 @@ class Puller:
             max_tasks=most,
             timeout=to_duration(self._settings.poll_timeout),
             settled_task_ids=settled,
+            call=next(self._calls),
+            unanswered_calls=self._unanswered,
         )
+        self._unanswered = []
         timeout = self._settings.poll_timeout + _ANSWER_MARGIN
         try:
             response: controller_pb2.NextWorkResponse = await self._controller.NextWork(
                 request, timeout=timeout.total_seconds()
             )
+            if failpoints.on and response.tasks:
+                await failpoints.hit("executor.take.before")
         except BaseException:
             self._holdings.settled_untold(settled)
+            self._unanswered += [*request.unanswered_calls, request.call]
             raise
         self._failures = 0
         return response
