@@ -63,6 +63,10 @@ def eventful(tape: Tape) -> None:
     tape.task(
         **CANCELLED, cancel_answered="requested"
     ).schedule().enqueue().claim().request_cancel().fall_silent().cancel_silent()
+    crashing = (
+        tape.task(**CANCELLED, crashes_itself=True).schedule().enqueue().claim().start().request_cancel()
+    )
+    crashing._end("cancelled", crashes=1, last_token=crashing.last.token)
     tape.task(expires_ns=tape.now, least_executions=0).schedule().enqueue().expire()
     # one that another in its process took along
     killer, victim = tape.task(**POISON | {"max_crashes": 1}), tape.task(plain=True)
@@ -495,6 +499,12 @@ def _(tape):
     task = tape.task().schedule().enqueue().succeed()
     task.spoil(-1, crashes=1)
     task.spoil_row(crashes=1)
+
+
+@plants("C8.charge: a cancelled attempt charges a crash though nobody had asked")
+def _(tape):
+    task = tape.task(**CANCELLED).schedule().enqueue().claim().start()
+    task._end("cancelled", crashes=1, last_token=task.last.token)
 
 
 @plants("C8.row: the row has other counts")

@@ -110,6 +110,8 @@ def _charge(move: Transition) -> tuple[str, str] | None:
         legal = {(0, 1)}
     elif ends_claim(move) and move.after in {Status.RETRIABLE_FAILURE, Status.FATAL_FAILURE}:
         legal = one
+    elif ends_claim(move) and move.after == Status.CANCELLED and move.cancel_requested_before:
+        legal |= one  # it stopped as it was asked to, or failed and is not to run again
     elif move.before in FINAL:  # redriven: it starts again
         legal = {(-move.failures_before, -move.crashes_before)}
     if charged in legal:
