@@ -137,6 +137,7 @@ async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_tas
     beat = Beat(running.task_id, running.token)
     assert await claims.heartbeat(ladder.store, [beat], HEARTBEAT_TIMEOUT) == [Kept.KEPT]  # and this is lost
     pair.fail_over()
+    await asyncio.to_thread(migrate, pair.dsn)  # as a service that starts now would: it finds the new primary
     pair.tick(6 * SECOND)
     newcomer = fleet.consumer()
     assert len(fleet.read(SILENT)) == 2  # both look dead, and one of them is not

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from duly_local.environment import service_environment
-from duly_local.options import HSC, Ports, StackOptions, default_data_directory
+from duly_local.options import HSC, STORE_CONSUMER, Ports, StackOptions, default_data_directory
 
 AWS = (
     "AWS_ACCESS_KEY_ID",
@@ -63,6 +63,20 @@ def test_a_worker_is_told_where_the_queue_is_but_not_where_the_store_is() -> Non
 
     assert "DULY_STORE_DSN" not in worker
     assert worker["DULY_QUEUE_DSN"] == hsc["DULY_STORE_DSN"] == DSN
+
+
+def test_lost_references_are_sent_again_sooner_than_in_production_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = StackOptions()
+    ports = options.choose_ports()
+    variable = "DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT"
+    assert service_environment(options, DSN, ports, STORE_CONSUMER)[variable] == "15s"
+    assert variable not in service_environment(options, DSN, ports, HSC)
+
+    monkeypatch.setenv(variable, "40s")
+
+    assert variable not in service_environment(options, DSN, ports, STORE_CONSUMER)
 
 
 def test_a_user_s_own_credentials_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

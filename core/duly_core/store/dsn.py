@@ -34,6 +34,13 @@ def sqlalchemy_url(dsn: str) -> sa.URL:
     parts = parse(dsn)
     known = {name: parts.pop(name, None) for name in ("user", "password", "host", "port", "dbname")}
     parts.pop("connect_timeout", None)
+    query: dict[str, str | tuple[str, ...]] = {name: str(value) for name, value in parts.items()}
+    hosts = str(known["host"] or "").split(",")
+    if len(hosts) > 1:  # a primary and its standbys: libpq tries them in turn
+        ports = str(known["port"] or 5432).split(",")
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        query["host"] = tuple(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True))
+        known["host"] = known["port"] = None
     return sa.URL.create(
         "postgresql+psycopg",
         username=known["user"],
@@ -41,5 +48,5 @@ def sqlalchemy_url(dsn: str) -> sa.URL:
         host=known["host"],
         port=int(known["port"]) if known["port"] else None,
         database=known["dbname"],
-        query={name: str(value) for name, value in parts.items()},
+        query=query,
     )
