@@ -100,6 +100,12 @@ _HOST_PARTS = ("controller", "executor", "callback")
 _POSTGRES = _fixed("postgres")
 _QUEUE = _fixed("queue")
 
+SQS_CHANCES = (
+    *("duplicate", "reorder", "delay", "lose_request", "lose_reply"),
+    *("resurrect", "fail_entries", "refuse", "throttle", "hang"),
+)
+"""What the faulty SQS can be told to do by chance."""
+
 KINDS: dict[str, Kind] = {
     **{f"kill_{name}": Kind(targets) for name, targets in _SERVICES.items()},
     **{f"kill_{part}": Kind(Topology.host_names) for part in _HOST_PARTS},
@@ -135,6 +141,11 @@ KINDS: dict[str, Kind] = {
     "queue_resurrect": Kind(_QUEUE, _span(1.0, 5.0), queue="postgres"),
     "queue_forge": Kind(_QUEUE, queue="postgres"),
     "queue_fill": Kind(_QUEUE, _span(2.0, 5.0), queue="postgres"),
+    **{
+        f"sqs_{what}": Kind(_QUEUE, _span(2.0, 8.0), amount=_one_of(0.05, 0.2, 0.5), queue="sqs")
+        for what in SQS_CHANCES
+    },
+    "sqs_outage": Kind(_QUEUE, _span(1.0, 8.0), queue="sqs"),
 }
 
 

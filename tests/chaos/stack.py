@@ -9,12 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+from duly_local.moto import AWS_ENVIRONMENT, MotoServer
 from duly_local.options import FRONTEND, HSC, STORE_CONSUMER, Ports, StackOptions
 from duly_local.ports import LOOPBACK
 from duly_local.prefixing import MergedOutput
 from duly_local.services import child_specs
 from duly_local.specification import ChildSpec, Pace
 from duly_local.supervisor import Supervisor
+from tests.chaos.faulty_sqs import FaultySqs
 from tests.chaos.links import Links
 from tests.chaos.plan import Plan
 from tests.chaos.ports import free_ports
@@ -74,6 +76,8 @@ class System:
         self.services_log = folder / "services.log"
         self.postgres = ChaosPostgres(folder / "data", next(self._ports))
         self.links = Links()
+        self.sqs: FaultySqs | None = None
+        self._moto: MotoServer | None = None
         self.addresses: dict[str, str] = {}
         """Where each service listens itself, by its name."""
         self._supervisor: Supervisor | None = None
@@ -92,6 +96,8 @@ class System:
         """
         self.postgres.start()
         prepare(self.postgres.dsn)
+        if self.plan.queue == "sqs":
+            self._start_sqs()
         topology = self.topology
         for name in (*topology.frontend_names(), *topology.hsc_names(), *topology.store_consumer_names()):
             self.addresses[name] = f"{LOOPBACK}:{next(self._ports)}"
@@ -113,6 +119,11 @@ class System:
         await self.links.close()
 
     async def stop_postgres(self) -> None:
+        """The last thing: what all others stand on."""
+        if self.sqs is not None:
+            self.sqs.stop()
+        if self._moto is not None:
+            self._moto.stop()
         await self.postgres.stop()
         self._log.close()
 
@@ -137,6 +148,24 @@ class System:
         assert self._supervisor is not None
         await self._supervisor.wait_until_ready(_READY_WITHIN)
 
+    def _start_sqs(self) -> None:
+        self._moto = MotoServer(self.folder / "sqs.log", next(self._ports))
+        self._moto.start()
+        self.sqs = FaultySqs(self._moto.endpoint_url, self.plan.seed, port=next(self._ports))
+        self.sqs.start()
+        self.addresses["queue"] = self.sqs.endpoint_url.removeprefix("http://")
+
+    def _of_queue(self, name: str) -> dict[str, str]:
+        """Where a Store Consumer, or a host, finds the queue."""
+        link = f"{name}>queue"
+        if self.sqs is None:
+            return {"DULY_QUEUE_DSN": self.dsn_through(link)}
+        return {
+            **AWS_ENVIRONMENT,
+            "DULY_QUEUE_BACKEND": "sqs",
+            "DULY_QUEUE_ENDPOINT_URL": f"http://{self.links.address(link)}",
+        }
+
     def _specs(self) -> list[ChildSpec]:
         topology = self.topology
         specs = []
@@ -149,7 +178,7 @@ class System:
             for name in names:
                 own = {"DULY_STORE_DSN": self.dsn_through(f"{name}>postgres")}
                 if base == STORE_CONSUMER:
-                    own["DULY_QUEUE_DSN"] = self.dsn_through(f"{name}>queue")
+                    own |= self._of_queue(name)
                 specs.append(self._spec(name, base, {**environment, **own}))
         for name in topology.host_names():
             spec = self._spec(name, "worker", {**_OF_HOST, **self._of_host(name)})
@@ -163,7 +192,7 @@ class System:
         return {
             "DULY_CONTROLLER_FRONTEND_ADDRESS": through(self.topology.frontend_names()),
             "DULY_CONTROLLER_HSC_ADDRESS": through(self.topology.hsc_names()),
-            "DULY_QUEUE_DSN": self.dsn_through(f"{name}>queue"),
+            **self._of_queue(name),
             JOURNAL: str(self.journal),
         }
 

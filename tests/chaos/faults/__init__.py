@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from tests.chaos.faults import clock, network, postgres, processes, queue
+from tests.chaos.faults import clock, network, postgres, processes, queue, sqs
 from tests.chaos.plan import Fault
 from tests.chaos.stack import System
 
@@ -16,6 +16,7 @@ _BY_PREFIX: dict[str, Injector] = {
     "clock": clock.inject,
     "net": network.inject,
     "queue": queue.inject,
+    "sqs": sqs.inject,
 }
 
 
