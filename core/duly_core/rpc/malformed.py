@@ -7,6 +7,9 @@ from google.protobuf.descriptor import FieldDescriptor
 
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 
+_LONGEST_VARINT = 10
+"""Bytes. Without a limit a request of nothing but 0xff would be read into one number, for minutes."""
+
 
 def explain(data: bytes, message: Any) -> tuple[str, str]:
     """The field at fault and what is wrong with it; `message` is a descriptor."""
@@ -59,11 +62,11 @@ def _delimited_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place += 1
-        shift += 7
+    value = 0
+    for digit in range(_LONGEST_VARINT):
+        byte = data[place + digit]
+        value |= (byte & 0x7F) << 7 * digit
         if not byte & 0x80:
-            return value, place
+            return value, place + digit + 1
+    text = "a number has no end"
+    raise ValueError(text)

@@ -76,7 +76,10 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             return controller_pb2.NextWorkResponse()
         if not 1 <= request.max_tasks <= _MOST_TASKS:
             raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_TASKS:,}")
-        timeout = min(from_duration(request.timeout), _LONGEST_WAIT)
+        try:
+            timeout = min(from_duration(request.timeout), _LONGEST_WAIT)
+        except ValueError as error:
+            raise InvalidRequestError("timeout", str(error)) from error
         if self._demand.closed.is_set():  # not at once: who asks again and again would keep us busy
             await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
             return controller_pb2.NextWorkResponse()

@@ -1,0 +1,52 @@
+"""`python -m tests.fuzz --seconds N --seed S`: fuzz for a while, print what each target was given and answered."""
+
+import argparse
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+from duly_core.store.migrate import migrate
+from duly_local.postgres import EmbeddedPostgres
+from tests.fuzz.campaign import Tally, fuzz, rss_megabytes
+from tests.fuzz.installation import install
+
+_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+def _show(tallies: dict[str, Tally]) -> None:
+    print(f"{'target':34} {'executions':>10} {'slowest':>8}  answers")
+    for name, tally in tallies.items():
+        answers = ", ".join(f"{answer} {count:,}" for answer, count in tally.answers.most_common())
+        print(f"{name:34} {tally.executions:10,} {tally.slowest_s:6.2f} s  {answers}")
+    total = sum(tally.executions for tally in tallies.values())
+    print(f"{'all':34} {total:10,}; memory at the end {rss_megabytes():.0f} MB")
+
+
+async def _run(dsn: str, arguments: argparse.Namespace) -> None:
+    async with install(dsn) as installation:
+        tallies = await fuzz(
+            installation, arguments.seconds, arguments.seed, patience=arguments.patience, growth_mb=arguments.growth
+        )
+    _show(tallies)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
+    parser.add_argument("--patience", type=float, default=1, help="how many times longer than 1 s is a hang")
+    parser.add_argument("--growth", type=float, default=100, help="MB of memory that may be taken for good")
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    os.environ.setdefault("DULY_TELEMETRY_LOG_LEVEL", "error")
+    with tempfile.TemporaryDirectory(prefix="duly-fuzz-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        with EmbeddedPostgres(Path(folder) / "data", settings=_FAST) as postgres:
+            dsn = postgres.dsn_of("postgres")
+            migrate(dsn)
+            asyncio.run(_run(dsn, arguments))
+
+
+if __name__ == "__main__":
+    main()

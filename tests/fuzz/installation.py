@@ -1,0 +1,120 @@
+"""What is fuzzed: Frontend, HSC and Controller behind real servers, in this process, on a real store and queue."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from unittest.mock import patch
+
+import grpc
+import psycopg
+
+from duly_controller.__main__ import build
+from duly_core.queues.settings import QueueSettings
+from duly_core.routing import Priority, QueueKey
+from duly_core.rpc.channel import open_channel
+from duly_core.rpc.settings import RpcSettings
+from duly_core.store import lambdas, trigger
+from duly_core.store.lambdas import LambdaPolicy
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from tests.fixtures.services import serve_frontend, serve_hsc
+from tests.fuzz.wild import Known
+
+LAMBDAS = ["fuzz.one", "fuzz.two"]
+EXECUTOR = "fuzz-executor"
+_MINUTE = timedelta(minutes=1)
+
+# One half of a task is never there without the other, and dead letters are exactly those that are listed.
+_BROKEN = """
+select count(*) from task left join task_assoc as assoc using (task_id)
+where (task.status is null) <> (assoc.task_id is not null)
+union all select count(*) from task_assoc where not exists (select from task where task.task_id = task_assoc.task_id)
+union all select count(*) from task left join dead_letter using (task_id)
+    where (task.status is not distinct from 'fatal_failure') <> (dead_letter.task_id is not null)
+"""
+
+
+@dataclass
+class Installation:
+    """The channels by service, and the hands on what is behind them."""
+
+    dsn: str
+    store: Store
+    channels: dict[str, grpc.aio.Channel]
+    known: Known
+    controller: asyncio.Task[None]
+
+    async def crank(self) -> None:
+        """What a Store Consumer would do: due tasks become claimable, silent ones are taken up."""
+        room = {QueueKey(name, priority): 50 for name in LAMBDAS for priority in Priority}
+        await trigger.enqueue(self.store, room, _MINUTE)
+        await trigger.end_silence(self.store, room, _MINUTE, 100)
+
+    async def send_body(self, body: bytes) -> None:
+        """Put a message into a queue that the Controller polls."""
+        async with self.store.connection() as connection:
+            await connection.execute(
+                "insert into queue_message (lambda, priority, reference_count, visible_at, body)"
+                " values (%s, 3, 1, duly_now(), %s)",
+                (LAMBDAS[0], body),
+            )
+
+    async def check(self) -> None:
+        """The store's invariants hold, and the Controller still serves.
+
+        Raises:
+            AssertionError: they do not, or it does not.
+        """
+        assert not self.controller.done(), "the Controller has ended"
+        async with await psycopg.AsyncConnection.connect(self.dsn) as connection:
+            rows = await (await connection.execute(_BROKEN)).fetchall()
+        assert rows == [(0,), (0,), (0,)], f"the store's rows contradict each other: {rows}"
+
+
+@asynccontextmanager
+async def install(dsn: str) -> AsyncIterator[Installation]:
+    """Start everything on a migrated, empty database."""
+    known = Known(
+        lambdas=list(LAMBDAS),
+        texts=[EXECUTOR],
+        # a wild pid, descriptor or cgroup would be another process's: what is attached must be ours
+        never={
+            "duly.v1.AttachExecutorRequest.pid": [os.getpid(), os.getpid(), 0, -1, 2**22 + 1, 2**31 - 1],
+            "duly.v1.AttachExecutorRequest.board_fd": [0, -1, 2**31 - 1],
+            "duly.v1.AttachExecutorRequest.cgroup": ["", "/", "duly-", "/nowhere/duly-x", "\x00"],
+        },
+    )
+    environment = {"DULY_QUEUE_BACKEND": "postgres", "DULY_QUEUE_DSN": dsn, "DULY_RPC_SHUTDOWN_GRACE": "100ms"}
+    with tempfile.TemporaryDirectory(prefix="duly-fuzz-") as folder, patch.dict(os.environ, environment):
+        assert QueueSettings.load().backend == "postgres"
+        async with (
+            Store(StoreSettings(dsn=dsn)) as store,
+            serve_frontend(store) as frontend,
+            serve_hsc(store) as hsc,
+        ):
+            await lambdas.register(store, [LambdaPolicy(name, max_attempts=3) for name in LAMBDAS])
+            listen = f"unix:{Path(folder)}/controller.sock"
+            serve = build([], listen=listen, hsc_address=hsc.address, frontend_address=frontend.address)
+            stop = asyncio.Event()
+            controller = asyncio.create_task(serve(stop))
+            channel = open_channel(listen, RpcSettings().for_local_socket())
+            channels = {
+                "FrontendService": frontend.channel,
+                "RegistryService": frontend.channel,
+                "HscService": hsc.channel,
+                "ControllerService": channel,
+            }
+            try:
+                await asyncio.wait_for(channel.channel_ready(), 10)
+                yield Installation(dsn, store, channels, known, controller)
+            finally:
+                await channel.close()
+                stop.set()
+                await asyncio.wait_for(controller, 20)
+
+

@@ -1,0 +1,197 @@
+"""The targets: every RPC of every service, with wild fields and with wild bytes, and every reader of foreign bytes."""
+
+import asyncio
+import base64
+import io
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from duly.v1 import callback_pb2, controller_pb2, frontend_pb2, hsc_pb2, registry_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.queues import message as queue_message
+from duly_core.rpc.malformed import explain
+from duly_executor import frames
+from duly_executor.process import CallbackProcess
+from duly_frontend import page_token
+from tests.fuzz.installation import Installation
+from tests.fuzz.wild import Known, Wild
+
+Target = Callable[[Wild], Awaitable[str]]
+"""One execution; its answer in a word. Raises AssertionError if it is none that is allowed."""
+
+_CODES = grpc.StatusCode
+_ALLOWED = {
+    _CODES.INVALID_ARGUMENT,
+    _CODES.NOT_FOUND,
+    _CODES.RESOURCE_EXHAUSTED,
+    _CODES.FAILED_PRECONDITION,
+    _CODES.UNIMPLEMENTED,
+}
+_LONG_POLLS = {"WaitTask", "NextWork"}
+_SERVICES = [
+    file.DESCRIPTOR.services_by_name[name]
+    for file, name in (
+        (frontend_pb2, "FrontendService"),
+        (registry_pb2, "RegistryService"),
+        (hsc_pb2, "HscService"),
+        (controller_pb2, "ControllerService"),
+    )
+]
+
+
+def targets(installation: Installation) -> dict[str, Target]:
+    """Every target by its name."""
+    found: dict[str, Target] = {}
+    for service in _SERVICES:
+        channel = installation.channels[service.name]
+        for method in service.methods:
+            call = channel.unary_unary(f"/{service.full_name}/{method.name}")
+            found[f"{method.name}: fields"] = _rpc(method, call, installation.known, raw=False)
+            found[f"{method.name}: bytes"] = _rpc(method, call, installation.known, raw=True)
+    readers = {
+        "queue body": _queue_body,
+        "queue body, text": _queue_text,
+        "page token": _page_token,
+        "callback frame": _frame,
+        "callback report": _report,
+        "malformed request": _malformed,
+    }
+    return found | {name: _pure(reader) for name, reader in readers.items()} | {"queue message": _sent(installation)}
+
+
+def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Target:
+    kind = GetMessageClass(method.input_type)
+    answer_kind = GetMessageClass(method.output_type)
+    patience = 0.25 if method.name in _LONG_POLLS else 10
+    allowed = _ALLOWED | ({_CODES.DEADLINE_EXCEEDED} if method.name in _LONG_POLLS else set())
+
+    async def run(wild: Wild) -> str:
+        data = wild.message(kind).SerializeToString()
+        if raw:
+            data = _harmless(wild.mutate(data), kind, known)
+        try:
+            answer = await call(data, timeout=patience)
+        except grpc.aio.AioRpcError as error:
+            text = f"{error.code().name}: {error.details()} for {len(data)} bytes {data[:200].hex()}"
+            assert error.code() in allowed, text
+            return error.code().name
+        _learn(answer_kind.FromString(answer), known)
+        return "OK"
+
+    return run
+
+
+def _harmless(data: bytes, kind: type[Message], known: Known) -> bytes:
+    """Bytes that would attach somebody else's process are sent without naming it."""
+    if kind is not controller_pb2.AttachExecutorRequest:
+        return data
+    try:
+        message = kind.FromString(data)
+    except DecodeError:
+        return data
+    for full_name, values in known.never.items():
+        name = full_name.rpartition(".")[2]
+        if getattr(message, name) not in values:
+            setattr(message, name, values[-1])
+    return message.SerializeToString()
+
+
+def _learn(answer: Message, known: Known) -> None:
+    """Remember what the next requests may name."""
+    if isinstance(answer, frontend_pb2.ScheduleResponse):
+        ids = [result.task_id for result in answer.results if result.created]
+        known.texts += ids
+        known.task_ids += [UUID(task_id).bytes for task_id in ids]
+    elif isinstance(answer, hsc_pb2.ClaimTaskResponse):
+        known.tokens += [each.task.claim.token for each in answer.answers if each.task.claim.token]
+    elif isinstance(answer, frontend_pb2.ListTasksResponse) and answer.next_page_token:
+        known.texts.append(answer.next_page_token)
+    for values in (known.texts, known.task_ids, known.tokens):
+        del values[1:-200]
+
+
+def _pure(reader: Callable[[Wild], str]) -> Target:
+    async def run(wild: Wild) -> str:
+        return reader(wild)
+
+    return run
+
+
+def _sent(installation: Installation) -> Target:
+    async def run(wild: Wild) -> str:
+        await installation.send_body(wild.mutate(_body(wild)))
+        return "sent"
+
+    return run
+
+
+def _body(wild: Wild) -> bytes:
+    return queue_message.pack([wild.random.randbytes(16) for _ in range(wild.random.randrange(1, 4))])
+
+
+def _queue_body(wild: Wild) -> str:
+    try:
+        ids = queue_message.unpack(wild.mutate(_body(wild)))
+    except queue_message.ForeignBodyError:
+        return "foreign"
+    assert all(len(task_id) == 16 for task_id in ids)
+    return "read"
+
+
+def _queue_text(wild: Wild) -> str:
+    text = "duly1:" + base64.b64encode(_body(wild)[6:]).decode()
+    try:
+        queue_message.unpack_text(wild.mutate(text.encode()).decode(errors="surrogateescape"))
+    except queue_message.ForeignBodyError:
+        return "foreign"
+    return "read"
+
+
+def _page_token(wild: Wild) -> str:
+    request = frontend_pb2.ListTasksRequest(collection="c")
+    token = page_token.write(request, wild.random.randbytes(16))
+    request.page_token = wild.mutate(token.encode()).decode(errors="replace")
+    try:
+        page_token.read(request)
+    except InvalidRequestError:
+        return "refused"
+    return "read"
+
+
+def _frame(wild: Wild) -> str:
+    stream = io.BytesIO(wild.mutate(frames.write(wild.message(callback_pb2.CallbackOrder))))
+    try:
+        while frames.read(stream, callback_pb2.CallbackOrder) is not None:
+            pass
+    except DecodeError:
+        return "no message"
+    return "read"
+
+
+def _report(wild: Wild) -> str:
+    """What the Executor reads of a callback process in which user code wrote whatever it liked."""
+    reader = asyncio.StreamReader()
+    reader.feed_data(wild.mutate(frames.write(wild.message(callback_pb2.CallbackReport))))
+    reader.feed_eof()
+    reading = CallbackProcess.read(SimpleNamespace(_reader=reader))  # type: ignore[arg-type]
+    try:
+        reading.send(None)
+    except StopIteration as end:
+        return "gone" if end.value is None else "read"
+    raise AssertionError("the reader waits though the stream has ended")
+
+
+def _malformed(wild: Wild) -> str:
+    method = wild.random.choice([method for service in _SERVICES for method in service.methods])
+    data = wild.mutate(wild.message(GetMessageClass(method.input_type)).SerializeToString())
+    field, problem = explain(data, method.input_type)
+    assert field
+    assert problem
+    return "explained"

@@ -1,0 +1,37 @@
+"""Nothing that comes over the wire or out of a queue makes a service fail, hang or grow."""
+
+import os
+import time
+
+import pytest
+
+from duly.v1 import frontend_pb2
+from duly_core.rpc.malformed import explain
+from tests.fuzz.campaign import fuzz
+from tests.fuzz.installation import install
+
+SECONDS = float(os.environ.get("DULY_FUZZ_SECONDS", "15"))
+BUSY = 5
+"""Times the limit of a hang: the tests share their machine."""
+
+
+@pytest.mark.timeout(max(90, SECONDS + 60))
+async def test_whatever_is_sent_is_answered_by_a_status_that_says_what_is_wrong(dsn):
+    async with install(dsn) as installation:
+        tallies = await fuzz(installation, SECONDS, seed=1, patience=BUSY)
+
+    assert all(tally.executions for tally in tallies.values())
+    # deep code was reached, and shallow checks were, too
+    for name in ("Schedule", "ClaimTask", "Heartbeat", "SetResults", "Release", "AttachExecutor"):
+        assert tallies[f"{name}: fields"].answers.keys() & {"OK", "INVALID_ARGUMENT"}, name
+
+
+@pytest.mark.parametrize("kind", [frontend_pb2.ScheduleRequest, frontend_pb2.GetTaskRequest])
+def test_a_number_without_end_is_explained_at_once(kind):
+    data = b"\x0a" + b"\xff" * 4_000_000
+    started = time.monotonic()
+
+    field, _ = explain(data, kind.DESCRIPTOR)
+
+    assert field == "request"
+    assert time.monotonic() - started < BUSY

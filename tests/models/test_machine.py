@@ -1,0 +1,44 @@
+"""The store answers and writes as the model does, whatever it is asked, in whatever order."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from duly_core.lifecycle import MOVES
+from tests.models.machine import StoreMachine
+from tests.models.world import World
+
+EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "100"))
+"""How many lives of a database are tried; `make models` tries far more."""
+
+FAST = EXAMPLES <= 1000
+
+BUDGET = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=30 if FAST else 60,
+    derandomize=FAST,
+    database=None,
+    deadline=None,
+    print_blob=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+NOT_SEEN_AS_A_CHANGE = {"schedule", "enqueue_again", "enqueue_sooner", "request_cancel"}
+"""Their status is the same before and after, or there was none."""
+
+
+def machine_on(world: World) -> type[StoreMachine]:
+    return type("StoreMachineOnADatabase", (StoreMachine,), {"world": world})
+
+
+@pytest.mark.timeout(max(60, EXAMPLES * 3))
+def test_the_store_does_what_the_model_does(world):
+    run_state_machine_as_test(machine_on(world), settings=BUDGET)
+
+    # an examination that made no use of a move has not examined it
+    for move in MOVES:
+        if move.name not in NOT_SEEN_AS_A_CHANGE:
+            pairs = {(before, after) for before in move.before for after in move.after}
+            assert pairs & world.changes.keys(), f"no task was ever seen to {move.name}"

@@ -1,0 +1,80 @@
+"""The machine finds it when a guard is taken out of a statement: each of these is one, and each must be found."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from duly_core.store.statements import TRANSITIONS
+from tests.models.test_machine import machine_on
+
+SEARCH = settings(
+    max_examples=400,
+    stateful_step_count=40,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=False,
+    report_multiple_bugs=False,
+    phases=[Phase.generate],  # that it is found counts here; nobody reads the example
+    suppress_health_check=list(HealthCheck),
+)
+
+TOKEN = "assoc.token = asked.token and "  # noqa: S105
+
+MUTATIONS = {
+    "a result needs no token": ("finish", TOKEN, ""),
+    "a heartbeat needs no token": ("heartbeat", "assoc.token = beat.token and ", ""),
+    "a release needs no token": ("release", "assoc.token = asked.token and ", ""),
+    "a failure is not counted": ("fail", "failures = assoc.failures + (not planned.crashed)::int", "failures = assoc.failures"),
+    "a claim takes what another holds": (
+        "claim",
+        "assoc.status::text = 'enqueued'",
+        "assoc.status::text in ('enqueued', 'claimed', 'processing')",
+    ),
+    "a claim takes what has expired": ("claim", "assoc.expires_at > (select duly_now())", "true"),
+    "a claim takes another lambda's task": ("claim", "assoc.lambda = asked.lambda and ", ""),
+    "a claim leaves the fence as it was": ("claim", "fence = assoc.fence + 1", "fence = greatest(assoc.fence, 1)"),
+    "holders are reclaimed before their time": (
+        "reclaim",
+        "assoc.next_trigger_at <= (select duly_now())",
+        "assoc.next_trigger_at <= (select duly_now()) + interval '5 s'",
+    ),
+    "a reclaim is not charged": ("reclaim", "crashes = assoc.crashes + 1", "crashes = assoc.crashes"),
+    "a reclaimed task keeps the old token as its last": (
+        "reclaim",
+        "last_token = null, token = null",
+        "last_token = assoc.token, token = null",
+    ),
+    "a snoozed task forgets its token": ("snooze", "last_token = held.token", "last_token = null"),
+    "a redriven task begins with an old fence": ("redrive", "expires_at, fence, last_token from", "expires_at, 0, last_token from"),
+    "tasks are enqueued before their time": (
+        "enqueue",
+        "assoc.next_trigger_at <= (select duly_now())",
+        "assoc.next_trigger_at <= (select duly_now()) + interval '5 s'",
+    ),
+    "put_back postpones what was not sent": (
+        "put_back",
+        "assoc.status::text = 'enqueued'",
+        "assoc.status::text in ('enqueued', 'new')",
+    ),
+    "a cancel ends what does not ask for it": (
+        "cancel",
+        "(assoc.cancel_requested or not %(only_if_requested)b)",
+        "%(only_if_requested)b is not null",
+    ),
+    "a heartbeat shortens the lease": ("heartbeat", "%(heartbeat_timeout)b", "%(heartbeat_timeout)b / 2"),
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.timeout(120)
+def test_a_guard_that_is_taken_out_is_missed(world, monkeypatch, mutation):
+    name, guard, instead = MUTATIONS[mutation]
+    statement = TRANSITIONS[name]
+    assert guard in statement.sql, "the statement has changed: say anew what its guard is"
+    monkeypatch.setitem(TRANSITIONS, name, replace(statement, sql=statement.sql.replace(guard, instead)))
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(machine_on(world), settings=SEARCH)
