@@ -12,8 +12,10 @@ from tests.chaos.topology import ENQUEUE_TIMEOUT
 
 _LIVENESS_S = 40
 """Leases, an enqueue timeout, a connection that is half open (25 s until it is noticed), backoffs of at most 2 s."""
-_FEWEST_TASKS_A_SECOND = 20
-_FEWEST_FAULTS_A_SECOND = 0.25
+_FEWEST_TASKS = 0.75
+"""Of those that were to be sent."""
+_FEWEST_FAULTS = 0.6
+"""Of the planned ones: some find nothing to break."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ async def collect(system: System) -> Collected:
     )
 
 
-def limits_of(plan: Plan) -> Limits:
+def limits_of(plan: Plan, rate: float) -> Limits:
     """What this plan promises."""
     lease_ns = int(plan.lease.total_seconds() * SECOND)
     jumps = [fault.amount for fault in plan.faults if fault.kind == "clock_jump"]
@@ -51,7 +53,7 @@ def limits_of(plan: Plan) -> Limits:
         enqueue_timeout_ns=int(ENQUEUE_TIMEOUT.total_seconds() * SECOND),
         # What was written while the clock was ahead is looked at so much later once it is back.
         liveness_ns=int((_LIVENESS_S + ahead_s) * SECOND),
-        least_tasks=int(plan.seconds * _FEWEST_TASKS_A_SECOND),
-        least_faults={"": int(len(plan.faults) * 0.6)},
+        least_tasks=int(plan.seconds * rate * _FEWEST_TASKS),
+        least_faults={"": int(len(plan.faults) * _FEWEST_FAULTS)},
         longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),
     )

@@ -18,6 +18,11 @@ class Links:
         proxy = self._proxies[name] = Proxy(host, int(target_port), host=LOOPBACK, port=port)
         await proxy.start()
 
+    async def lead(self, name: str, target: str) -> None:
+        """Forward to another `host:port` from now on."""
+        host, _, port = target.rpartition(":")
+        await self._proxies[name].lead_to(host, int(port))
+
     async def close(self) -> None:
         while self._proxies:
             _, proxy = self._proxies.popitem()

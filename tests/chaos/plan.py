@@ -58,6 +58,11 @@ class Plan:
         """Whether nothing is broken, and no callback breaks its process: then nothing runs twice."""
         return not self.faults
 
+    @property
+    def standby(self) -> bool:
+        """Whether Postgres has one."""
+        return any(fault.kind == "postgres_failover" for fault in self.faults)
+
     def as_json(self) -> dict[str, object]:
         return json.loads(json.dumps(asdict(self)))
 
@@ -73,6 +78,8 @@ class Kind:
     """Whether runs that name no kinds do it."""
     queue: str = ""
     """Only with this queue; empty: any."""
+    once: bool = False
+    """At most once in a run."""
 
 
 def _span(least: float, most: float) -> Callable[[Random], float]:
@@ -122,6 +129,8 @@ KINDS: dict[str, Kind] = {
     "postgres_pause": Kind(_POSTGRES, _span(0.5, 6.0)),
     "postgres_terminate": Kind(_POSTGRES, amount=_span(0.3, 1.0)),
     "postgres_lock": Kind(_POSTGRES, _span(1.0, 6.0), amount=_span(1, 30)),
+    # Costs a second server: in the runs that name it, which are told nothing that the standby does not have.
+    "postgres_failover": Kind(_POSTGRES, _span(0.0, 4.0), usual=False, once=True),
     "clock_step": Kind(_POSTGRES, amount=_one_of(-0.4, -0.2, 0.2, 0.4)),
     "clock_jump": Kind(
         _POSTGRES, _span(4.0, 12.0), amount=_one_of(-60.0, -12.0, -12.0, 12.0, 12.0, 12.0, 12.0, 60.0)
@@ -184,8 +193,8 @@ def _kinds(only: Sequence[str], queue: str) -> list[str]:
 
 
 def _is_meant(known: str, name: str) -> bool:
-    """`pause` means all that begin with `pause_`."""
-    return known == name or known.startswith(f"{name}_")
+    """`pause` means all usual ones that begin with `pause_`."""
+    return known == name or (KINDS[known].usual and known.startswith(f"{name}_"))
 
 
 def _faults(random: Random, kinds: list[str], seconds: float, topology: Topology) -> list[Fault]:
@@ -195,7 +204,12 @@ def _faults(random: Random, kinds: list[str], seconds: float, topology: Topology
     at = _FIRST_AT
     while kinds and at < seconds - _LAST_AT:
         if not deck:
-            deck = random.sample(kinds, len(kinds))
+            done = {fault.kind for fault in faults}
+            deck = [
+                name for name in random.sample(kinds, len(kinds)) if not (KINDS[name].once and name in done)
+            ]
+            if not deck:
+                break
         kind = KINDS[name := deck.pop()]
         lasting = min(kind.seconds(random), seconds - at)
         target = random.choice(kind.targets(topology))

@@ -14,6 +14,7 @@ from duly_core.errors import DulyError
 from duly_core.store.migrate import migrate
 from duly_local import leftovers
 from duly_local.postgres import EmbeddedPostgres
+from tests.fixtures.standby import Standby
 
 _LOOK_EVERY_S = 0.02
 _DEPART = timedelta(seconds=20)
@@ -41,6 +42,8 @@ class ChaosPostgres:
     def __init__(self, folder: Path, port: int) -> None:
         self._files = folder / "postgres"
         self._server = EmbeddedPostgres(folder, port, settings=_SETTINGS)
+        self._folder = folder
+        self._standby: Standby | None = None
         self._down = 0
         self._keeper: asyncio.Task[None] | None = None
         self.lifecycle = asyncio.Lock()
@@ -71,6 +74,35 @@ class ChaosPostgres:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(_CLOCK)
 
+    def add_standby(self) -> None:
+        """A second server, without which no commit is acknowledged; blocks, main thread only."""
+        self._standby = Standby(self._server, self._folder.with_name("standby"), _SETTINGS)
+        self._standby.start()
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("alter system set synchronous_standby_names = '*'")
+            connection.execute("select pg_reload_conf()")
+
+    async def fail_over(self, seconds: float) -> bool:
+        """Cut the standby off, kill the primary so much later, and go on with the standby; False: there is none.
+
+        What the primary commits meanwhile is acknowledged to nobody.
+        """
+        standby, self._standby = self._standby, None
+        if standby is None:
+            return False
+        self.hold_down()
+        try:
+            await asyncio.to_thread(standby.cut_off)
+            await asyncio.sleep(seconds)
+            await self.end(signal.SIGKILL)
+            await asyncio.to_thread(standby.promote)
+            former, self._server = self._server, standby
+            self._files = self._folder.with_name("standby") / "postgres"
+            await asyncio.to_thread(former.stop)
+        finally:
+            self.let_up()
+        return True
+
     def keep_running(self) -> None:
         """Start it again whenever it has ended, unless it is held down."""
         self._keeper = asyncio.create_task(self._keep_running())
@@ -80,6 +112,8 @@ class ChaosPostgres:
             self._keeper.cancel()
             with suppress(asyncio.CancelledError):
                 await self._keeper
+        if self._standby is not None:
+            await asyncio.to_thread(self._standby.stop)
         await asyncio.to_thread(self._server.stop)
 
     async def end(self, number: signal.Signals) -> None:

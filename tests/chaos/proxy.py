@@ -136,6 +136,11 @@ class Proxy:
         for link in list(self._links):
             self._reset(link)
 
+    async def lead_to(self, target_host: str, target_port: int) -> None:
+        """Forward to another target from now on; the open connections are reset."""
+        self._target = target_host, target_port
+        await self.reset()
+
     async def refuse(self) -> None:
         """Accept no new connection (ECONNREFUSED); the open ones go on. `reset` cuts them."""
         self._replace(_PASS, _PASS)

@@ -113,7 +113,7 @@ class Run:
             await workload.finish(_CALLS_END_WITHIN)
             await system.wait_until_ready()
         healed_ns, starved_ns = since_boot_ns(), watch.starved_ns
-        limits = limits_of(self._plan)
+        limits = limits_of(self._plan, self._rate)
         with self._phase("settle"):
             await self._settle(
                 system, lambda: healed_ns + limits.liveness_ns + watch.starved_ns - starved_ns + _BEYOND_NS
@@ -171,7 +171,7 @@ class Run:
             began = time.monotonic() - origin
             try:
                 done = await inject(system, planned)
-            except (psycopg.Error, OSError, TimeoutError) as error:
+            except (psycopg.Error, OSError, TimeoutError, AssertionError) as error:
                 done = ""
                 self._say(f"{planned}: {type(error).__name__}: {error}")
             until_ns = since_boot_ns()

@@ -96,6 +96,8 @@ class System:
         """
         self.postgres.start()
         prepare(self.postgres.dsn)
+        if self.plan.standby:
+            self.postgres.add_standby()
         if self.plan.queue == "sqs":
             self._start_sqs()
         topology = self.topology
@@ -111,6 +113,13 @@ class System:
         self._supervisor = Supervisor(self._specs(), MergedOutput(self._log, colour=False), _PACE)
         self._supervisor.start()
         await self._supervisor.wait_until_ready(_READY_WITHIN)
+
+    async def follow_postgres(self) -> None:
+        """Lead everybody to where Postgres is now."""
+        for name in self.topology.links():
+            target = name.partition(">")[2]
+            if target == "postgres" or (target == "queue" and self.sqs is None):
+                await self.links.lead(name, f"{LOOPBACK}:{self.postgres.port}")
 
     async def stop(self) -> None:
         """Stop the services gracefully, and the proxies; Postgres goes on."""

@@ -64,6 +64,16 @@ async def _pause(system: System, fault: Fault) -> str:
     return f"SIGSTOP of {len(stopped)} processes for {fault.seconds:g} s"
 
 
+async def _fail_over(system: System, fault: Fault) -> str:
+    """The primary is lost for good, and its standby takes over with all that was acknowledged."""
+    async with system.postgres.lifecycle:
+        if not await system.postgres.fail_over(fault.seconds):
+            return ""
+        await system.follow_postgres()
+        await system.postgres.wait_until_up()
+    return f"the standby was promoted after {fault.seconds:g} s without the primary's commits"
+
+
 async def _terminate(system: System, fault: Fault) -> str:
     async with system.postgres.lifecycle, await system.postgres.connect() as connection:
         cursor = await connection.execute(_TERMINATE, (fault.amount,))
@@ -87,6 +97,7 @@ _HOW = {
     "postgres_restart": _restart,
     "postgres_outage": _outage,
     "postgres_pause": _pause,
+    "postgres_failover": _fail_over,
     "postgres_terminate": _terminate,
     "postgres_lock": _lock,
 }

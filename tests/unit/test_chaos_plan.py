@@ -1,0 +1,73 @@
+"""A chaos run's plan follows from its seed, and from nothing else."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from tests.chaos import kinds
+from tests.chaos.faults import _BY_PREFIX
+from tests.chaos.plan import KINDS, make_plan
+from tests.chaos.topology import Topology
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    assert make_plan(7, 60) == make_plan(7, 60)
+    assert make_plan(7, 60) != make_plan(8, 60)
+
+
+def test_every_fault_begins_and_heals_within_the_traffic() -> None:
+    for seed in range(50):
+        for fault in make_plan(seed, 60).faults:
+            assert fault.at_s > 0
+            assert fault.at_s + fault.seconds <= 60.01
+
+
+def test_a_minute_has_twenty_faults_of_many_kinds() -> None:
+    for seed in range(50):
+        faults = make_plan(seed, 60).faults
+        assert len(faults) >= 20
+        assert max(Counter(fault.kind for fault in faults).values()) == 1
+
+
+def test_a_campaign_meets_every_usual_kind() -> None:
+    for queue in ("postgres", "sqs"):
+        met = {fault.kind for seed in range(50) for fault in make_plan(seed, 60, queue=queue).faults}
+
+        assert met == {name for name, kind in KINDS.items() if kind.usual and kind.queue in ("", queue)}
+
+
+def test_only_the_kinds_that_are_named_are_chosen() -> None:
+    kinds_of = {fault.kind for fault in make_plan(1, 600, only=["pause", "queue_empty"]).faults}
+
+    assert "queue_empty" in kinds_of
+    assert all(kind == "queue_empty" or kind.startswith("pause_") for kind in kinds_of)
+
+
+def test_a_kind_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="no kind of fault 'meteor'"):
+        make_plan(1, 60, only=["meteor"])
+
+
+def test_a_failover_is_done_once_and_only_when_it_is_named() -> None:
+    named = make_plan(1, 60, only=["postgres_failover", "kill"])
+
+    assert Counter(fault.kind for fault in named.faults)["postgres_failover"] == 1
+    assert named.standby
+    assert not any(make_plan(seed, 60, only=["postgres"]).standby for seed in range(20))
+
+
+def test_every_kind_has_somebody_who_does_it_and_something_to_break() -> None:
+    for name, kind in KINDS.items():
+        assert name.partition("_")[0] in _BY_PREFIX
+        assert kind.targets(Topology())
+
+
+def test_peaceful_work_breaks_no_process() -> None:
+    random = Random(1)  # noqa: S311
+
+    chosen = {kinds.choose(random, peaceful=True).name for _ in range(20_000)}
+    all_of_them = {kinds.choose(random, peaceful=False).name for _ in range(20_000)}
+
+    assert all_of_them == set(kinds.BY_NAME)
+    assert chosen == {kind.name for kind in kinds.KINDS if not kind.breaks_its_process}
