@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 import duly_core.store.migrate as migrate_module
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.lifecycle import Status
-from duly_core.store.dsn import sqlalchemy_url
 from duly_core.store.migrate import migrate
+from duly_core.store.migrations.url import sqlalchemy_url
 from duly_core.store.tables import metadata
 from tests.fixtures.rows import ENDED, FAILED, TASK, insert
 

@@ -11,7 +11,8 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from duly_core.errors import SettingsError, StoreUnavailableError
-from duly_core.store.dsn import describe, sqlalchemy_url
+from duly_core.store.dsn import describe
+from duly_core.store.migrations.url import sqlalchemy_url
 
 log = structlog.get_logger()
 
