@@ -30,6 +30,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 measured[instrument] = await poison.measure(
                     options.tasks, [float(part) for part in options.poison], options.poison_rounds
                 )
+        print(f"  {json.dumps(measured[instrument])}", flush=True)
     return measured
 
 

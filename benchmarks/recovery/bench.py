@@ -146,7 +146,7 @@ async def running(
             profile=profile,
             ports="free",
         )
-        with Path(os.environ.get(LOG, os.devnull)).open("ab") as log:
+        with Path(os.environ.get(LOG, os.devnull)).open("ab") as log:  # noqa: ASYNC230 (once, before anything runs)
             async with (
                 LocalStack(options, MergedOutput(log)) as stack,
                 duly.AsyncClient(stack.frontend_address) as client,

@@ -12,7 +12,8 @@ from benchmarks.recovery.bench import running
 from benchmarks.recovery.kills import APP, schedule_when_possible
 from duly_local.postgres import EmbeddedPostgres
 
-_TASKS = 16
+_TASKS = 8
+"""Half of the slots: other tasks must flow beside them."""
 _SETTLED = 30.0
 _BEAT_FIRST = 20.0
 """Seconds: longer than a heartbeat period of the production profile, so that the tasks are `processing`."""

@@ -81,7 +81,7 @@ async def test_a_daemon_is_dead_when_the_crash_of_its_callback_process_is_told(
     host: Host, daemons: Daemons, mode: str
 ) -> None:
     task, after = daemonising(host.journal, "leave"), claimed()
-    await host.ready(*ONE_PROCESS, DULY_EXECUTOR_CONTAINMENT=mode)
+    await host.ready(*ONE_PROCESS, DULY_EXECUTOR_CONTAINMENT=mode, DULY_EXECUTOR_RECALL_AFTER="1h")
 
     host.hand_out(task)
     result = await host.hsc.end_of(task)
