@@ -69,7 +69,10 @@ CASES = {
     ),
     "claimed_before": (HELD, ASSOC | ENTITY | LAMBDAS),
     "heartbeat": (HELD | {"progress": [None] * 3, "notes": [None] * 3, "heartbeat_timeout": SECOND}, ASSOC),
-    "finish": (HELD | {"started_at": [None] * 3, "results": [None] * 3, "encodings": [None] * 3}, ASSOC | ENTITY),
+    "finish": (
+        HELD | {"started_at": [None] * 3, "results": [None] * 3, "encodings": [None] * 3},
+        ASSOC | ENTITY,
+    ),
     "fail": (
         HELD
         | NONE

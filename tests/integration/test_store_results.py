@@ -153,9 +153,7 @@ async def test_a_group_of_every_outcome_is_answered_in_order(ladder):
     results[0] = result_of(held[0], Outcome.SUCCESS, result=b"{}")
     stale = result_of(held[0], Outcome.SUCCESS)
 
-    written = await set_results(
-        ladder.store, [*reversed(results), Result(stale.task_id, os.urandom(16), 1)]
-    )
+    written = await set_results(ladder.store, [*reversed(results), Result(stale.task_id, os.urandom(16), 1)])
 
     assert written.verdicts == [Applied.APPLIED] * 6 + [Applied.LOST]
     assert [await ladder.status(task.task_id) for task in held] == [
