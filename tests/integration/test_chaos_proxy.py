@@ -308,16 +308,16 @@ async def test_grpc_calls_time_out_in_a_blackhole_and_come_through_when_it_is_he
     async with Proxy("127.0.0.1", port) as proxy, grpc.aio.insecure_channel(proxy.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         check = health_pb2.HealthCheckRequest()
-        assert (await stub.Check(check, timeout=5)).status == health_pb2.HealthCheckResponse.SERVING
+        assert (await stub.Check(check, timeout=20)).status == health_pb2.HealthCheckResponse.SERVING
 
         await proxy.blackhole()
         with pytest.raises(grpc.aio.AioRpcError) as late:
             await stub.Check(check, timeout=0.2)
         assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await proxy.heal()
-        assert (await stub.Check(check, timeout=5)).status == health_pb2.HealthCheckResponse.SERVING
+        assert (await stub.Check(check, timeout=20)).status == health_pb2.HealthCheckResponse.SERVING
 
         await proxy.reset()
-        answer = await stub.Check(check, timeout=5, wait_for_ready=True)
+        answer = await stub.Check(check, timeout=20, wait_for_ready=True)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     await server.stop(0)
