@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import duly
+import duly.testing
 from duly.v1 import registry_pb2
 
 
