@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from tests.chaos.checker import check
@@ -26,11 +27,15 @@ def run_single(plan: Plan, arguments: argparse.Namespace) -> int:
     folder.chmod(0o711)
     try:
         outcome = asyncio.run(Run(plan, folder, arguments.rate).execute())
-    except RunFailedError as error:
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is no violation: nothing was judged)
+        if not isinstance(error, RunFailedError):
+            traceback.print_exc()
         print(
             f"chaos: seed {plan.seed}: the run failed: {error}\n  its files: {folder}\n  to replay: {replay}"
         )
-        _write(arguments.json, {"seed": plan.seed, "exit": EXIT_INCONCLUSIVE, "error": str(error)})
+        _write(
+            arguments.json, {"seed": plan.seed, "exit": EXIT_INCONCLUSIVE, "error": str(error) or repr(error)}
+        )
         return EXIT_INCONCLUSIVE
     verdict = check(outcome.history)
     figures = as_json(outcome, verdict)
@@ -42,7 +47,6 @@ def run_single(plan: Plan, arguments: argparse.Namespace) -> int:
     else:
         figures["folder"] = str(folder)
         (folder / "report.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
-        (folder / "history.txt").write_text(_dump(outcome), encoding="utf-8")
         dump(outcome.history, folder / "history.json")  # for `python -m tests.chaos.checker`
     show(outcome, figures)
     _write(arguments.json, figures)
@@ -57,25 +61,6 @@ def replay_command(plan: Plan, arguments: argparse.Namespace) -> str:
     parts += [f"--only {kind}" for kind in arguments.only]
     parts += ["--no-faults"] if arguments.no_faults else []
     return " ".join(parts)
-
-
-def _dump(outcome: object) -> str:
-    """What was recorded, a line each, for grep."""
-    history = outcome.history  # type: ignore[attr-defined]
-    lines = []
-    for name in (
-        "acked",
-        "executions",
-        "transitions",
-        "final",
-        "faults",
-        "seen",
-        "samples",
-        "leftovers",
-        "queued",
-    ):
-        lines += map(str, getattr(history, name))
-    return "\n".join(lines) + "\n"
 
 
 def _write(path: Path | None, figures: dict[str, object]) -> None:
