@@ -51,6 +51,7 @@ class Proxy:
         self._links: dict[Link, asyncio.Task[None]] = {}
         self._reserve: socket.socket | None = None
         self._server: asyncio.Server | None = None
+        self._closed = False
         self.counters = Counters()
 
     async def __aenter__(self) -> Self:
@@ -79,6 +80,7 @@ class Proxy:
 
     async def close(self) -> None:
         """Stop listening, and cut every connection."""
+        self._closed = True
         self._stop_listening()
         self._replace(_PASS, _PASS)
         links = dict(self._links)
@@ -86,6 +88,8 @@ class Proxy:
         await asyncio.gather(*links.values(), return_exceptions=True)
         for link in links:
             await link.closed()
+        await asyncio.sleep(0)  # what had just been accepted comes to _accept, and is cut
+        await asyncio.sleep(0)
         if self._reserve is not None:
             self._reserve.close()
 
@@ -176,6 +180,9 @@ class Proxy:
             task.cancel()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closed:  # it came in while the server was being closed
+            reset(writer)
+            return
         self.counters.accepted += 1
         link = Link(reader, writer, self._rule, self._random, self.counters)
         task = asyncio.get_running_loop().create_task(self._serve(link))

@@ -33,6 +33,8 @@ async def serving(handle):
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        await asyncio.sleep(0)  # what had just been accepted comes to its handler
+        await asyncio.sleep(0)
         async with asyncio.timeout(5):
             await asyncio.gather(*handlers)
 
