@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ from duly_local.options import StackOptions
 from duly_local.ports import free_port
 from duly_local.postgres import EmbeddedPostgres
 from duly_local.prefixing import MergedOutput
+from duly_local.specification import Pace
 from duly_local.stack import LocalStack
 
 Profile = Literal["embedded", "production"]
@@ -25,6 +27,7 @@ LOG = "DULY_BENCH_LOG"
 """Names a file to which the stack's log is appended."""
 
 _LOOK_EVERY = 0.01
+_READY_WITHIN = timedelta(minutes=3)
 _METRICS = "DULY_CONTROLLER_EXECUTOR_METRICS_PORT"
 
 
@@ -148,7 +151,7 @@ async def running(
         )
         with Path(os.environ.get(LOG, os.devnull)).open("ab") as log:  # noqa: ASYNC230 (once, before anything runs)
             async with (
-                LocalStack(options, MergedOutput(log)) as stack,
+                LocalStack(options, MergedOutput(log), Pace(ready_within=_READY_WITHIN)) as stack,
                 duly.AsyncClient(stack.frontend_address) as client,
             ):
                 yield Bench(stack, client, folder, port)
