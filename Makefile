@@ -56,6 +56,13 @@ bench: $(STAMP) ## Measure (ARGS="..." are passed on)
 bench-recovery: $(STAMP) ## Kill parts of a local stack and measure how long until work goes on (about 20 minutes; ARGS="--only hot")
 	@$(BIN)/python -m benchmarks.recovery $(ARGS)
 
+models: $(STAMP) ## Hold the store and the protocol against their models at length (an hour; spin and gcc for the protocol)
+	@DULY_MODEL_EXHAUSTIVE=1 DULY_MODEL_EXAMPLES=$${DULY_MODEL_EXAMPLES:-5000} \
+		$(BIN)/python -m pytest -n $(WORKERS) -q tests/models $(ARGS)
+
+fuzz: $(STAMP) ## Send every service what no client would send (ARGS="--seconds 600 --seed 1")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
 verify: lint types test ## Everything that must hold before a change goes in
 
 ##@ Generated files
@@ -92,4 +99,5 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -e '.[dev]' -c constraints.txt
 	@touch $(STAMP)
 
+.PHONY: models fuzz
 .PHONY: demo setup test lint types format chaos bench bench-recovery verify proto proto-baseline constraints clean help

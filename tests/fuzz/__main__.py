@@ -1,3 +1,4 @@
+# ruff: noqa: T201 (a report goes to the terminal)
 """`python -m tests.fuzz --seconds N --seed S`: fuzz for a while, print what each target was given and answered."""
 
 import argparse
@@ -26,7 +27,11 @@ def _show(tallies: dict[str, Tally]) -> None:
 async def _run(dsn: str, arguments: argparse.Namespace) -> None:
     async with install(dsn) as installation:
         tallies = await fuzz(
-            installation, arguments.seconds, arguments.seed, patience=arguments.patience, growth_mb=arguments.growth
+            installation,
+            arguments.seconds,
+            arguments.seed,
+            patience=arguments.patience,
+            growth_mb=arguments.growth,
         )
     _show(tallies)
 

@@ -13,7 +13,7 @@ HANG_S = 1.0
 """No answer may take longer (the machine's own slowness aside: see `patience`)."""
 
 _MEGABYTE = 1024 * 1024
-_CRANK_EVERY = 200
+_CRANK_EVERY = 50
 _WARM_UP = 500
 """Executions before memory is looked at: pools fill, modules load."""
 

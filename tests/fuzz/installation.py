@@ -89,7 +89,11 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
             "duly.v1.AttachExecutorRequest.cgroup": ["", "/", "duly-", "/nowhere/duly-x", "\x00"],
         },
     )
-    environment = {"DULY_QUEUE_BACKEND": "postgres", "DULY_QUEUE_DSN": dsn, "DULY_RPC_SHUTDOWN_GRACE": "100ms"}
+    environment = {
+        "DULY_QUEUE_BACKEND": "postgres",
+        "DULY_QUEUE_DSN": dsn,
+        "DULY_RPC_SHUTDOWN_GRACE": "100ms",
+    }
     with tempfile.TemporaryDirectory(prefix="duly-fuzz-") as folder, patch.dict(os.environ, environment):
         assert QueueSettings.load().backend == "postgres"
         async with (
@@ -116,5 +120,3 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
                 await channel.close()
                 stop.set()
                 await asyncio.wait_for(controller, 20)
-
-

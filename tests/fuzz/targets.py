@@ -63,7 +63,11 @@ def targets(installation: Installation) -> dict[str, Target]:
         "callback report": _report,
         "malformed request": _malformed,
     }
-    return found | {name: _pure(reader) for name, reader in readers.items()} | {"queue message": _sent(installation)}
+    return (
+        found
+        | {name: _pure(reader) for name, reader in readers.items()}
+        | {"queue message": _sent(installation)}
+    )
 
 
 def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Target:
@@ -80,7 +84,8 @@ def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Tar
             answer = await call(data, timeout=patience)
         except grpc.aio.AioRpcError as error:
             text = f"{error.code().name}: {error.details()} for {len(data)} bytes {data[:200].hex()}"
-            assert error.code() in allowed, text
+            if error.code() not in allowed:
+                raise AssertionError(text) from error
             return error.code().name
         _learn(answer_kind.FromString(answer), known)
         return "OK"
@@ -110,11 +115,12 @@ def _learn(answer: Message, known: Known) -> None:
         known.texts += ids
         known.task_ids += [UUID(task_id).bytes for task_id in ids]
     elif isinstance(answer, hsc_pb2.ClaimTaskResponse):
-        known.tokens += [each.task.claim.token for each in answer.answers if each.task.claim.token]
+        claims = [each.task.claim for each in answer.answers if each.task.claim.token]
+        known.claims += [(claim.task_id, claim.token) for claim in claims]
     elif isinstance(answer, frontend_pb2.ListTasksResponse) and answer.next_page_token:
         known.texts.append(answer.next_page_token)
-    for values in (known.texts, known.task_ids, known.tokens):
-        del values[1:-200]
+    for values in (known.texts, known.task_ids, known.claims):
+        del values[1:-100]
 
 
 def _pure(reader: Callable[[Wild], str]) -> Target:

@@ -112,7 +112,14 @@ bool claim_last = false, failed_over = false;
 
 #define MAY_PASS (!MUST_DIE(0) && !MUST_DIE(1) && !ORPHAN(0) && !ORPHAN(1) && (slow < S || ALL_QUIET))
 
-inline wrote(t) { if :: t != token || t <= void_token -> stale = true :: else fi }
+inline wrote(t) {
+    if :: t != token || t <= void_token -> stale = true :: else fi;
+#ifdef FRESH_WRITES
+    assert(!stale)
+#else
+    skip
+#endif
+}
 inline free() {
     void_token = issued;
 #ifndef KEEP_TOKEN
@@ -121,7 +128,14 @@ inline free() {
     skip
 #endif
 }
-inline start(i) { runs[i] = true; running++; assert(running <= 1) }
+inline start(i) {
+    runs[i] = true; running++;
+#ifndef FRESH_WRITES
+    assert(running <= 1)
+#else
+    skip
+#endif
+}
 inline end_run(i) { if :: runs[i] -> runs[i] = false; running-- :: else fi }
 inline forget(i) { phase[i] = IDLE; age[i] = 0; left[i] = 0; beat[i] = 0; beat_age[i] = 0; beats[i] = 0; stopped[i] = false }
 inline come_back() { if :: messages < MESSAGES -> messages++ :: else fi }  /* not deleted: visible again */
@@ -291,13 +305,3 @@ active proctype Failover() {
 #endif
 
 init { atomic { run Host(0); run Host(1) } }
-
-#ifdef FRESH
-ltl fresh { [] !stale }
-#endif
-#ifdef ENDS
-ltl ends { <> (status == FINAL) }
-#endif
-#ifdef SECOND
-ltl second { [] !(status == FINAL && issued == 2 && crashes == 1) }
-#endif

@@ -182,7 +182,9 @@ class Model:
         Raises:
             AssertionError: they are not; names the task and the column.
         """
-        assert dead == {task.asked.task_id for task in self.in_status({Status.FATAL_FAILURE})}, "other dead letters"
+        assert dead == {task.asked.task_id for task in self.in_status({Status.FATAL_FAILURE})}, (
+            "other dead letters"
+        )
         assert rows.keys() == self.tasks.keys(), "the store has other tasks than the model"
         for task_id, task in self.tasks.items():
             found = rows[task_id]
@@ -193,7 +195,9 @@ class Model:
                 assert got == expected, f"{task_id.hex()}: {name} is {got!r}, not {expected!r}"
             _check_invariants(task_id, task, found)
             without_a_record = (found.status in HELD) + (found.status is Status.SUCCESS)
-            assert ended.get(task_id, 0) == found.fence - without_a_record, f"{task_id.hex()}: attempts are missing"
+            assert ended.get(task_id, 0) == found.fence - without_a_record, (
+                f"{task_id.hex()}: attempts are missing"
+            )
 
 
 def _settle(row: Row, found: Row) -> None:

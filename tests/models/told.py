@@ -11,12 +11,15 @@ from duly_core.store.trigger import Silence
 from duly_core.task import Applied, ClaimedTask, FailureKind, Outcome, Proposal, Result, TaskId, Token
 from tests.models.model import WAITING, Between, Model, ModelTask
 
+
 def chose(chosen: Sequence[ModelTask], candidates: Sequence[ModelTask], most: int) -> None:
     """`most` of the candidates were taken, those with the oldest triggers; among equal ones the store is free."""
     assert len(chosen) == min(most, len(candidates)), f"{len(chosen)} of {len(candidates)}, room for {most}"
     assert all(any(task is each for each in candidates) for task in chosen), "took what is not due"
     triggers = sorted(task.row.next_trigger_at for task in chosen)
-    assert triggers == [task.row.next_trigger_at for task in candidates[: len(chosen)]], "not the oldest first"
+    assert triggers == [task.row.next_trigger_at for task in candidates[: len(chosen)]], (
+        "not the oldest first"
+    )
 
 
 def silence(model: Model, answer: Silence, room: Mapping[QueueKey, int], again_at: datetime) -> None:
@@ -26,7 +29,9 @@ def silence(model: Model, answer: Silence, room: Mapping[QueueKey, int], again_a
     silent = model.silent(HELD)
     for queue, size in room.items():
         candidates = [
-            task for task in lost if (task.row.lambda_name, task.asked.priority) == (queue.lambda_name, queue.priority)
+            task
+            for task in lost
+            if (task.row.lambda_name, task.asked.priority) == (queue.lambda_name, queue.priority)
         ]
         chose([task for task in candidates if task.asked.task_id in sent], candidates, size)
     for task in lost:
@@ -49,7 +54,9 @@ def silence(model: Model, answer: Silence, room: Mapping[QueueKey, int], again_a
             reclaimed.add(task.asked.task_id)
             continue
         ended += 1
-    assert sent - {task.asked.task_id for task in lost} == reclaimed, "sent what was not silent, or not what was"
+    assert sent - {task.asked.task_id for task in lost} == reclaimed, (
+        "sent what was not silent, or not what was"
+    )
     assert (answer.reclaimed, answer.ended) == (len(reclaimed), ended)
 
 
@@ -126,7 +133,9 @@ def results(
     earliest = min(each.earliest if isinstance(each, Between) else each for each in ahead)
     latest = min(each.latest if isinstance(each, Between) else each for each in ahead)
     assert answer.due_in is not None
-    assert earliest <= model.now + answer.due_in <= latest, "the hint is not when the first of them runs again"
+    assert earliest <= model.now + answer.due_in <= latest, (
+        "the hint is not when the first of them runs again"
+    )
 
 
 def _write(

@@ -96,7 +96,9 @@ class World:
         return {row[0].bytes: row[1] for row in rows}
 
     def dead_letters(self) -> set[TaskId]:
-        return {row[0].bytes for row in self._connection.execute("select task_id from dead_letter").fetchall()}
+        return {
+            row[0].bytes for row in self._connection.execute("select task_id from dead_letter").fetchall()
+        }
 
     def rows(self) -> dict[TaskId, Row]:
         """Every task, as its rows say.
@@ -109,7 +111,9 @@ class World:
         orphans = "select count(*) from task_assoc where not exists (select from task where task_id = task_assoc.task_id)"
         assert self._connection.execute(orphans).fetchone() == (0,), "an assoc row has no entity"
         found = {row[0].bytes: _row(row[1:-1]) for row in rows}
-        self.changes.update((self._before[each], row.status) for each, row in found.items() if each in self._before)
+        self.changes.update(
+            (self._before[each], row.status) for each, row in found.items() if each in self._before
+        )
         self._before = {task_id: row.status for task_id, row in found.items()}
         return found
 

@@ -1,0 +1,58 @@
+"""What a Store Consumer does: enqueue, put back, take up silence."""
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from duly_core.lifecycle import LIVE, READY, Status
+from duly_core.store import trigger
+from tests.models import told
+from tests.models.ground import ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, SECOND, SPANS, Ground
+from tests.models.model import Between
+
+
+class ConsumerRules(Ground):
+    """What a Store Consumer does: enqueue, put back, take up silence."""
+
+    @precondition(lambda self: self.model.in_status(READY))
+    @rule(sizes=ROOMS)
+    def enqueue(self, sizes: list[int]) -> None:
+        room = dict(zip(QUEUES, sizes, strict=True))
+        taken = self.world.run(trigger.enqueue(self.world.store, room, ENQUEUE_TIMEOUT))
+        assert len({each.task_id for each in taken}) == len(taken), "one task is sent twice"
+        for queue, size in room.items():
+            chosen = [self.model.tasks[each.task_id] for each in taken if each.queue == queue]
+            told.chose(chosen, self.model.due(queue.lambda_name, queue.priority), size)
+            for task in chosen:
+                task.row.status, task.row.next_trigger_at = Status.ENQUEUED, self.model.now + ENQUEUE_TIMEOUT
+
+    @precondition(lambda self: self.model.in_status(LIVE))
+    @rule(numbers=st.lists(PICKS, min_size=1, max_size=3), delay=SPANS)
+    def put_back(self, numbers: list[int], delay: timedelta) -> None:
+        picked = [self._pick(number, Status.ENQUEUED) for number in numbers]
+        asked = {task.asked.task_id: task for task in picked}
+        self.world.run(trigger.put_back(self.world.store, list(asked), delay))
+        for task in asked.values():
+            if task.row.status is Status.ENQUEUED:
+                task.row.status = Status.NEW
+                task.row.next_trigger_at = Between(self.model.now, self.model.now + delay)
+
+    @precondition(lambda self: self.model.in_status(LIVE))
+    @rule(sizes=ROOMS)
+    def end_silence(self, sizes: list[int]) -> None:
+        room = dict(zip(QUEUES, sizes, strict=True))
+        silence = self.world.run(trigger.end_silence(self.world.store, room, ENQUEUE_TIMEOUT, LIMIT))
+        told.silence(self.model, silence, room, self.model.now + ENQUEUE_TIMEOUT)
+
+    @precondition(lambda self: self.model.in_status({Status.ENQUEUED}))
+    @rule(within=st.sampled_from([SECOND, 30 * SECOND]))
+    def enqueue_sooner(self, within: timedelta) -> None:
+        far = [
+            task
+            for task in self.model.in_status({Status.ENQUEUED})
+            if task.row.next_trigger_at > self.model.now + within
+        ]
+        assert self.world.run(trigger.enqueue_sooner(self.world.store, within, LIMIT)) == len(far)
+        for task in far:
+            task.row.next_trigger_at = Between(self.model.now, self.model.now + within)

@@ -1,0 +1,113 @@
+"""What clients ask of the Frontend: schedule, cancel, redrive."""
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from duly_core.lifecycle import FINAL, HELD, Status
+from duly_core.routing import Priority
+from duly_core.store import dead_letters, schedule, tasks
+from duly_core.store.dead_letters import Answer, Verdict
+from duly_core.task import (
+    NewTask,
+    Scheduled,
+    Scheduling,
+)
+from tests.models.ground import LAMBDAS, LIVES, PICKS, PRIORITIES, SECOND, SPANS, Ground
+from tests.models.model import WAITING
+
+
+class FrontendRules(Ground):
+    """What clients ask of the Frontend: schedule, cancel, redrive."""
+
+    @rule(
+        asked=st.lists(
+            st.tuples(
+                st.sampled_from((*LAMBDAS, *LAMBDAS, "model.unknown")),
+                st.sampled_from(PRIORITIES),
+                SPANS,
+                LIVES,
+                st.sampled_from([None, None, None, "a", "b"]),
+            ),
+            min_size=1,
+            max_size=3,
+            unique_by=lambda each: (each[0], each[4] or object()),
+        ),
+        by_delay=st.booleans(),
+    )
+    def schedule_new(
+        self, asked: list[tuple[str, Priority, timedelta, timedelta | None, str | None]], *, by_delay: bool
+    ) -> None:
+        now = self.model.now
+        batch = [
+            NewTask(
+                self._bytes(),
+                name,
+                b"%d" % self._made,
+                priority=priority,
+                delay=ahead if by_delay else None,
+                scheduled_at=None if by_delay else now + ahead - 5 * SECOND,
+                expires_at=None if life is None else now + life,
+                idempotency_key=key,
+            )
+            for name, priority, ahead, life, key in asked
+        ]
+        answers = self.world.run(schedule.schedule(self.world.store, batch))
+        assert answers == [self._scheduled(task) for task in batch]
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(number=PICKS, otherwise=st.booleans(), twice=st.booleans())
+    def schedule_again(self, number: int, *, otherwise: bool, twice: bool) -> None:
+        asked = self._pick(number).asked
+        again = NewTask(
+            asked.task_id,
+            asked.lambda_name,
+            b"other" if otherwise else asked.payload,
+            priority=asked.priority,
+        )
+        batch = [again, again] if twice else [again]
+        answers = self.world.run(schedule.schedule(self.world.store, batch))
+        assert answers == [self._scheduled(task) for task in batch]
+
+    def _scheduled(self, asked: NewTask) -> Scheduled:
+        """Say what the store must answer, and write the task."""
+        if asked.lambda_name not in self.model.lambdas:
+            return Scheduled(Scheduling.UNKNOWN_LAMBDA, asked.task_id)
+        holder = self.model.keys.get((asked.lambda_name, asked.idempotency_key or ""), asked.task_id)
+        there = self.model.tasks.get(holder)
+        if there is None:
+            made = self.model.schedule(asked)
+            return Scheduled(Scheduling.CREATED, asked.task_id, due_in=made.row.due_at - self.model.now)
+        same = (there.asked.payload, there.asked.priority) == (asked.payload, asked.priority)
+        return Scheduled(Scheduling.REPEATED if same else Scheduling.CONFLICT, holder)
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(numbers=st.lists(PICKS, min_size=1, max_size=3))
+    def cancel(self, numbers: list[int]) -> None:
+        asked = {task.asked.task_id: task for task in map(self._pick, numbers)}
+        answers = self.world.run(tasks.cancel_tasks(self.world.store, [*asked, self._bytes()]))
+        expected = {}
+        for task_id, task in asked.items():
+            if task.row.status in WAITING:
+                self.model.end(task, Status.CANCELLED)
+                expected[task_id] = Status.CANCELLED
+            elif task.row.status in HELD:
+                task.row.cancel_requested = True
+                expected[task_id] = task.row.status
+        assert answers == expected
+
+    @precondition(lambda self: self.model.in_status(FINAL))
+    @rule(numbers=st.lists(PICKS, min_size=1, max_size=3))
+    def redrive(self, numbers: list[int]) -> None:
+        picked = [self._pick(number, Status.FATAL_FAILURE) for number in numbers]
+        asked = {task.asked.task_id: task for task in picked}
+        answers = self.world.run(dead_letters.redrive(self.world.store, [*asked, self._bytes()]))
+        expected = {}
+        for task_id, task in asked.items():
+            verdict = Verdict.NOT_DEAD
+            if task.row.status is Status.FATAL_FAILURE:
+                self.model.redrive(task)
+                verdict = Verdict.REDRIVEN
+            expected[task_id] = Answer(verdict, task.row.status)
+        assert answers == expected

@@ -1,0 +1,142 @@
+"""What hosts ask of the HSC: claims, heartbeats, results and releases."""
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from duly_core.lifecycle import HELD, Status
+from duly_core.store import claims, results
+from duly_core.task import (
+    Beat,
+    FailureKind,
+    Kept,
+    Outcome,
+    Proposal,
+    Result,
+    Token,
+)
+from tests.models import told
+from tests.models.ground import (
+    CLAIM_TIMEOUT,
+    HEARTBEAT_TIMEOUT,
+    LAMBDAS,
+    OWNERSHIPS,
+    PICKS,
+    SECOND,
+    SPANS,
+    Ground,
+)
+from tests.models.model import ModelTask
+
+
+class HscRules(Ground):
+    """What hosts ask of the HSC: claims, heartbeats, results and releases."""
+
+    @precondition(lambda self: self.model.in_status({Status.ENQUEUED, *HELD}))
+    @rule(
+        asked=st.lists(
+            st.tuples(PICKS, st.sampled_from(["new", "new", "new", "current", "last"])),
+            min_size=1,
+            max_size=4,
+        ),
+        wrong_lambda=st.integers(0, 9),
+    )
+    def claim(self, asked: list[tuple[int, str]], wrong_lambda: int) -> None:
+        proposals = []
+        for number, whose in asked:
+            task = self._pick(number, Status.ENQUEUED)
+            other = LAMBDAS[task.asked.lambda_name == LAMBDAS[0]]
+            name = other if wrong_lambda == 0 else task.asked.lambda_name
+            proposals.append(Proposal(task.asked.task_id, self._token(task, whose), name))
+        proposals = list({proposal.token: proposal for proposal in proposals}.values())
+        before = {task_id: task.row.token for task_id, task in self.model.tasks.items()}
+        call = claims.claim(self.world.store, [(each, "host") for each in proposals], CLAIM_TIMEOUT)
+        answers = self.world.run(call)
+        told.claimed(self.model, proposals, answers, before, CLAIM_TIMEOUT)
+
+    @precondition(lambda self: self.model.in_status(HELD))
+    @rule(
+        asked=st.lists(
+            st.tuples(
+                PICKS, OWNERSHIPS, st.sampled_from([None, 0.0, 0.25, 1.0]), st.sampled_from([None, "far"])
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    def heartbeat(self, asked: list[tuple[int, str, float | None, str | None]]) -> None:
+        beats = {}
+        for number, whose, progress, note in asked:
+            task = self._pick(number, *HELD)
+            token = self._token(task, whose)
+            beats.setdefault(token, Beat(task.asked.task_id, token, progress, note))
+        batch = list(beats.values())
+        expected = []
+        for beat in batch:
+            task = self.model.tasks[beat.task_id]
+            if not self._holds(task, beat.token):
+                expected.append(Kept.LOST)
+                continue
+            row = task.row
+            row.status, row.next_trigger_at = Status.PROCESSING, self.model.now + HEARTBEAT_TIMEOUT
+            row.progress = row.progress if beat.progress is None else beat.progress
+            row.note = row.note if beat.note is None else beat.note
+            expected.append(Kept.CANCEL_REQUESTED if row.cancel_requested else Kept.KEPT)
+        assert self.world.run(claims.heartbeat(self.world.store, batch, HEARTBEAT_TIMEOUT)) == expected
+
+    @precondition(lambda self: self.model.in_status(HELD))
+    @rule(
+        asked=st.lists(
+            st.tuples(PICKS, OWNERSHIPS, st.sampled_from(list(Outcome)), SPANS, st.booleans()),
+            min_size=1,
+            max_size=4,
+        ),
+        repeated=st.booleans(),
+        hold_back=st.sampled_from([{}, {}, {LAMBDAS[0]: 25 * SECOND}]),
+    )
+    def set_results(
+        self,
+        asked: list[tuple[int, str, Outcome, timedelta, bool]],
+        hold_back: dict[str, timedelta],
+        *,
+        repeated: bool,
+    ) -> None:
+        batch = {}
+        for number, whose, outcome, span, says_when in asked:
+            task = self._pick(number, *HELD)
+            token = self._token(task, whose)
+            batch.setdefault(token, self._result(task, token, outcome, span if says_when else None))
+        given = [*batch.values()] + ([*batch.values()][:1] if repeated else [])
+        written = self.world.run(results.set_results(self.world.store, given, hold_back))
+        told.results(self.model, given, hold_back, written, self._holds)
+
+    def _result(self, task: ModelTask, token: Token, outcome: Outcome, span: timedelta | None) -> Result:
+        failed = outcome in (Outcome.FATAL_FAILURE, Outcome.RETRIABLE_FAILURE, Outcome.CRASHED)
+        kind = FailureKind.CRASH if outcome is Outcome.CRASHED else FailureKind.CALLBACK
+        return Result(
+            task.asked.task_id,
+            token,
+            outcome,
+            result=b"done" if outcome is Outcome.SUCCESS else None,
+            failure_kind=kind if failed else None,
+            failure_message="why" if failed else "",
+            retry_after=(span or SECOND) if outcome is Outcome.SNOOZED else span,
+            started_at=self.model.now - SECOND,
+        )
+
+    @precondition(lambda self: self.model.in_status(HELD))
+    @rule(asked=st.lists(st.tuples(PICKS, OWNERSHIPS), min_size=1, max_size=3))
+    def release(self, asked: list[tuple[int, str]]) -> None:
+        pairs = {}
+        for number, whose in asked:
+            task = self._pick(number, *HELD)
+            pairs.setdefault(self._token(task, whose), task)
+        written = {token for token, task in pairs.items() if self._holds(task, token)}
+        for token in written:
+            self.model.let_go(pairs[token], Status.NEW, self.model.now)
+        verdicts, ahead = self.world.run(
+            claims.release(self.world.store, [(task.asked.task_id, token) for token, task in pairs.items()])
+        )
+        assert verdicts == [told.verdict(task, token, written) for token, task in pairs.items()]
+        assert ahead == (timedelta(0) if written else None)
