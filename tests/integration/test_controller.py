@@ -75,7 +75,7 @@ async def test_a_claim_whose_reply_is_lost_is_asked_for_again_with_the_same_toke
     assert {task.claim.token for task in work.tasks} == asked
 
 
-async def test_without_a_definite_answer_no_message_is_deleted(
+async def test_without_a_definite_answer_a_message_is_not_deleted_but_given_back(
     controller: ControllerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await controller.end()
@@ -91,6 +91,11 @@ async def test_without_a_definite_answer_no_message_is_deleted(
 
     assert not work.tasks
     assert await controller.depth() == 3
+
+    await controller.hsc.until(lambda: len(controller.hsc.claims) >= 2)
+    controller.hsc.away.clear()
+    work = await controller.next_work("executor")  # which ends long before the message's visibility does
+    assert len(work.tasks) == 3
 
 
 async def test_the_message_of_a_refused_reference_is_deleted(controller: ControllerUnderTest) -> None:

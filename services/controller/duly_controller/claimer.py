@@ -76,6 +76,9 @@ class Claimer:
             await failpoints.hit("controller.claim.after")
         definite = [reference for reference in references if reference.task_id in answered]
         self._disposal.delete(self._buffer.answered(definite))
+        # asked in vain for so long that the claims, if they were made, are running out already
+        unknown = [each for each in references if each.task_id not in answered]
+        self._disposal.give_back({each.message.received for each in unknown})
         tasks = [
             answer.task for answer in answered.values() if answer.verdict == hsc_pb2.CLAIM_VERDICT_CLAIMED
         ]

@@ -1,7 +1,7 @@
-"""Deletes settled messages, many at a time and off the path of the work."""
+"""Deletes settled messages, and gives back those nobody could settle, off the path of the work."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from duly_controller import events
 from duly_core import failpoints
@@ -16,6 +16,7 @@ class Disposal:
         self._receiver = receiver
         self._waiting: list[Received] = []
         self._task: asyncio.Task[None] | None = None
+        self._giving: set[asyncio.Task[None]] = set()
 
     def delete(self, messages: Sequence[Received]) -> None:
         """Delete these soon."""
@@ -35,7 +36,21 @@ class Disposal:
             except Exception as error:  # noqa: BLE001 (nobody waits for this task, and the next must be deleted)
                 events.delete_failed_unexpectedly(len(messages), error)
 
+    def give_back(self, messages: Collection[Received]) -> None:
+        """Let these be received again at once, here or elsewhere, and not only when their visibility ends."""
+        if messages:
+            giving = asyncio.get_running_loop().create_task(self._give_back(list(messages)))
+            self._giving.add(giving)
+            giving.add_done_callback(self._giving.discard)
+
+    async def _give_back(self, messages: list[Received]) -> None:
+        try:
+            await self._receiver.give_back(messages)
+        except QueueUnavailableError as error:
+            events.give_back_failed(len(messages), str(error))
+
     async def finish(self) -> None:
-        """Wait until what was given is deleted, or has failed."""
+        """Wait until what was given is deleted or given back, or has failed."""
+        await asyncio.gather(*self._giving, return_exceptions=True)
         if self._task:
             await self._task

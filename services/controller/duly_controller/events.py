@@ -79,6 +79,11 @@ def delete_failed(messages: int, reason: str) -> None:
     log.warning("messages could not be deleted", messages=messages, reason=reason)
 
 
+def give_back_failed(messages: int, reason: str) -> None:
+    """Messages stay hidden until their visibility ends."""
+    log.warning("messages could not be given back", messages=messages, reason=reason)
+
+
 def delete_failed_unexpectedly(messages: int, error: Exception) -> None:
     """The same, for a reason that nobody foresaw."""
     log.error("messages could not be deleted", messages=messages, exc_info=error)
