@@ -12,11 +12,15 @@ async def test_of_an_executor_that_dies_what_ran_crashed_and_what_did_not_is_han
     controller: ControllerUnderTest, journal: Journal
 ) -> None:
     running = [claimed("test.stubborn", journal.payload(), max_runtime=HOUR) for _ in range(2)]
-    suspect = claimed("test.stubborn", journal.payload(), crashes=1)
-    executor = controller.executor("--slots", 3, DULY_EXECUTOR_RECALL_AFTER="1h")
+    first, suspect = (
+        claimed("test.stubborn", journal.payload(), max_runtime=HOUR, crashes=1) for _ in range(2)
+    )
+    executor = controller.executor("--slots", 4, DULY_EXECUTOR_RECALL_AFTER="1h")
     await controller.enqueue(*running)
     pid = await journal.started(*running)
-    await controller.enqueue(suspect)  # it waits until the process is empty
+    await controller.enqueue(first)
+    await journal.started(first)
+    await controller.enqueue(suspect)  # it waits until the spare process is empty
     await controller.hsc.beat_of(suspect)
 
     executor.kill(signal.SIGKILL)

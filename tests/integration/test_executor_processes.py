@@ -51,15 +51,29 @@ async def test_every_task_that_a_process_ran_when_it_died_is_a_suspect(host: Hos
         assert "3 tasks, any of which may be the cause" in result.failure_message
 
 
-async def test_a_suspect_runs_alone_in_its_process(host: Host) -> None:
+async def test_a_suspect_runs_alone_in_a_process_beside_those_that_others_wait_for(host: Host) -> None:
     suspect, others = host.waiting(crashes=1), [host.waiting() for _ in range(3)]
-    await host.ready("--slots", 4, DULY_EXECUTOR_RECALL_AFTER="300ms")
+    await host.ready("--slots", 4)
 
     host.hand_out(suspect, *others)
 
-    await host.journal.started(suspect)
-    await host.hsc.release_of(*others)
-    assert len(host.journal.lines("started")) == 1
+    alone = await host.journal.started(suspect)
+    assert alone not in {await host.journal.started(other) for other in others}
+
+
+async def test_suspects_do_not_wait_for_the_end_of_others_but_for_one_another(host: Host) -> None:
+    others, second = [host.waiting() for _ in range(3)], claimed("test.context", crashes=2)
+    first = claimed("test.context", crashes=1)
+    await host.ready("--slots", 2, "--processes", 2)
+    await host.running(*others)
+    busy = {await host.journal.started(other) for other in others}
+
+    host.hand_out(first, second)
+
+    spare = {value_of(await host.hsc.end_of(suspect))["pid"] for suspect in (first, second)}
+    assert len(busy) == 2
+    assert len(spare) == 1
+    assert spare.isdisjoint(busy)
 
 
 async def test_an_executor_whose_process_runs_a_suspect_asks_for_nothing_more(host: Host) -> None:
@@ -76,25 +90,11 @@ async def test_an_executor_whose_process_runs_a_suspect_asks_for_nothing_more(ho
     assert len(host.controller.asked) - asked <= 1
 
 
-async def test_a_busy_process_is_emptied_for_a_suspect_while_the_other_goes_on(host: Host) -> None:
-    busy = [host.waiting() for _ in range(2)]
-    await host.ready("--slots", 2, "--processes", 2)
-    await host.running(*busy)
-    suspect, other = claimed(crashes=2), claimed()
-
-    host.hand_out(suspect, other)
-    assert value_of(await host.hsc.end_of(other)) is None
-    await host.hsc.beat_of(suspect)
-    assert host.hsc.result_of(suspect) is None
-    host.journal.let_go()
-
-    assert value_of(await host.hsc.end_of(suspect)) is None
-
-
-async def test_a_suspect_is_not_handed_back_while_a_process_is_being_emptied_for_it(host: Host) -> None:
-    busy, suspect = host.waiting(), claimed(crashes=1)
+async def test_a_suspect_that_waits_for_another_is_not_handed_back_at_once(host: Host) -> None:
+    busy, first, suspect = host.waiting(), host.waiting(crashes=1), claimed(crashes=1)
     await host.ready("--slots", 2, DULY_EXECUTOR_RECALL_AFTER="100ms")
     await host.running(busy)
+    await host.running(first)
 
     host.hand_out(suspect)
     for _ in range(3):

@@ -123,7 +123,7 @@ class Process:
         self.number = number
         self.slow = slow
         self.tasks: set[bytes] = set()
-        self.alone = self.reserved = False
+        self.alone = self.spare = False
         self.takes_others = True
         self.killed_for: bytes | None = None
         self.recall_sent_at: float | None = None
@@ -140,7 +140,7 @@ class FakeCrew:
     def __init__(self) -> None:
         self.all = [Process(0, slow=True), Process(1, slow=False)]
         self.killed: list[Process] = []
-        self.suspects_before = 0.0
+        self.suspects_before = self.spare_idle_since = 0.0
         self.running: set[bytes] = set()
 
     def running_in(self, process: Process) -> set[bytes]:
@@ -157,6 +157,9 @@ class FakeCrew:
 
     def hand_back_suspects(self, came_before: float) -> None:
         self.suspects_before = came_before
+
+    def retire_spare(self, idle_since: float) -> None:
+        self.spare_idle_since = idle_since
 
     def kill_for(self, task_id: bytes, process: Process, reason: str) -> None:
         self.killed.append(process)
@@ -206,12 +209,12 @@ def test_a_process_that_runs_a_callback_may_be_unable_to_answer_and_is_left_to_m
     assert not crew.killed
 
 
-def test_suspects_wait_ten_seconds_for_a_process_of_their_own(
+def test_suspects_wait_ten_seconds_for_the_spare_process_and_it_a_minute_for_them(
     crew: FakeCrew, look: Callable[[float], None]
 ) -> None:
     look(100.0)
 
-    assert crew.suspects_before == 90.0
+    assert (crew.suspects_before, crew.spare_idle_since) == (90.0, 40.0)
     assignment = Assignment(1, lambda _: True)
     early, late = claimed(crashes=1), claimed(crashes=1)
     assignment.add(early, 89.9)

@@ -1,7 +1,8 @@
 """Which callback process gets which task: decisions only, no I/O.
 
 A task that has crashed a process before (a suspect) gets one for itself, so that the culprit of a further
-crash is known, and an innocent task is never quarantined for its neighbour.
+crash is known, and an innocent task is never quarantined for its neighbour: one that happens to be empty, or
+the spare process, which runs nothing else. So it need not wait for the end of others, however long they take.
 """
 
 from collections import deque
@@ -41,7 +42,7 @@ class Assignment:
         return len(self._waiting)
 
     def take_back(self) -> list[TaskId]:
-        """Those that wait, who wait no more. Suspects keep waiting: a process is being emptied for them."""
+        """Those that wait, who wait no more. Suspects keep waiting: the spare process is theirs."""
         taken = [task.claim.task_id for task in self._waiting]
         self._waiting.clear()
         return taken
@@ -69,30 +70,25 @@ class Assignment:
         yield from self._suspects_alone(usable)
         yield from self._spread([process for process in usable if process.takes_others])
 
+    @property
+    def wants_spare(self) -> bool:
+        """Whether a suspect waits for a process of its own, `assign` being done."""
+        return bool(self._suspects)
+
     def _suspects_alone(self, processes: list[CallbackProcess]) -> Iterator[Batch]:
-        # while ordinary tasks wait too, one process at least is left to them, if there are several
-        most = max(1, len(processes) - bool(self._waiting))
-        while self._suspects and processes:
-            chosen = next((process for process in processes if process.reserved), None)
+        ordinary = [process for process in processes if not process.spare]
+        spare = [process for process in processes if process.spare]
+        most = len(ordinary) - bool(
+            self._waiting
+        )  # while ordinary tasks wait, one process at least is theirs
+        while self._suspects:
+            usable = spare + (ordinary if sum(process.alone for process in ordinary) < most else [])
+            chosen = next((process for process in usable if _is_empty(process)), None)
             if chosen is None:
-                if sum(process.alone for process in processes) >= most:
-                    break
-                chosen = min(
-                    (process for process in processes if process.takes_others),
-                    key=lambda process: len(process.tasks),
-                    default=None,
-                )
-                if chosen is None:
-                    break
-                chosen.reserved = True  # from now on it takes nothing else, and so gets empty
-            if chosen.tasks:
-                break
-            chosen.reserved, chosen.alone = False, True
+                return
+            chosen.alone = True
             yield chosen, [self._suspects.popleft()[0]]
             chosen.alone = bool(chosen.tasks)  # the task may have been over already
-        if not self._suspects:
-            for process in processes:
-                process.reserved = False
 
     def _spread(self, processes: list[CallbackProcess]) -> Iterator[Batch]:
         """The least loaded first, and as evenly as whole tasks allow."""
@@ -111,3 +107,8 @@ class Assignment:
         for process in processes:
             if process.number in batches:
                 yield process, batches[process.number]
+
+
+def _is_empty(process: CallbackProcess) -> bool:
+    """Whether it could be given a suspect now."""
+    return not process.tasks and not process.alone and process.recall_sent_at is None

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 
-from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
+from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core import failpoints
 from duly_core.board import Board
 from duly_core.task import TaskId
@@ -16,10 +16,11 @@ from duly_executor.launcher import Launcher
 from duly_executor.process import CallbackProcess
 from duly_executor.reporter import Reporter
 from duly_executor.settings import ExecutorSettings
+from duly_executor.verdicts import cancelled, crash, ending_of
 
 
 class Crew:
-    """Keeps `board.processes` callback processes alive and fed."""
+    """Keeps callback processes alive and fed: `settings.processes`, and a spare one while it is needed."""
 
     def __init__(
         self,
@@ -43,10 +44,10 @@ class Crew:
         self._launcher = Launcher(application, executor_id, board, containment, settings.import_timeout)
         self._moves_within = settings.recall_after.total_seconds()
         self._assignment = Assignment(board.slots, self._moving)
+        self._ordinary = settings.processes
+        self._spare_wanted = asyncio.Event()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
-
-    # ---- processes ---------------------------------------------------------------------------------------
 
     async def start(self, failed: Callable[[BaseException], None]) -> list[registry_pb2.Lambda]:
         """Start the processes; the application's lambdas. `failed` is told if keeping one alive ends unexpectedly.
@@ -55,10 +56,11 @@ class Crew:
             ApplicationError: the application cannot be imported.
         """
         lambdas: list[registry_pb2.Lambda] = []
-        for number in range(self._board.processes):
+        for number in range(self._ordinary):
             self._processes[number], lambdas = await self._launcher.first(number)
-        for number, process in list(self._processes.items()):
-            keeper = asyncio.get_running_loop().create_task(self._keep(number, process))
+        keeping = [self._keep(number, process) for number, process in list(self._processes.items())]
+        for work in (*keeping, self._keep_spare(self._ordinary)):
+            keeper = asyncio.get_running_loop().create_task(work)
             keeper.add_done_callback(
                 lambda task: failed(error) if not task.cancelled() and (error := task.exception()) else None
             )
@@ -68,13 +70,8 @@ class Crew:
     async def _keep(self, number: int, process: CallbackProcess) -> None:
         failures = 0
         while True:
-            while (report := await process.read()) is not None:
+            if await self._run(number, process):
                 failures = 0
-                self._take(process, report)
-            self._dying.add(self._processes.pop(number))
-            code = await process.ended()
-            self._dying.discard(process)
-            self._bury(process, code)
             started = await self._launcher.again(number, failures)
             if started is None:
                 return
@@ -83,15 +80,50 @@ class Crew:
             self._assign()
             self._ended(0)
 
+    async def _keep_spare(self, number: int) -> None:
+        """The spare process is started when a suspect waits, and ends when none has come for a while."""
+        while not self._closing:
+            await self._spare_wanted.wait()
+            self._spare_wanted.clear()
+            if not self._assignment.wants_spare:
+                continue
+            process = await self._launcher.again(number, 0)
+            if process is None:
+                return
+            process.spare = True
+            process.ended_at = asyncio.get_running_loop().time()
+            self._processes[number] = process
+            self._assign()
+            self._ended(0)
+            await self._run(number, process)
+            self._assign()
+
+    async def _run(self, number: int, process: CallbackProcess) -> bool:
+        """Listen to a process until it has ended, and bury it; whether it told anything."""
+        told = False
+        while (report := await process.read()) is not None:
+            told = True
+            self._take(process, report)
+        self._dying.add(self._processes.pop(number))
+        code = await process.ended()
+        self._dying.discard(process)
+        self._bury(process, code)
+        return told
+
+    def retire_spare(self, idle_since: float) -> None:
+        """End the spare process if nothing has ended in it since then (the loop's time)."""
+        process = self._processes.get(self._ordinary)
+        if process is not None and not process.tasks and process.idles_since(idle_since):
+            process.kill(b"")
+
     async def close(self) -> None:
         """Kill all processes and hand back what they ran."""
         self._closing = True
+        self._spare_wanted.set()
         self._launcher.close()
         for process in self._processes.values():
             process.kill(b"")
         await asyncio.gather(*self._keepers, return_exceptions=True)
-
-    # ---- tasks on their way to a process -------------------------------------------------------------------
 
     def give(self, tasks: Iterable[hsc_pb2.ClaimedTask]) -> None:
         """Have these run; they are held already."""
@@ -111,8 +143,8 @@ class Crew:
         self._assign()
 
     def plan_ahead(self, tasks: int) -> int:
-        """Hold so many beyond the slots; how many tasks can be held now."""
-        return self._assignment.plan_ahead(tasks, self._processes.values(), self._board.processes)
+        """Hold so many beyond the slots; how many can be held now."""
+        return self._assignment.plan_ahead(tasks, self._processes.values(), self._ordinary)
 
     def recall(self) -> None:
         """Hand back whatever has not started."""
@@ -123,11 +155,9 @@ class Crew:
                 process.recall()
 
     def unassigned(self) -> int:
-        """How many tasks wait for any process."""
         return self._assignment.ordinary()
 
     def hand_back_unassigned(self) -> None:
-        """Hand back those that wait for any process."""
         self._release(self._assignment.take_back())
 
     def hand_back_suspects(self, came_before: float) -> None:
@@ -135,8 +165,7 @@ class Crew:
         self._release(self._assignment.take_back_suspects(came_before))
 
     def _moving(self, process: CallbackProcess) -> bool:
-        now = asyncio.get_running_loop().time()
-        return process.ended_at is not None and now - process.ended_at <= self._moves_within
+        return not process.idles_since(asyncio.get_running_loop().time() - self._moves_within)
 
     def _assign(self) -> None:
         for process, batch in self._assignment.assign(self._processes.values()):
@@ -154,8 +183,8 @@ class Crew:
                 if failpoints.on:
                     failpoints.hit_here("executor.give.before")
                 process.give(alive, start_before)
-
-    # ---- tasks that a process has --------------------------------------------------------------------------
+        if self._assignment.wants_spare and self._ordinary not in self._processes:
+            self._spare_wanted.set()
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
         process.recall_sent_at = None
@@ -199,8 +228,8 @@ class Crew:
         if process.killed_for is None and not self._closing:
             events.process_crashed(process.process.pid, code, len(running))
         ended = [self._holdings.report(task_id) for task_id in culprits]
-        ending = process.misdeed or _ending(code)
-        crashes = [_crash(held.task, ending, len(running)) for held in ended if held is not None]
+        ending = process.misdeed or ending_of(code)
+        crashes = [crash(held.task, ending, len(running)) for held in ended if held is not None]
         self._reporter.results([*process.verdicts, *crashes])
         self._release(process.tasks - culprits)
         self._ended(len(crashes) + len(process.verdicts))
@@ -259,11 +288,9 @@ class Crew:
         return held is not None and not held.reporting and held.process == process.number
 
     def processes(self) -> list[CallbackProcess]:
-        """Those that are there now."""
         return list(self._processes.values())
 
     def unstarted_in(self, process: CallbackProcess) -> set[TaskId]:
-        """What waits in it for a slot."""
         return process.tasks - self.running_in(process)
 
     def runs(self, task_id: TaskId) -> bool:
@@ -271,24 +298,4 @@ class Crew:
         return any(entry.task_id == task_id for entry in self._board.running())
 
     def running_in(self, process: CallbackProcess) -> set[TaskId]:
-        """What runs in it now."""
         return {entry.task_id for entry in self._board.running(process.number)}
-
-
-def cancelled(task: hsc_pb2.ClaimedTask) -> hsc_pb2.TaskResult:
-    """What is reported of a task that was stopped because somebody asked for it."""
-    return hsc_pb2.TaskResult(claim=task.claim, outcome=hsc_pb2.OUTCOME_CANCELLED)
-
-
-def _ending(code: int) -> str:
-    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-
-def _crash(task: hsc_pb2.ClaimedTask, ending: str, suspects: int) -> hsc_pb2.TaskResult:
-    company = "" if suspects == 1 else f" while it ran {suspects} tasks, any of which may be the cause"
-    return hsc_pb2.TaskResult(
-        claim=task.claim,
-        outcome=hsc_pb2.OUTCOME_CRASHED,
-        failure_kind=task_pb2.FAILURE_KIND_CRASH,
-        failure_message=f"the callback's process {ending}{company}",
-    )

@@ -9,11 +9,12 @@ from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.rpc.convert import from_duration
 from duly_core.settings import format_duration
 from duly_core.task import TaskId
-from duly_executor.crew import Crew, cancelled
+from duly_executor.crew import Crew
 from duly_executor.holdings import Holdings
 from duly_executor.patience import Patience
 from duly_executor.settings import ExecutorSettings
 from duly_executor.standstill import Standstill
+from duly_executor.verdicts import cancelled
 
 _LOOK_EVERY = timedelta(milliseconds=100)
 

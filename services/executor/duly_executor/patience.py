@@ -6,7 +6,10 @@ from duly_executor.crew import Crew
 from duly_executor.settings import ExecutorSettings
 
 _SUSPECTS_WAIT = timedelta(seconds=10)
-"""A task that must have a process for itself may wait so long for one to be emptied."""
+"""A task that must have a process for itself may wait so long for one."""
+
+_SPARE_IDLES = timedelta(seconds=60)
+"""The spare process ends when no such task has come for so long."""
 
 
 class Patience:
@@ -41,6 +44,7 @@ class Patience:
                 process.waits_since = None
                 process.recall()
         self._look_at_the_unassigned(now)
+        self._crew.retire_spare(now - _SPARE_IDLES.total_seconds())
 
     def _look_at_the_unassigned(self, now: float) -> None:
         self._crew.hand_back_suspects(now - _SUSPECTS_WAIT.total_seconds())

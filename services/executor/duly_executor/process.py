@@ -49,8 +49,8 @@ class CallbackProcess:
         """Given to it and not answered."""
         self.alone = False
         """Whether it runs a task that must have it for itself."""
-        self.reserved = False
-        """Whether it is being emptied for such a task."""
+        self.spare = False
+        """Whether it runs such tasks only, one after the other."""
         self.ended_at: float | None = None
         """When an attempt last ended in it (the loop's time)."""
         self.waits_since: float | None = None
@@ -104,7 +104,11 @@ class CallbackProcess:
     @property
     def takes_others(self) -> bool:
         """Whether it may be given any task: not while it owes an answer, for it may never give one."""
-        return not (self.alone or self.reserved) and self.recall_sent_at is None
+        return not (self.alone or self.spare) and self.recall_sent_at is None
+
+    def idles_since(self, instant: float) -> bool:
+        """Whether no attempt has ended in it since then (the loop's time)."""
+        return self.ended_at is None or self.ended_at < instant
 
     async def hello(self) -> list[registry_pb2.Lambda]:
         """Wait for the application; its lambdas.

@@ -56,7 +56,7 @@ class Worker:
         hsc = hsc_stub(self._hsc_channel)
         self._heartbeat_line = HeartbeatLine(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
-        self._board = Board.create(settings.processes, settings.slots)
+        self._board = Board.create(settings.processes + 1, settings.slots)  # and the spare process
         self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)))
         self._reporter = Reporter(hsc, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle)
         self._crew = Crew(
