@@ -66,11 +66,15 @@ class Cgroup:
         """
         with suppress(*_GONE):
             try:
-                # not created if it is missing, which it is before Linux 5.14
-                with (self.folder / "cgroup.kill").open("r+", encoding="ascii") as word:
-                    word.write("1")
+                # may be written and not read, even by its owner; missing before Linux 5.14
+                word = os.open(self.folder / "cgroup.kill", os.O_WRONLY)
             except FileNotFoundError:
                 self._kill_one_by_one()
+            else:
+                try:
+                    os.write(word, b"1")
+                finally:
+                    os.close(word)
 
     def _kill_one_by_one(self) -> None:
         with suppress(OSError), (self.folder / "cgroup.freeze").open("r+", encoding="ascii") as word:

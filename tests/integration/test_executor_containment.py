@@ -1,6 +1,8 @@
 """What callbacks start dies with them, however it hides, before their tasks may run elsewhere."""
 
+import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import pytest
 
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.cgroup import Cgroup, own_folder
-from duly_executor.containment import Cgroups, remove_abandoned
+from duly_executor.containment import Cgroups, Subreaper, open_containment, remove_abandoned
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.host import HOUR, SECOND, Host, Journal, claimed, gone, until, value_of
 from tests.fixtures.programs import is_alive
@@ -20,7 +22,7 @@ from tests.fixtures.programs import is_alive
 
 def cgroups_are_permitted() -> bool:
     try:
-        Cgroups.open().close()
+        asyncio.run(Cgroups.open().close())
     except (OSError, subprocess.SubprocessError):
         return False
     return True
@@ -31,6 +33,7 @@ needs_cgroups = pytest.mark.skipif(
 )
 CGROUP = pytest.param("cgroup", marks=needs_cgroups)
 everywhere = pytest.mark.parametrize("mode", [CGROUP, "subreaper"])
+_NOBODY = 65534
 ONE_PROCESS = ("--processes", 1, "--slots", 2)
 
 
@@ -123,9 +126,10 @@ async def test_the_groups_of_a_dead_executor_without_a_controller_are_cleared_by
     await executor.exit_code()
     assert is_alive(daemon)
 
-    remove_abandoned(group.parent)
+    await remove_abandoned(group.parent)
 
-    await gone(daemon)
+    assert not is_alive(daemon)
+    assert not group.exists()
 
 
 @needs_cgroups
@@ -138,6 +142,51 @@ async def test_an_executor_leaves_no_group_behind(host: Host) -> None:
 
     assert await executor.exit_code() == 0
     assert not group.exists()
+
+
+@needs_cgroups
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")
+def test_who_is_not_root_kills_in_a_group_that_was_delegated_to_him() -> None:
+    base = own_folder()
+    assert base is not None
+    group = Cgroup.make(base / f"duly-test-{os.getpid()}")
+    with subprocess.Popen([shutil.which("sleep") or "sleep", "60"]) as victim:
+        (group.folder / "cgroup.procs").write_text(str(victim.pid), encoding="ascii")
+        for file in (group.folder, *group.folder.iterdir()):
+            os.chown(file, _NOBODY, _NOBODY)
+
+        child = os.fork()
+        if child == 0:  # with everything imported already: nobody may be unable to read the checkout
+            os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+            os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+            try:
+                group.kill()
+            except OSError as error:
+                os._exit(error.errno or 1)
+            os._exit(0)
+        failure = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if failure:
+            victim.kill()
+        ending = victim.wait(15)
+
+    group.remove()
+    assert failure == 0, os.strerror(failure)
+    assert ending == -signal.SIGKILL
+    assert not group.folder.exists()
+
+
+@needs_cgroups
+def test_a_group_in_which_nothing_can_be_killed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Cgroup) -> None:
+        raise PermissionError(self.folder)
+
+    base = own_folder()
+    assert base is not None
+    monkeypatch.setattr(Cgroup, "kill", refuse)
+
+    assert isinstance(open_containment("auto"), Subreaper)
+
+    assert not list(base.glob(f"duly-*-{os.getpid()}-*"))
 
 
 @needs_cgroups

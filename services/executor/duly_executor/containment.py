@@ -3,11 +3,14 @@
 docs/decisions/0015-containment.md says what each promises.
 """
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
-from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -21,9 +24,12 @@ log = structlog.get_logger()
 
 Mode = Literal["auto", "cgroup", "subreaper"]
 
-_ENTER = "import sys; open(sys.argv[1], 'w').write('0')"
-_TRY_WITHIN = 10
-"""Seconds for a process that enters a group to try whether it can; it takes milliseconds."""
+_ENTER = "import signal, sys; open(sys.argv[1], 'w').write('0'); signal.pause()"
+_TRY_WITHIN = timedelta(seconds=10)
+"""For a process to enter a group and be killed in it, to try whether that is permitted; it takes milliseconds."""
+_TRY_AGAIN = timedelta(milliseconds=10)
+_CLEAR_WITHIN = timedelta(seconds=5)
+"""For what is left in a group to die; it takes milliseconds, unless it hangs in the kernel."""
 
 
 class Cage(Protocol):
@@ -53,11 +59,14 @@ class Containment(Protocol):
     def cage(self, number: int) -> Cage:
         """One for a callback process that is about to start."""
 
+    async def clear_abandoned(self) -> None:
+        """Kill what dead Executors have left here, before anything new runs."""
+
     def look(self) -> None:
         """Take note of what came up; to be called several times a second."""
 
-    def close(self) -> None:
-        """All callback processes have ended."""
+    async def close(self) -> None:
+        """All callback processes have ended: kill what is left all the same."""
 
 
 def open_containment(mode: Mode) -> Containment:
@@ -93,10 +102,13 @@ class Subreaper:
     def cage(self, number: int) -> Cage:  # noqa: ARG002 (one is like another)
         return self._orphans.cage()
 
+    async def clear_abandoned(self) -> None:
+        """Orphans of dead Executors went to others: nothing tells them from strangers."""
+
     def look(self) -> None:
         self._orphans.look()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._orphans.close()
 
 
@@ -109,7 +121,7 @@ class Cgroups:
 
     @classmethod
     def open(cls) -> "Cgroups":
-        """Make the Executor's group, and try whether a process may enter one.
+        """Make the Executor's group, and try whether a process may enter one and be killed in it.
 
         Raises:
             OSError: it is not permitted.
@@ -118,22 +130,18 @@ class Cgroups:
         base = own_folder()
         if base is None:
             raise FileNotFoundError("no cgroup v2 hierarchy is mounted")
-        remove_abandoned(base)
         group = Cgroup.make(base / _name(os.getpid()))
-        trial = Cgroup.make(group.folder / "trial")
         try:
-            subprocess.run(
-                [sys.executable, "-I", "-S", "-c", _ENTER, str(trial.folder / "cgroup.procs")],
-                check=True,
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_TRY_WITHIN,
-            )
+            trial = Cgroup.make(group.folder / "trial")
+            _try_to_kill_in(trial)
         except BaseException:
             group.remove()
             raise
         trial.remove()
         return cls(group)
+
+    async def clear_abandoned(self) -> None:
+        await remove_abandoned(self._group.folder.parent)
 
     @property
     def folder(self) -> str:
@@ -146,9 +154,38 @@ class Cgroups:
     def look(self) -> None:
         """Nothing comes up: the kernel keeps what starts in a group in it."""
 
-    def close(self) -> None:
-        self._group.kill()
-        self._group.remove()
+    async def close(self) -> None:
+        await _clear(self._group)
+
+
+def _try_to_kill_in(group: Cgroup) -> None:
+    """Have a process enter, and kill it through its group."""
+    command = [sys.executable, "-I", "-S", "-c", _ENTER, str(group.folder / "cgroup.procs")]
+    end = time.monotonic() + _TRY_WITHIN.total_seconds()
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            while process.poll() is None:
+                group.kill()
+                try:
+                    process.wait(_TRY_AGAIN.total_seconds())
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() > end:
+                        raise
+        finally:
+            process.kill()
+    if process.returncode != -signal.SIGKILL:
+        raise subprocess.CalledProcessError(process.returncode, "entering a cgroup")
+
+
+async def _clear(group: Cgroup) -> None:
+    """Kill what is in it, and remove it when that is dead."""
+    try:
+        async with asyncio.timeout(_CLEAR_WITHIN.total_seconds()):
+            await group.emptied()
+    except (OSError, TimeoutError) as error:
+        reason = str(error) or "something in it does not die"
+        log.warning("a cgroup cannot be cleared", folder=str(group.folder), reason=reason)
+    group.remove()
 
 
 class CgroupCage:
@@ -172,16 +209,15 @@ class CgroupCage:
         self._group.remove()
 
 
-def remove_abandoned(base: Path) -> None:
+async def remove_abandoned(base: Path) -> None:
     """Kill and remove the groups of Executors that are dead and had no Controller left to do it."""
-    for folder in _ours(base):
-        namespace, pid, started = folder.name.split("-")[1:]
-        # a pid means something within its own namespace only
-        if namespace == _pid_namespace() and _started(int(pid)) != started:
-            with suppress(OSError):
-                group = Cgroup(folder)
-                group.kill()
-                group.remove()
+    await asyncio.gather(*(_clear(Cgroup(folder)) for folder in _ours(base) if _is_abandoned(folder)))
+
+
+def _is_abandoned(folder: Path) -> bool:
+    namespace, pid, started = folder.name.split("-")[1:]
+    # a pid means something within its own namespace only
+    return namespace == _pid_namespace() and _started(int(pid)) != started
 
 
 def _ours(base: Path) -> Iterable[Path]:

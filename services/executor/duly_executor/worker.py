@@ -106,11 +106,12 @@ class Worker:
             stop.set()
 
         try:
+            await self._containment.clear_abandoned()
             lambdas = await self._start_crew(fail, stop)
             if lambdas is not None:
                 await self._work(lambdas, fail, stop)
         finally:
-            self._containment.close()
+            await self._containment.close()
         await self._controller_channel.close()
         await self._heartbeat_line.close()
         await self._hsc_channel.close()
