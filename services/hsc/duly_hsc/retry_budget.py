@@ -12,6 +12,9 @@ from datetime import timedelta
 _WINDOW = 10.0
 """Seconds over which first attempts are averaged, and for which an account may save."""
 
+_JITTER = 1.5
+"""The store makes each wait up to so many times as long, lest they end together."""
+
 
 @dataclass(slots=True)
 class _Account:
@@ -30,12 +33,12 @@ class RetryBudget:
         Args:
             share: retries that one first attempt pays for.
             floor: retries a second that every lambda has in any case.
-            longest: no retry is put off for longer.
+            longest: no retry is put off for longer, and no debt takes longer to pay.
             now: seconds on a clock that never goes back.
         """
         self._share = share
         self._floor = floor
-        self._longest = longest
+        self._longest = longest / _JITTER
         self._now = now
         self._accounts: dict[str, _Account] = {}
 
@@ -49,7 +52,10 @@ class RetryBudget:
     def retried(self, retries: Mapping[str, int]) -> None:
         """So many retries of each lambda were granted, now or for later."""
         for name, count in retries.items():
-            self._settled(name).balance -= count
+            account = self._settled(name)
+            account.balance = max(
+                account.balance - count, -self._income(account) * self._longest.total_seconds()
+            )
 
     def hold_back(self) -> dict[str, timedelta]:
         """For each lambda whose account is overdrawn, how far ahead its next retry may be at the earliest."""

@@ -96,9 +96,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if failpoints.on:
             await failpoints.hit("hsc.claim.after_commit")
         events.claimed(tasks)
-        self._budget.started(
-            Count(task.lambda_name for task in tasks if task and not task.failures + task.crashes)
-        )
+        self._budget.started(Count(task.lambda_name for task in tasks if task and task.fence == 1))
         return tasks
 
     async def Heartbeat(  # noqa: N802
