@@ -9,7 +9,9 @@ depends_on = None
 
 UPGRADE = """
 -- How often the task was redriven after it had ended as fatal_failure. The release before never writes it.
-alter table task add column redrives integer not null default 0 check (redrives >= 0);
+-- Not valid: all tasks would be read while nobody may touch them; 0005 makes it valid.
+alter table task add column redrives integer not null default 0;
+alter table task add constraint task_redrives_check check (redrives >= 0) not valid;
 
 -- Which tasks are fatal_failure, and since when. A table, and no index on task: an index that knows the status makes
 -- each end of each task write into all indexes of task (measured: 58 % of those updates are heap-only without it, none with it).
@@ -30,9 +32,6 @@ begin
 end';
 create trigger task_is_a_dead_letter after insert or update of status on task
     for each row when (new.status = 'fatal_failure') execute function duly_keep_dead_letter();
-
-insert into dead_letter (task_id, lambda, finished_at)
-    select task_id, lambda, finished_at from task where status = 'fatal_failure';
 """
 
 
