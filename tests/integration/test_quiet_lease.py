@@ -6,7 +6,9 @@ import psycopg
 import pytest
 
 from duly_core.clock import since_boot_ns
+from duly_core.errors import StoreUnavailableError
 from duly_core.timing import Timing
+from duly_store_consumer import consumer as consumer_module
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -23,9 +25,11 @@ class Host:
     def __init__(self):
         self.ahead = timedelta()
         self.slow = 0
+        self.calls = 0
 
     def __call__(self):
-        self.slow, slow = self.slow * 2, self.slow  # an answer that takes ever longer
+        self.calls += 1
+        slow = 0 if self.calls % 2 else self.slow  # asked before and after each answer
         return since_boot_ns() + int(self.ahead / timedelta(microseconds=1)) * 1000 + slow
 
 
@@ -180,6 +184,24 @@ async def test_a_clock_that_was_set_back_does_not_prolong_the_quiet(
 
 
 async def test_while_answers_are_too_slow_to_judge_the_clock_by_nothing_is_voided(
+    ladder, clock, passes, make_consumer, host, processing_task
+):
+    consumer = make_consumer()
+    await turn(consumer)
+    await passes(HEARTBEAT_TIMEOUT + SECOND)
+
+    host.slow = int(TIMING.clock_step / timedelta(microseconds=1)) * 1000
+    await clock.tick(TIMING.clock_step + SECOND)
+    await turn(consumer)
+    assert await ladder.status(processing_task.task_id) == "processing"
+
+    host.slow = 0
+    await clock.tick(-TIMING.clock_step - SECOND)
+    await turn(consumer)
+    assert await ladder.status(processing_task.task_id) == "enqueued"
+
+
+async def test_a_slow_answer_that_proves_the_clock_right_all_the_same_keeps_nothing_waiting(
     ladder, passes, make_consumer, host, processing_task
 ):
     consumer = make_consumer()
@@ -188,11 +210,76 @@ async def test_while_answers_are_too_slow_to_judge_the_clock_by_nothing_is_voide
 
     host.slow = int(TIMING.clock_step / timedelta(microseconds=1)) * 1000
     await turn(consumer)
-    assert await ladder.status(processing_task.task_id) == "processing"
 
-    host.slow = 0
-    await turn(consumer)
     assert await ladder.status(processing_task.task_id) == "enqueued"
+
+
+async def test_a_crash_of_a_backend_that_empties_the_queue_has_references_sent_again_within_the_delay(
+    passes, make_consumer, execute, enqueued_task
+):
+    consumers = [make_consumer() for _ in range(2)]
+    await turn(*consumers)
+    execute("truncate queue_message, queue_marker")  # as crash recovery does to all unlogged tables
+
+    await turn(*consumers)
+    await passes(StoreConsumerSettings().put_back_delay + SECOND)
+    await turn(*consumers)
+
+    assert execute("select sum(reference_count) from queue_message") == [(1,)]
+    assert execute("select count(*) from queue_marker") == [(1,)]
+    assert execute("select changed_at from store_epoch") == [(None,)]
+
+
+async def test_what_a_crash_took_is_sent_again_though_postgres_fails_meanwhile_and_there_is_much_of_it(
+    passes, make_consumer, execute, ladder, monkeypatch
+):
+    monkeypatch.setattr(consumer_module, "_SENT_SOONER", 2)
+    for _ in range(5):
+        await ladder.enqueued()
+    consumer = make_consumer()
+    await turn(consumer)
+    execute("truncate queue_message, queue_marker")
+
+    async def fails(*_):
+        raise StoreUnavailableError("just now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(consumer_module.trigger, "enqueue_sooner", fails)
+        with pytest.raises(StoreUnavailableError, match="just now"):
+            await turn(consumer)
+    await turn(consumer)
+    await passes(StoreConsumerSettings().put_back_delay + SECOND)
+    await turn(consumer)
+
+    assert execute("select sum(reference_count) from queue_message") == [(5,)]
+
+
+async def test_what_is_due_is_enqueued_though_silences_cannot_be_looked_at(
+    ladder, make_consumer, monkeypatch
+):
+    task = await ladder.new()
+
+    async def fails(*_):
+        raise StoreUnavailableError("just now")
+
+    monkeypatch.setattr(consumer_module.trigger, "next_silence", fails)
+    with pytest.raises(StoreUnavailableError, match="just now"):
+        await turn(make_consumer())
+
+    assert await ladder.status(task.task_id) == "enqueued"
+
+
+async def test_a_postgres_that_does_not_tell_its_timeline_is_known_by_its_start(execute, dsn):
+    execute(
+        "create function public.pg_current_wal_lsn() returns pg_lsn language plpgsql as "
+        "'begin raise feature_not_supported; end'"
+    )
+    path = "set search_path = public, pg_catalog"
+
+    assert execute("select duly_server() like '-/%'") == [(False,)]
+    with psycopg.connect(dsn) as connection:
+        connection.execute(path)
+        assert connection.execute("select duly_server() like '-/%'").fetchall() == [(True,)]
 
 
 async def test_meanwhile_what_is_due_lost_or_expired_is_seen_to(
@@ -248,7 +335,7 @@ async def test_a_role_without_privileges_of_its_own_may_look(dsn, store, execute
     """What the look asks of Postgres must be open to whoever may write the table."""
     execute("create role duly_plain_looker")
     try:
-        execute("grant select, insert, update on store_epoch to duly_plain_looker")
+        execute("grant select, insert, update on store_epoch, queue_marker to duly_plain_looker")
         async with store.connection() as connection:
             await connection.execute("set role duly_plain_looker")
             try:

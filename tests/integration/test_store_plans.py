@@ -59,9 +59,9 @@ CASES = {
     # it is for everything on its way, once after an outage: here for what is far ahead, so that the rest is not read
     "enqueue_sooner": ({"within": (BACKLOG - 100) * SECOND, "limit": 10}, WATCHED | ASSOC),
     "put_back": ({"task_ids": IDS, "delay": SECOND}, ASSOC),
-    "reclaim": ({"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC | LAMBDAS | ENTITY),
-    "quarantine_silent": ({"limit": 10}, WATCHED | ASSOC | LAMBDAS | ENTITY),
-    "cancel_silent": ({"limit": 10}, WATCHED | ASSOC | ENTITY),
+    "reclaim": ({"enqueue_timeout": SECOND, "limit": 10, "as_of": None}, WATCHED | ASSOC | LAMBDAS | ENTITY),
+    "quarantine_silent": ({"limit": 10, "as_of": None}, WATCHED | ASSOC | LAMBDAS | ENTITY),
+    "cancel_silent": ({"limit": 10, "as_of": None}, WATCHED | ASSOC | ENTITY),
     "expire": ({"limit": 10}, EXPIRING | ASSOC | ENTITY),
     "claim": (
         HELD | {"lambdas": [LAMBDA] * 3, "holders": ["host"] * 3, "claim_timeout": SECOND},

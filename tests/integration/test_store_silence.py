@@ -52,6 +52,23 @@ async def test_a_holder_that_fell_silent_is_charged_a_crash_and_the_task_is_sent
     assert (row["holder"], row["progress"]) == (None, None)
 
 
+async def test_a_step_of_the_clock_after_the_look_voids_no_lease_that_had_not_run_out_by_the_look(
+    ladder, clock
+):
+    kept = await ladder.processing()
+    await clock.tick(SECOND)
+    seen = await ladder.row(kept.task_id)
+
+    async def may_void(connection):
+        ((now,),) = await (await connection.execute("select duly_now()")).fetchall()
+        await clock.tick(SILENT)
+        return trigger.MayVoid(100, now)
+
+    silence = await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 100, may_void)
+
+    assert (silence.voided, await ladder.row(kept.task_id)) == (0, seen)
+
+
 @pytest.mark.parametrize("rung", ["claimed", "processing"])
 async def test_a_holder_whose_time_has_not_passed_is_left_alone(ladder, clock, rung):
     task = await getattr(ladder, rung)()
@@ -177,7 +194,9 @@ async def test_a_heartbeat_that_commits_first_saves_its_task_though_its_silence_
     if cancel:
         await tasks.cancel_tasks(ladder.store, [processing_task.task_id])
     await clock.tick(SILENT)
-    parameters = {"limit": 10} | ({"enqueue_timeout": ENQUEUE_TIMEOUT} if statement == "reclaim" else {})
+    parameters = {"limit": 10, "as_of": None} | (
+        {"enqueue_timeout": ENQUEUE_TIMEOUT} if statement == "reclaim" else {}
+    )
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as gate:
         await gate.execute("select pg_advisory_lock(%s)", [LOCK])
         # a statement takes its snapshot, asks for the time, and waits here

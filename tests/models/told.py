@@ -75,7 +75,11 @@ def claimed(
             for proposal, answer in zip(proposals, answers, strict=True)
             if proposal.task_id == task_id
         ]
-        fitting = [proposal.token for proposal, _ in rivals if proposal.lambda_name == task.row.lambda_name]
+        fitting = [
+            proposal.token
+            for proposal, _ in rivals
+            if proposal.lambda_name == task.row.lambda_name and proposal.token != task.row.last_token
+        ]
         free = task.row.status is Status.ENQUEUED and not model.expired(task.row)
         granted = [proposal.token for proposal, answer in rivals if answer is not None]
         if free and fitting:

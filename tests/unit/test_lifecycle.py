@@ -76,7 +76,7 @@ def test_a_move_out_of_held_compares_the_token_or_waits_for_silence_or_asks(move
     for write in writes:
         if move.name in BY_SILENCE:
             assert move.writer is Writer.STORE_CONSUMER
-            assert "next_trigger_at <= (select duly_now())" in write
+            assert "next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))" in write
         elif move.name == "request_cancel":
             assert move.before == move.after == HELD
         else:

@@ -37,6 +37,7 @@ _UNAVAILABLE = (
     psycopg.errors.UndefinedTable,  # not migrated yet
     psycopg.errors.UndefinedFunction,
     psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.FeatureNotSupported,  # a standby again: it has no unlogged tables
 )
 """What may pass without a change of ours: the caller tries again."""
 

@@ -118,6 +118,13 @@ store_epoch = sa.Table(
     sa.Column("changed_at", sa.TIMESTAMP(timezone=True)),
 )
 
+queue_marker = sa.Table(
+    "queue_marker",
+    metadata,
+    sa.Column("one", sa.Boolean, primary_key=True, server_default=sa.text("true")),
+    prefixes=["UNLOGGED"],
+)
+
 attempt = sa.Table(
     "attempt",
     metadata,

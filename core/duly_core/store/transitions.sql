@@ -124,17 +124,18 @@ returning assoc.task_id
 
 -- name: reclaim
 -- move: claimed|processing -> enqueued
--- The holder fell silent: its token is void from here on, and a crash is counted.
+-- The holder fell silent: its token is void from here on, and a crash is counted. "as_of" is the instant at which
+-- the store was last seen to be itself and its clock right: a step since then makes no lease look expired.
 with silent as (
     select assoc.task_id, assoc.holder,
         duly_recent(assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')) as crashed_at
     from task_assoc as assoc left join lambda on lambda.name = assoc.lambda
     where assoc.status in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select duly_now())
+        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
         and not assoc.cancel_requested
-        and cardinality(duly_recent(
+        and (assoc.crashes + 1 < coalesce(lambda.max_crashes, 3) or cardinality(duly_recent(
             assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')
-        )) + 1 < coalesce(lambda.max_crashes, 3)
+        )) + 1 < coalesce(lambda.max_crashes, 3))
     order by assoc.next_trigger_at
     limit %(limit)b
     for update of assoc skip locked
@@ -145,7 +146,7 @@ with silent as (
         last_token = null, token = null, holder = null, progress = null, progress_note = null
     from silent
     where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select duly_now())
+        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
     returning assoc.task_id, assoc.lambda, assoc.priority, assoc.fence, assoc.failures + assoc.crashes as attempt,
         silent.holder, (select duly_now()) as ended_at, 'its holder fell silent: ' || silent.holder as message
 ), recorded as (
@@ -162,7 +163,8 @@ select task_id, lambda, priority from reclaimed
 
 -- name: quarantine_silent
 -- move: claimed|processing -> fatal_failure
--- The holder fell silent once too often for this task.
+-- The holder fell silent once too often for this task. (All crashes are compared before the recent ones: that costs
+-- nothing, and of thousands that are silent few are left for the function to look at.)
 with silent as (
     select assoc.task_id, coalesce(lambda.crash_window, interval '3 days') as crash_window,
         cardinality(duly_recent(
@@ -170,8 +172,9 @@ with silent as (
         )) + 1 as recent
     from task_assoc as assoc left join lambda on lambda.name = assoc.lambda
     where assoc.status in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select duly_now())
+        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
         and not assoc.cancel_requested
+        and assoc.crashes + 1 >= coalesce(lambda.max_crashes, 3)
         and cardinality(duly_recent(
             assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')
         )) + 1 >= coalesce(lambda.max_crashes, 3)
@@ -182,7 +185,7 @@ with silent as (
     delete from task_assoc as assoc
     using silent
     where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select duly_now())
+        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
     returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes, assoc.holder,
         (select duly_now()) as ended_at, silent.recent, silent.crash_window,
         'its holder fell silent: ' || assoc.holder as message
@@ -208,7 +211,7 @@ with silent as (
     select assoc.task_id
     from task_assoc as assoc
     where assoc.status in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select duly_now())
+        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
         and assoc.cancel_requested
     order by assoc.next_trigger_at
     limit %(limit)b
@@ -217,7 +220,7 @@ with silent as (
     delete from task_assoc as assoc
     using silent
     where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select duly_now())
+        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
     returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes, assoc.holder,
         (select duly_now()) as ended_at
 ), recorded as (
@@ -263,6 +266,7 @@ returning task.task_id
 -- name: claim
 -- move: enqueued -> claimed
 -- Gives the exclusive right to run: the token is the Controller's own, so that a lost reply can be asked for again.
+-- A token whose claim has ended claims no more: its proposal was sent twice, and came late.
 with asked as (
     select *
     from unnest(
@@ -275,6 +279,7 @@ with asked as (
     from asked
     where assoc.task_id = asked.task_id and assoc.lambda = asked.lambda and assoc.status::text = 'enqueued'
         and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
+        and assoc.last_token is distinct from asked.token
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
         assoc.due_at
 )
@@ -515,7 +520,8 @@ with asked as (
     for update of task
 ), redriven as (
     update task
-    set status = null, finished_at = null, fence = null, failures = null, crashes = null, last_token = null,
+    set status = null, started_at = null, finished_at = null, fence = null, failures = null, crashes = null,
+        last_token = null,
         expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
         redrives = task.redrives + 1
     from dead

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg.rows import TupleRow
@@ -24,6 +24,16 @@ class Silence:
     """Quarantined, cancelled or expired."""
     voided: int = 0
     """Claims taken from holders that fell silent, whatever became of their tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class MayVoid:
+    """What may be taken from holders that fell silent."""
+
+    most: int
+    """Claims of each kind; 0: none."""
+    as_of: datetime | None
+    """Only leases that had run out by then, by the store's clock; None: by now."""
 
 
 def _due(rows: Sequence[TupleRow]) -> list[DueTask]:
@@ -51,15 +61,15 @@ async def end_silence(
     room: Mapping[QueueKey, int],
     enqueue_timeout: timedelta,
     limit: int,
-    may_void: Callable[[Connection], Awaitable[int]] | None = None,
+    may_void: Callable[[Connection], Awaitable[MayVoid]] | None = None,
 ) -> Silence:
     """Take up what fell silent, at most `limit` tasks of each kind.
 
     Lost messages are sent again as far as the queues have room; claims whose holder fell silent are void,
     and their tasks are enqueued anew, quarantined, or cancelled. Tasks that expired end, too.
 
-    Args: `may_void` tells how many claims may be voided now in the store at the other end of a connection: it is
-    asked once, and its answer holds for that connection only. None: `limit`.
+    Args: `may_void` tells which claims may be voided now in the store at the other end of a connection: it is
+    asked once, and its answer holds for that connection only. None: `limit` of them.
     """
     again = await store.run(
         TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
@@ -68,12 +78,14 @@ async def end_silence(
     reclaimed: list[TupleRow] = []
     ended = 0
     async with store.connection() as connection:
-        most = limit if may_void is None else await may_void(connection)
-        if most > 0:
-            parameters = {"enqueue_timeout": enqueue_timeout, "limit": most}
-            reclaimed = await fetch(connection, TRANSITIONS["reclaim"], parameters)
+        may = MayVoid(limit, None) if may_void is None else await may_void(connection)
+        if may.most > 0:
+            parameters: dict[str, Any] = {"limit": may.most, "as_of": may.as_of}
             for name in ("quarantine_silent", "cancel_silent"):
-                ended += len(await fetch(connection, TRANSITIONS[name], {"limit": most}))
+                ended += len(await fetch(connection, TRANSITIONS[name], parameters))
+            # the last of them: what it enqueues must be sent, and an error of another would leave that unsent
+            parameters["enqueue_timeout"] = enqueue_timeout
+            reclaimed = await fetch(connection, TRANSITIONS["reclaim"], parameters)
     return Silence(
         _due([*(row for row in again if row[3]), *reclaimed]),
         reclaimed=len(reclaimed),

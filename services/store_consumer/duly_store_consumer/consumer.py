@@ -107,13 +107,17 @@ class Consumer:
         await self._read_queues(now)
         queue_problem = await self._look_at_depths(now)
         # silences first: what was sent and lost is older than what is due, and ending tasks needs no queue
-        silence_in = await self._take_up_silences(now)
+        silence_in, silence_problem = _SILENCE_EVERY, None
+        try:
+            silence_in = await self._take_up_silences(now)
+        except Exception as error:  # noqa: BLE001 (raised below: what is due must not wait for it)
+            silence_problem = error
         room = _share(self._bounds.room(self._queues, self._settings.batch))
         due = await trigger.enqueue(self._store, room, self._settings.enqueue_timeout)
         if due:
             await self._push(due, "due")
-        if queue_problem:
-            raise queue_problem
+        if problem := silence_problem or queue_problem:
+            raise problem
         pause = min(await self._next_due(room), silence_in, self._settings.poll_interval)
         if not self._settings.exact:
             pause = self._settings.poll_interval
@@ -199,9 +203,7 @@ class Consumer:
         self._silence_at = now
         async with self._store.connection() as connection:
             await self._quiet.left(connection)
-        if self._quiet.take_server_change() and self._queue_is_in_store:
-            sooner = await trigger.enqueue_sooner(self._store, self._settings.put_back_delay, _SENT_SOONER)
-            events.sent_sooner(sooner)
+        await self._mend_queue()
         ahead = await trigger.next_silence(self._store)
         if ahead is None:
             return self._settings.poll_interval
@@ -223,11 +225,20 @@ class Consumer:
             events.silence(found)
         return _SILENCE_EVERY
 
-    async def _may_void(self, connection: Connection) -> int:
-        """How many claims whose holder fell silent may be voided now: none in a quiet lease, and never a herd."""
+    async def _mend_queue(self) -> None:
+        """What a crash of the store took out of the queue in it is soon looked at again, all of it."""
+        if self._queue_is_in_store and self._quiet.queue_may_be_lost:
+            sooner = full = _SENT_SOONER
+            while sooner == full:
+                sooner = await trigger.enqueue_sooner(self._store, self._settings.put_back_delay, full)
+                events.sent_sooner(sooner)
+        self._quiet.queue_may_be_lost = False
+
+    async def _may_void(self, connection: Connection) -> trigger.MayVoid:
+        """Which claims whose holder fell silent may be voided now: none in a quiet lease, and never a herd."""
         if await self._quiet.left(connection):
-            return 0
-        return min(_SILENCE_BATCH, self._pace.allowance())
+            return trigger.MayVoid(0, self._quiet.looked_at)
+        return trigger.MayVoid(min(_SILENCE_BATCH, self._pace.allowance()), self._quiet.looked_at)
 
     async def _next_due(self, room: dict[QueueKey, int]) -> timedelta:
         """How long until a queue has something due; a full queue is looked at again soon."""

@@ -27,12 +27,10 @@ class QuietLease:
         self._last: tuple[datetime, int] | None = None
         """The store's time at the last look, and this host's after it."""
         self._is_quiet = False
-        self._server_changed = False
-
-    def take_server_change(self) -> bool:
-        """Whether a look wrote down another server since this was asked last."""
-        changed, self._server_changed = self._server_changed, False
-        return changed
+        self.looked_at: datetime | None = None
+        """The store's time at the latest look; None: there was none."""
+        self.queue_may_be_lost = False
+        """A look found another server, or found that a crash had emptied it: set back by who has mended that."""
 
     async def left(self, connection: Connection) -> timedelta:
         """How long the claims in this store must be left alone still; nothing: they may be voided now.
@@ -43,15 +41,19 @@ class QuietLease:
         asked = self._since_boot()
         seen = await epoch.look(connection)
         answered = self._since_boot()
+        self.looked_at = seen.at
+        self.queue_may_be_lost |= seen.written or seen.emptied
         if seen.written:
-            self._server_changed = True
             events.server_changed(seen.before, seen.server)
         left = self._left_of(seen)
-        if _duration(answered - asked) > self._step / 2:
-            left = max(left, self._step)  # so slow an answer tells nothing of the clock: ask again
+        slow = _duration(answered - asked) > self._step / 2
+        ahead = self._ahead(seen.at, asked)
+        if slow and ahead > self._step:
+            left = max(left, self._step)  # the clock, or the answer that took so long: ask again
         else:
-            ahead = self._ahead(seen.at, asked)
-            self._last = (seen.at, answered)
+            # what a slow answer would be compared with later is as vague as it was long
+            if not slow or self._last is None or ahead < -self._step:
+                self._last = (seen.at, answered)
             if ahead > self._step:
                 events.clock_stepped(ahead)
                 await epoch.note_change(connection)
