@@ -16,7 +16,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core.cgroup import Cgroup, own_folder
 from duly_executor.containment import Cgroups, Subreaper, open_containment, remove_abandoned
 from tests.fixtures.controllers import ControllerUnderTest
-from tests.fixtures.host import HOUR, SECOND, Host, Journal, claimed, gone, until, value_of
+from tests.fixtures.host import HOUR, SECOND, Host, Journal, claimed, until, value_of
 from tests.fixtures.programs import is_alive
 
 

@@ -130,9 +130,7 @@ class Crew:
         now = asyncio.get_running_loop().time()
         for task in tasks:
             task_id = task.claim.task_id
-            process = next(
-                (each for each in (*self._processes.values(), *self._dying) if task_id in each.tasks), None
-            )
+            process = self._process_of(task_id)
             if process is None:
                 self._assignment.add(task, now)
             else:
@@ -169,20 +167,18 @@ class Crew:
 
     def _assign(self) -> None:
         for process, batch in self._assignment.assign(self._processes.values()):
-            start_before = None
-            alive = []
+            deadlines, alive = [], []
             for task in batch:
                 held = self._holdings.get(task.claim.task_id)
                 if held is None or held.reporting or not self._holdings.is_current(task.claim):
                     continue  # its claim was lost, or it was cancelled, while it waited
                 held.process = process.number
-                deadline = self._holdings.leases.deadline(task.claim.task_id)
-                start_before = deadline if start_before is None else min(start_before, deadline)
+                deadlines.append(self._holdings.leases.deadline(task.claim.task_id))
                 alive.append(task)
-            if start_before is not None:
+            if alive:
                 if failpoints.on:
                     failpoints.hit_here("executor.give.before")
-                process.give(alive, start_before)
+                process.give(alive, min(deadlines))
         if self._assignment.wants_spare and self._ordinary not in self._processes:
             self._spare_wanted.set()
 
@@ -215,16 +211,13 @@ class Crew:
         self._reporter.release([each.task.claim for each in held if each is not None])
 
     def _bury(self, process: CallbackProcess, code: int) -> None:
-        """Its end is certain. What it ran crashed, unless we killed it; all else is released.
+        """Its end is certain. What it ran crashed, unless we killed it; its `verdicts` are told, all else is released.
 
-        Released is what never started, what ran in a process that was killed for another's sake, and a newer
-        claim of what ran. What it was killed for has been reported already, or is now (`verdicts`).
+        That is what never started, or was killed for another's sake, and a newer claim of what ran.
         """
         running = {entry.task_id for entry in self._board.running(process.number)} & process.tasks
         self._board.clear(process.number)
-        culprits = {task_id for task_id in running if self._was_given(process, task_id)}
-        if process.killed_for is not None:
-            culprits.clear()
+        culprits = {each for each in running if process.killed_for is None and self._was_given(process, each)}
         if process.killed_for is None and not self._closing:
             events.process_crashed(process.process.pid, code, len(running))
         ended = [self._holdings.report(task_id) for task_id in culprits]
@@ -236,15 +229,15 @@ class Crew:
 
     def stop_for(self, task_id: TaskId, reason: str, result: hsc_pb2.TaskResult | None) -> None:
         """Stop this task's callback at once by killing its process; report `result` for it, if there is one."""
-        held = self._holdings.get(task_id)
-        number = held.process if held is not None else None
-        if self._holdings.report(task_id) is None or held is None:
+        held = self._holdings.report(task_id)
+        if held is None:
             return
-        process = self._processes.get(number) if number is not None else None
+        process = self._process_of(task_id)
         verdict = [result] if result is not None else []
-        if process is not None and task_id in self.running_in(process):
-            process.verdicts += verdict  # reported when the callback surely runs no more
-            self.kill_for(task_id, process, reason)
+        if process is not None and (process in self._dying or task_id in self.running_in(process)):
+            process.verdicts += verdict  # reported when the callback, and what it started, surely run no more
+            if process not in self._dying:
+                self.kill_for(task_id, process, reason)
         else:
             if process is not None:
                 process.cancel([task_id])  # it waits for a slot: it will not start
@@ -281,6 +274,11 @@ class Crew:
             self._reporter.results([cancelled(held.task)])
         elif (process := self._processes.get(held.process)) is not None:
             process.cancel([task_id])
+
+    def _process_of(self, task_id: TaskId) -> CallbackProcess | None:
+        """The one that was given this task and has not told its end; it may be dying."""
+        everyone = (*self._processes.values(), *self._dying)
+        return next((each for each in everyone if task_id in each.tasks), None)
 
     def _was_given(self, process: CallbackProcess, task_id: TaskId) -> bool:
         """Whether the claim that is held now is the one that it runs under."""
