@@ -22,8 +22,10 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1, help="everything random follows from it (default 1)")
     parser.add_argument("--seconds", type=float, default=60, help="of traffic with faults (default 60)")
-    parser.add_argument("--rate", type=float, default=45, help="tasks a second (default 45)")
-    parser.add_argument("--queue", choices=("postgres", "sqs"), default="postgres")
+    parser.add_argument("--rate", type=float, default=12, help="tasks a second (default 12)")
+    parser.add_argument(
+        "--queue", choices=("any", "postgres", "sqs"), default="any", help="any: SQS in every fifth seed"
+    )
     parser.add_argument(
         "--only", action="append", default=[], metavar="KIND", help="only such faults; may be repeated"
     )
@@ -36,6 +38,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--plan", action="store_true", help="show the plan, and do nothing")
     parser.add_argument("--runs", type=int, default=1, help="a campaign: seeds from --seed on")
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time in a campaign")
+    parser.add_argument(
+        "--template", type=Path, metavar="DIR", help="a data directory of Postgres to begin with"
+    )
     parser.add_argument("--kinds", action="store_true", help="list the kinds of faults")
     return parser.parse_args()
 
@@ -43,6 +48,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run what the command line says; the exit code."""
     die_with_parent()
+    # Dozens of processes start in a run: compiling the product anew for each would cost half of the whole.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # we start programs while calls are under way
     arguments = _arguments()
     if arguments.kinds:

@@ -7,18 +7,21 @@ import resource
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import duly
 from tests.chaos.journal import Journal
-from tests.chaos.kinds import BY_NAME
+from tests.chaos.kinds import BY_NAME, TaskKind
 
 app = duly.App(owner="duly chaos", version="1")
 
 _FOLDER = Path(os.environ["DULY_CHAOS_JOURNAL"])
-_journal = Journal(_FOLDER)
+_journal = Journal(
+    _FOLDER, durable=False, host=os.environ.get("DULY_CHAOS_HOST", "")
+)  # the machine stays up: what is written is there
 _BACKOFF = duly.Backoff(initial=timedelta(milliseconds=100), factor=2, maximum=timedelta(seconds=2))
 _SOON = timedelta(milliseconds=300)
 _NAP_S = 0.1
@@ -30,8 +33,21 @@ _LOOK_S = 0.05
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _callback(name: str) -> Any:
-    kind = BY_NAME[name]
+_Callback = Callable[[dict[str, Any], duly.TaskContext], Any]
+_callbacks: dict[str, _Callback] = {}
+
+
+def _callback(name: str) -> Callable[[_Callback], _Callback]:
+    """Keep it for its kind; a kind that has a lambda of its own registers that."""
+
+    def keep(function: _Callback) -> _Callback:
+        _callbacks[name] = function
+        return _lambda(BY_NAME[name])(function) if BY_NAME[name].alone else function
+
+    return keep
+
+
+def _lambda(kind: TaskKind) -> Any:
     return app.callback(
         kind.lambda_name,
         max_attempts=kind.max_attempts,
@@ -39,6 +55,18 @@ def _callback(name: str) -> Any:
         max_runtime=kind.max_runtime,
         backoff=_BACKOFF,
     )
+
+
+@_lambda(BY_NAME["quick"])
+def work(payload: dict[str, Any], ctx: duly.TaskContext) -> Any:
+    """What the payload names."""
+    return _callbacks[payload["kind"]](payload, ctx)
+
+
+@_lambda(BY_NAME["nap_async"])
+async def work_async(payload: dict[str, Any], ctx: duly.TaskContext) -> Any:
+    """The same on the loop."""
+    return await _callbacks[payload["kind"]](payload, ctx)
 
 
 @_callback("quick")
@@ -58,6 +86,13 @@ def expiring(_: dict[str, Any], ctx: duly.TaskContext) -> int:
 @_callback("nap")
 def nap(_: dict[str, Any], ctx: duly.TaskContext) -> None:
     """A little work."""
+    with _journal.execution(ctx):
+        time.sleep(_NAP_S)
+
+
+@_callback("careful")
+def careful(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """The same, and quarantined if it is charged with few crashes."""
     with _journal.execution(ctx):
         time.sleep(_NAP_S)
 

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import sys
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from duly_core.process import PARENT_PID
+from tests.chaos.postgres import make_template
 
 _BEYOND_TRAFFIC_S = 400
 """A run that takes so much longer than its traffic is killed, and counts as failed."""
@@ -24,6 +26,9 @@ def run_campaign(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     # Postgres may run as another user: the way to its data must be open.
     folder.chmod(0o711)
+    template = folder / "template"
+    shutil.rmtree(template, ignore_errors=True)
+    make_template(template)
     return asyncio.run(_campaign(arguments, folder))
 
 
@@ -55,6 +60,7 @@ async def _one(arguments: argparse.Namespace, folder: Path, seed: int) -> dict[s
     command = [
         sys.executable, "-m", "tests.chaos", f"--seed={seed}", f"--seconds={arguments.seconds}",
         f"--rate={arguments.rate}", f"--queue={arguments.queue}", f"--folder={own}", f"--json={report}",
+        f"--template={folder / 'template'}",
         *(f"--only={kind}" for kind in arguments.only), *(["--no-faults"] if arguments.no_faults else []),
         *(["--keep"] if arguments.keep else []),
     ]  # fmt: skip

@@ -12,10 +12,20 @@ from tests.chaos.topology import ENQUEUE_TIMEOUT
 
 _LIVENESS_S = 40
 """Leases, an enqueue timeout, a connection that is half open (25 s until it is noticed), backoffs of at most 2 s."""
-_FEWEST_TASKS = 0.75
+_FEWEST_TASKS = 0.95
 """Of those that were to be sent."""
 _FEWEST_FAULTS = 0.6
 """Of the planned ones: some find nothing to break."""
+
+
+_SECONDS_A_SAMPLE = 10
+"""One in two is tried; Postgres is away for a part of the time."""
+_CONNECTIONS = 10
+"""To Postgres for each pair that talks: a pool, and what a cut connection leaves for a while."""
+_PROCESSES = 3
+"""For each part: those that are just being replaced, and spare ones for suspects."""
+_MESSAGES_LEFT = 200
+"""Stale ones, whose tasks have ended: they are hidden, or were sent just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,9 @@ def limits_of(plan: Plan, rate: float) -> Limits:
     lease_ns = int(plan.lease.total_seconds() * SECOND)
     jumps = [fault.amount for fault in plan.faults if fault.kind == "clock_jump"]
     ahead_s = max([*jumps, 0])
+    topology = plan.topology
+    clients = len(topology.links())
+    workers = topology.hosts * topology.executors * (2 + topology.processes)
     return Limits(
         claim_timeout_ns=lease_ns,
         heartbeat_timeout_ns=lease_ns,
@@ -55,5 +68,10 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         liveness_ns=int((_LIVENESS_S + ahead_s) * SECOND),
         least_tasks=int(plan.seconds * rate * _FEWEST_TASKS),
         least_faults={"": int(len(plan.faults) * _FEWEST_FAULTS)},
+        least_samples=int(plan.seconds / _SECONDS_A_SAMPLE),
+        least_seen=plan.topology.hosts * plan.topology.executors * plan.topology.processes,
+        most_connections=_CONNECTIONS * clients,
+        most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,
+        most_messages_left=_MESSAGES_LEFT,
         longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),
     )

@@ -34,6 +34,8 @@ class AckedTask:
     """Its callback returns at once, always: without faults it runs exactly once."""
     crashes_itself: bool = False
     """Its callback kills its own process: its crashes need no fault, and it may be quarantined."""
+    breaks_process: bool = False
+    """What runs in the same process may have to run again because of it."""
     poison: bool = False
     """It crashes every time: unless cancelled or expired it ends quarantined with exactly `max_crashes` crashes."""
     max_crashes: int = 3
@@ -65,6 +67,8 @@ class Execution:
     """None: its process died first, or it still runs."""
     outcome: str = ""
     """One of `journal.OUTCOMES`; none without an end."""
+    host: str = ""
+    """Where it ran, as faults name it; none: unknown."""
     line: str = ""
     """Where it stands (file and line), for evidence."""
 
@@ -204,6 +208,13 @@ class Limits:
     """How long after a fault was healed what is lost may still be its consequence; leases are added."""
     clock_slack_ns: int = 5_000_000
     """How far the host's two clocks may drift apart in a run, and a statement's clock from its trigger's."""
+    starved_ns: int = 0
+    """How long the machine had no time for the system after the last heal; `liveness_ns` has it, up to the most."""
+    most_starved_ns: int = 40 * SECOND
+    """More makes the run inconclusive."""
+    least_samples: int = 0
+    """Fewer make the run inconclusive; so do fewer callback processes seen alive than `least_seen`."""
+    least_seen: int = 0
     most_connections: int = 0
     """To Postgres, at any sample; 0: not judged."""
     most_processes: int = 0

@@ -56,9 +56,10 @@ class Running:
 class Journal:
     """The log of one process; its threads and coroutines share it, what it forks does not."""
 
-    def __init__(self, folder: Path, *, durable: bool = True) -> None:
+    def __init__(self, folder: Path, *, durable: bool = True, host: str = "") -> None:
         """Begin one. Not `durable`: nothing waits for the disk (some milliseconds each time); what is written
-        outlives the process all the same, if not the machine."""
+        outlives the process all the same, if not the machine. `host`: where that is."""
+        self._host = host
         self._durable = durable
         self._locks = folder / _LOCKS
         self._pid = os.getpid()
@@ -86,6 +87,7 @@ class Journal:
                 attempt=ctx.attempt,
                 fence=ctx.fence,
                 pid=self._pid,
+                host=self._host,
                 alone=alone,
                 wall_ns=time.time_ns(),
                 boot_ns=since_boot_ns(),

@@ -55,6 +55,7 @@ def _take(executions: dict[int, Execution], process: str, place: str, line: byte
             process,
             record["alone"],
             record["boot_ns"],
+            host=record.get("host", ""),
             line=place,
         )
     elif record["event"] == "end":

@@ -14,6 +14,9 @@ _PAUSES = (0.5, 0.99, 1.01, 3.0)
 _FIRST_AT = 2.0
 _LAST_AT = 2.0
 """Before the end of the traffic."""
+_ONE_IN_SQS = 5
+_ONE_IN_FAILOVER, _FAILOVER_AT = 10, 3
+"""Seeds that end in 3 have a standby."""
 _GAP_S = 2.2
 """Between two faults, on average: faults last for seconds, so that several go on at a time."""
 
@@ -57,6 +60,11 @@ class Plan:
     def peaceful(self) -> bool:
         """Whether nothing is broken, and no callback breaks its process: then nothing runs twice."""
         return not self.faults
+
+    @property
+    def harmless(self) -> bool:
+        """Whether no fault may charge a task with a crash: then those that never crash are not quarantined."""
+        return all(fault.kind.startswith(HARMLESS) for fault in self.faults)
 
     @property
     def standby(self) -> bool:
@@ -107,6 +115,9 @@ _HOST_PARTS = ("controller", "executor", "callback")
 _POSTGRES = _fixed("postgres")
 _QUEUE = _fixed("queue")
 
+HARMLESS = ("queue_", "sqs_", "term_frontend", "kill_frontend")
+"""Kinds, by how they begin, of which no claim dies: messages are hints, and a dead Frontend holds none."""
+
 SQS_CHANCES = (
     *("duplicate", "reorder", "delay", "lose_request", "lose_reply"),
     *("resurrect", "fail_entries", "refuse", "throttle", "hang"),
@@ -129,7 +140,8 @@ KINDS: dict[str, Kind] = {
     "postgres_pause": Kind(_POSTGRES, _span(0.5, 6.0)),
     "postgres_terminate": Kind(_POSTGRES, amount=_span(0.3, 1.0)),
     "postgres_lock": Kind(_POSTGRES, _span(1.0, 6.0), amount=_span(1, 30)),
-    # Costs a second server: in the runs that name it, which are told nothing that the standby does not have.
+    # Costs a second server: in every tenth seed, and in the runs that name it. They are told nothing that the
+    # standby does not have.
     "postgres_failover": Kind(_POSTGRES, _span(0.0, 4.0), usual=False, once=True),
     "clock_step": Kind(_POSTGRES, amount=_one_of(-0.4, -0.2, 0.2, 0.4)),
     "clock_jump": Kind(
@@ -162,19 +174,23 @@ def make_plan(
     seed: int,
     seconds: float,
     *,
-    queue: str = "postgres",
+    queue: str = "any",
     only: Sequence[str] = (),
     topology: Topology | None = None,
     faults: bool = True,
 ) -> Plan:
-    """The plan of a seed; `only` names the kinds to choose from.
+    """The plan of a seed; `only` names the kinds to choose from, and with queue "any" the seed chooses that, too.
 
     Raises:
         ValueError: there is no such kind.
     """
     random = Random(f"duly-chaos/{seed}")
     chosen = choose(random)
+    if queue == "any":
+        queue = "postgres" if seed % _ONE_IN_SQS else "sqs"
     kinds = _kinds(only, queue) if faults else []
+    if kinds and not only and seed % _ONE_IN_FAILOVER == _FAILOVER_AT:
+        kinds.append("postgres_failover")
     return Plan(
         seed, seconds, queue, topology or chosen, tuple(_faults(random, kinds, seconds, topology or chosen))
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -13,7 +14,9 @@ import psycopg
 from duly_core.errors import DulyError
 from duly_core.store.migrate import migrate
 from duly_local import leftovers
+from duly_local.ports import free_port
 from duly_local.postgres import EmbeddedPostgres
+from tests.chaos import audit
 from tests.fixtures.standby import Standby
 
 _LOOK_EVERY_S = 0.02
@@ -36,10 +39,42 @@ create or replace function duly_now() returns timestamptz language sql volatile 
 """
 
 
+def make_template(folder: Path) -> None:
+    """Leave a data directory there that a run can begin with: initdb, the schema, the clock, the audit.
+
+    Blocks, main thread only.
+    """
+    postgres = ChaosPostgres(folder, free_port())
+    try:
+        postgres.start()
+    finally:
+        postgres._server.stop()
+
+
+def copy_owned(source: Path, target: Path) -> None:
+    """Copy a data directory: Postgres insists on its files' owner as well as on their modes."""
+
+    def copy(origin: str, destination: str) -> None:
+        shutil.copy2(origin, destination)
+        _give(origin, destination)
+
+    shutil.copytree(source, target, copy_function=copy, ignore=shutil.ignore_patterns("*.log", "*.lock"))
+    for folder, _, _ in os.walk(source):
+        _give(folder, str(target / Path(folder).relative_to(source)))
+
+
+def _give(origin: str, destination: str) -> None:
+    status = os.stat(origin)
+    if status.st_uid != os.geteuid() or os.geteuid() == 0:
+        os.chown(destination, status.st_uid, status.st_gid)
+
+
 class ChaosPostgres:
     """One server with the schema and a clock that can be moved."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, template: Path | None = None) -> None:
+        """Make one. `template`: a data directory as `make_template` left it, to begin with a copy of."""
+        self._template = template
         self._files = folder / "postgres"
         self._server = EmbeddedPostgres(folder, port, settings=_SETTINGS)
         self._folder = folder
@@ -69,10 +104,17 @@ class ChaosPostgres:
 
     def start(self) -> None:
         """Blocks; main thread only."""
+        if self._template is not None:
+            copy_owned(self._template, self._folder)
         self._server.start()
+        if self._template is None:
+            self._prepare()
+
+    def _prepare(self) -> None:
         migrate(self.dsn)
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(_CLOCK)
+        audit.install(self.dsn)
 
     def add_standby(self) -> None:
         """A second server, without which no commit is acknowledged; blocks, main thread only."""

@@ -16,7 +16,6 @@ import psycopg
 
 from duly_core.clock import since_boot_ns
 from duly_core.errors import DulyError
-from tests.chaos import audit
 from tests.chaos.collect import Collected, collect, limits_of
 from tests.chaos.faults import inject
 from tests.chaos.history import Fault, History, Leftover
@@ -61,10 +60,12 @@ class Outcome:
 class Run:
     """One seed."""
 
-    def __init__(self, plan: Plan, folder: Path, rate: float) -> None:
+    def __init__(self, plan: Plan, folder: Path, rate: float, template: Path | None = None) -> None:
+        """Make one. `template`: what Postgres begins with, as `postgres.make_template` left it."""
         self._plan = plan
         self._folder = folder
         self._rate = rate
+        self._template = template
         self._faults: list[Fault] = []
         self._missed: list[str] = []
         self._phases: dict[str, float] = {}
@@ -78,7 +79,7 @@ class Run:
             RunFailedError: it could not be carried out.
         """
         started, cpu = time.monotonic(), _cpu_seconds()
-        system = System(self._folder, self._plan)
+        system = System(self._folder, self._plan, self._template)
         try:
             outcome = await self._execute(system)
         except (DulyError, psycopg.Error, TimeoutError, OSError) as error:
@@ -92,12 +93,13 @@ class Run:
 
     async def _execute(self, system: System) -> Outcome:
         with self._phase("start"):
-            await system.start(audit.install)
+            await system.start()
             workload = Workload(
                 [system.links.address(f"client>{name}") for name in system.topology.frontend_names()],
                 Random(f"duly-chaos/{self._plan.seed}/workload"),
                 self._rate,
                 peaceful=self._plan.peaceful,
+                harmless=self._plan.harmless,
             )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
         started_ns = since_boot_ns()
@@ -114,16 +116,19 @@ class Run:
             await system.wait_until_ready()
         healed_ns, starved_ns = since_boot_ns(), watch.starved_ns
         limits = limits_of(self._plan, self._rate)
+
+        def starved() -> int:
+            """What the machine had no time for is not what the system is late with; up to a point."""
+            return min(watch.starved_ns - starved_ns, limits.most_starved_ns)
+
         with self._phase("settle"):
-            await self._settle(
-                system, lambda: healed_ns + limits.liveness_ns + watch.starved_ns - starved_ns + _BEYOND_NS
-            )
+            await self._settle(system, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS)
         await watch.stop()
         faults = (*self._faults, *(() if self._plan.peaceful else watch.busy()))
         limits = replace(
             limits,
-            # What the machine had no time for is not what the system is late with.
-            liveness_ns=limits.liveness_ns + watch.starved_ns - starved_ns,
+            liveness_ns=limits.liveness_ns + starved(),
+            starved_ns=watch.starved_ns - starved_ns,
             least_faults={"": limits.least_faults[""] + len(faults) - self._whole_faults()},
         )
         with self._phase("stop"):

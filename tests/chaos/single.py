@@ -9,6 +9,8 @@ import tempfile
 import traceback
 from pathlib import Path
 
+import uvloop
+
 from tests.chaos.checker import check
 from tests.chaos.kept import dump
 from tests.chaos.plan import Plan
@@ -26,7 +28,9 @@ def run_single(plan: Plan, arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
     try:
-        outcome = asyncio.run(Run(plan, folder, arguments.rate).execute())
+        # Every byte of the system goes through our proxies: on asyncio's own loop they cost as much as a service.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            outcome = runner.run(Run(plan, folder, arguments.rate, arguments.template).execute())
     except Exception as error:  # noqa: BLE001 (whatever it is, it is no violation: nothing was judged)
         if not isinstance(error, RunFailedError):
             traceback.print_exc()

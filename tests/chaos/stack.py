@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +26,8 @@ from tests.chaos.tree import MARK
 APPLICATION = "tests.chaos.application:app"
 JOURNAL = "DULY_CHAOS_JOURNAL"
 """Names the folder that callback processes write their journal to."""
+HOST = "DULY_CHAOS_HOST"
+"""Tells them on which host they are, as faults name it."""
 ROOT = Path(__file__).parents[2]
 
 _PACE = Pace(
@@ -65,7 +66,7 @@ _OF_HOST = {
 class System:
     """One installation; main thread only."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: Plan, template: Path | None = None) -> None:
         self.run_id = uuid4().hex
         self.folder = folder
         self.plan = plan
@@ -74,7 +75,7 @@ class System:
         self.journal = folder / "journal"
         self.journal.mkdir(parents=True)
         self.services_log = folder / "services.log"
-        self.postgres = ChaosPostgres(folder / "data", next(self._ports))
+        self.postgres = ChaosPostgres(folder / "data", next(self._ports), template)
         self.links = Links()
         self.sqs: FaultySqs | None = None
         self._moto: MotoServer | None = None
@@ -88,14 +89,13 @@ class System:
         """The store's DSN by way of a proxy."""
         return self.postgres.dsn.replace(f":{self.postgres.port}/", f":{self.links.port(link)}/")
 
-    async def start(self, prepare: Callable[[str], None]) -> None:
-        """Returns when all is ready. `prepare` is given the DSN of the database before anybody uses it.
+    async def start(self) -> None:
+        """Returns when all is ready.
 
         Raises:
             DulyError: a part cannot be started.
         """
         self.postgres.start()
-        prepare(self.postgres.dsn)
         if self.plan.standby:
             self.postgres.add_standby()
         if self.plan.queue == "sqs":
@@ -140,6 +140,10 @@ class System:
         """The process of a service, or of a host's Controller; None: it is being restarted."""
         assert self._supervisor is not None
         return self._supervisor.pids().get(name)
+
+    def pids(self) -> list[int]:
+        """Of all services, and of the hosts' Controllers, that run."""
+        return list(self._supervisor.pids().values()) if self._supervisor is not None else []
 
     async def pid_soon(self, name: str, within: timedelta = timedelta(seconds=5)) -> int | None:
         """The same, waiting a little for a restart."""
@@ -203,6 +207,7 @@ class System:
             "DULY_CONTROLLER_HSC_ADDRESS": through(self.topology.hsc_names()),
             **self._of_queue(name),
             JOURNAL: str(self.journal),
+            HOST: name,
         }
 
     def _spec(self, name: str, base: str, environment: dict[str, str]) -> ChildSpec:

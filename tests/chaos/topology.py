@@ -68,19 +68,19 @@ class Topology:
 
 def choose(random: Random) -> Topology:
     """Mostly small, for each process costs a second of CPU to start; sometimes two of everything."""
-    if random.random() < 0.15:
+    if random.random() < 0.05:
         return Topology(2, 2, 2, 2, 2, 2)
 
     def one_or_two(two: float) -> int:
         return 2 if random.random() < two else 1
 
     return Topology(
-        frontends=one_or_two(0.3),
-        store_consumers=one_or_two(0.5),
-        hscs=one_or_two(0.5),
-        hosts=one_or_two(0.6),
-        executors=one_or_two(0.3),
-        processes=one_or_two(0.3),
+        frontends=one_or_two(0.1),
+        store_consumers=one_or_two(0.15),
+        hscs=one_or_two(0.15),
+        hosts=one_or_two(0.3),
+        executors=one_or_two(0.1),
+        processes=one_or_two(0.1),
     )
 
 

@@ -43,11 +43,14 @@ class _Scheduled:
 class Workload:
     """All clients of a run, each with every Frontend at hand."""
 
-    def __init__(self, addresses: list[str], random: Random, rate: float, *, peaceful: bool) -> None:
+    def __init__(
+        self, addresses: list[str], random: Random, rate: float, *, peaceful: bool, harmless: bool = False
+    ) -> None:
         self._callers = [Caller(address) for address in addresses]
         self._random = random
         self._rate = rate
         self._peaceful = peaceful
+        self._harmless = harmless
         self._scheduled: list[_Scheduled] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
@@ -102,11 +105,17 @@ class Workload:
     def _start(self, call: "asyncio.Future[None] | object") -> None:
         task = asyncio.ensure_future(call)  # type: ignore[call-overload]
         self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, call: "asyncio.Task[None]") -> None:
+        """Whatever a client was told that is no answer is a finding: unavailable is tried again."""
+        self._calls.discard(call)
+        if not call.cancelled() and (error := call.exception()) is not None:
+            self.problems.append(f"a client failed: {type(error).__name__}: {error}")
 
     def _next(self) -> _Scheduled:
         random = self._random
-        kind = choose(random, peaceful=self._peaceful)
+        kind = choose(random, peaceful=self._peaceful, harmless=self._harmless)
         ahead = random.uniform(*_AHEAD_S) if random.randrange(_ONE_IN_AHEAD) == 0 else 0.0
         expires = random.uniform(*_EXPIRES) + ahead if kind.name == "expiring" else 0.0
         now_ns = since_boot_ns()
@@ -185,6 +194,7 @@ def _acked(scheduled: _Scheduled) -> AckedTask:
         least_executions=kind.executions_least,
         plain=kind.name == "quick",
         crashes_itself=kind.crashes_itself,
+        breaks_process=kind.breaks_its_process,
         poison=kind.name == "poison",
         max_crashes=kind.max_crashes,
         longest_ns=int(kind.longest.total_seconds() * SECOND),

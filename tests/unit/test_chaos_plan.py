@@ -34,7 +34,8 @@ def test_a_campaign_meets_every_usual_kind() -> None:
     for queue in ("postgres", "sqs"):
         met = {fault.kind for seed in range(50) for fault in make_plan(seed, 60, queue=queue).faults}
 
-        assert met == {name for name, kind in KINDS.items() if kind.usual and kind.queue in ("", queue)}
+        usual = {name for name, kind in KINDS.items() if kind.usual and kind.queue in ("", queue)}
+        assert met == {*usual, "postgres_failover"}
 
 
 def test_only_the_kinds_that_are_named_are_chosen() -> None:
@@ -49,7 +50,24 @@ def test_a_kind_that_there_is_not_is_refused() -> None:
         make_plan(1, 60, only=["meteor"])
 
 
-def test_a_failover_is_done_once_and_only_when_it_is_named() -> None:
+def test_the_seed_chooses_the_queue_unless_it_is_named() -> None:
+    chosen = Counter(make_plan(seed, 60).queue for seed in range(20))
+
+    assert chosen == {"postgres": 16, "sqs": 4}
+    assert make_plan(5, 60, queue="postgres").queue == "postgres"
+
+
+def test_a_tenth_of_the_seeds_has_a_standby() -> None:
+    assert sum(make_plan(seed, 60).standby for seed in range(50)) == 5
+
+
+def test_only_faults_that_stop_nobody_who_runs_are_harmless() -> None:
+    assert make_plan(1, 60, only=["queue"], queue="postgres").harmless
+    assert make_plan(1, 60, faults=False).harmless
+    assert not make_plan(1, 60, only=["queue", "kill_hsc"], queue="postgres").harmless
+
+
+def test_a_failover_is_done_once_and_only_when_it_is_named_with_others() -> None:
     named = make_plan(1, 60, only=["postgres_failover", "kill"])
 
     assert Counter(fault.kind for fault in named.faults)["postgres_failover"] == 1
@@ -69,5 +87,13 @@ def test_peaceful_work_breaks_no_process() -> None:
     chosen = {kinds.choose(random, peaceful=True).name for _ in range(20_000)}
     all_of_them = {kinds.choose(random, peaceful=False).name for _ in range(20_000)}
 
-    assert all_of_them == set(kinds.BY_NAME)
-    assert chosen == {kind.name for kind in kinds.KINDS if not kind.breaks_its_process}
+    assert all_of_them == {*kinds.BY_NAME} - {"careful"}
+    assert chosen == {kind.name for kind in kinds.KINDS if not kind.breaks_its_process} - {"careful"}
+
+
+def test_naps_may_be_quarantined_soon_where_no_fault_may_charge_them() -> None:
+    random = Random(1)  # noqa: S311
+
+    chosen = {kinds.choose(random, peaceful=False, harmless=True).name for _ in range(20_000)}
+
+    assert chosen == {*kinds.BY_NAME} - {"nap"}

@@ -1,6 +1,5 @@
 """C5, no run without a reason; C8, attempts are exact; C3, what runs has a claim."""
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -8,8 +7,9 @@ from duly_core.lifecycle import FINAL, Status
 from duly_core.task import FailureKind
 from tests.chaos.checker.cases import Case, Claim
 from tests.chaos.checker.lines import Lines
+from tests.chaos.checker.reach import endangers
 from tests.chaos.checker.verdict import Violation
-from tests.chaos.history import SUCCEEDED, History
+from tests.chaos.history import SUCCEEDED, Execution, History
 
 
 class Reasons:
@@ -19,33 +19,35 @@ class Reasons:
         limits = history.limits
         lease = max(limits.claim_timeout_ns, limits.heartbeat_timeout_ns)
         self._reach_ns = limits.explained_ns + lease
-        faults = sorted(history.faults, key=lambda fault: fault.from_ns)
-        self._from = [fault.from_ns for fault in faults]
-        # The last heal of the faults up to each.
-        self._until: list[int] = []
-        for fault in faults:
-            self._until.append(max(fault.until_ns, self._until[-1] if self._until else fault.until_ns))
+        self._faults = [fault for fault in history.faults if endangers(fault)]
         self._killers: dict[str, set[str]] = defaultdict(set)
         for case in cases.values():
             for claim in case.claims:
                 for execution in claim.executions:
-                    if execution.ended_ns is None and _ends_its_process(case, claim):
+                    if _ends_its_process(case, claim, execution):
                         self._killers[execution.process].add(case.task_id)
 
     def explain(self, case: Case, claim: Claim) -> bool:
         """Whether there is one for the end of this claim."""
         if claim.ended is None or (case.acked is not None and case.acked.crashes_itself):
             return True
-        begun_before_end = bisect_right(self._from, claim.ended.at_ns)
-        if begun_before_end and self._until[begun_before_end - 1] + self._reach_ns >= claim.begun.at_ns:
-            return True
+        hosts = {execution.host for execution in claim.executions}
         return any(
+            fault.from_ns <= claim.ended.at_ns
+            and fault.until_ns + self._reach_ns >= claim.begun.at_ns
+            and any(endangers(fault, host) for host in hosts)
+            for fault in self._faults
+        ) or any(
             self._killers.get(execution.process, set()) - {case.task_id} for execution in claim.executions
         )
 
 
-def _ends_its_process(case: Case, claim: Claim) -> bool:
-    """It crashes by itself, or was killed for running too long (a failure without an end)."""
+def _ends_its_process(case: Case, claim: Claim, execution: Execution) -> bool:
+    """It crashes by itself, keeps its process from answering, or was killed for running too long."""
+    if case.acked is not None and case.acked.breaks_process:
+        return True
+    if execution.ended_ns is not None:
+        return False
     if case.acked is not None and case.acked.crashes_itself:
         return True
     return claim.ended is not None and claim.ended.failures > claim.ended.failures_before

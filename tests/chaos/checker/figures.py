@@ -31,6 +31,10 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
             "start_p99_s": _share(late, 0.99),
             "start_max_s": late[-1],
         }
+    if history.samples:
+        figures["most_connections"] = max(sample.connections for sample in history.samples)
+        figures["most_processes"] = max(sample.processes for sample in history.samples)
+    figures["messages_left"] = len(history.queued)
     settled = [case.end.at_ns for case in cases.values() if case.end is not None]
     if settled:
         figures["settled_after_heal_s"] = round(max(0, max(settled) - history.healed_ns) / 1e9, 3)

@@ -18,6 +18,14 @@ def inconclusive(history: History, cases: dict[str, Case]) -> Iterator[str]:
         number = injected[kind] if kind else injected.total()
         if number < least:
             yield f"{number} faults{f' of kind {kind}' if kind else ''} were injected; at least {least} make a run"
+    if limits.starved_ns > limits.most_starved_ns:
+        yield f"the machine had no time for the system for {limits.starved_ns / 1e9:.0f} s after the heal"
+    for what, number, least in (
+        ("samples were taken", len(history.samples), limits.least_samples),
+        ("callback processes were seen alive", len(history.seen), limits.least_seen),
+    ):
+        if number < least:
+            yield f"{number} {what}; at least {least} make a run"
     open_ended = [
         case.task_id
         for case in cases.values()
