@@ -1,5 +1,6 @@
 """The callback process at the other end of its socket pair: what it says, runs, refuses, and survives."""
 
+import errno
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from duly_core.errors import ApplicationError
 from duly_executor.process import CallbackProcess, StartKilledError
 from tests.fixtures.callback_process import SLOTS, Callbacks, Uncaged
 from tests.fixtures.host import APP, Journal, claimed, value_of
+from tests.fixtures.programs import is_alive
 from tests.fixtures.waiting import wait_until
 
 MODULES = {
@@ -197,3 +199,38 @@ async def test_a_callback_process_knows_no_driver_and_no_address_of_the_store(
     assert "DULY_EXECUTOR_SLOTS" in names
     withheld = ("DULY_STORE_", "DULY_QUEUE_", "DULY_PARENT", "GRPC_ENABLE_FORK_SUPPORT")
     assert [name for name in names if name.startswith(withheld)] == []
+
+
+class RecordingCage(Uncaged):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.pid: int | None = None
+        self.proven = 0
+
+    def holds(self, pid: int) -> None:
+        self.pid = pid
+
+    async def emptied(self) -> None:
+        assert self.pid is None or not is_alive(self.pid)
+        self.proven += 1
+
+
+@pytest.mark.parametrize(
+    "step", ["socket.socketpair", "asyncio.create_subprocess_exec", "asyncio.open_connection"]
+)
+async def test_of_a_start_that_fails_half_way_nothing_is_left(
+    step: str, in_root: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(step, fail)
+    cage, board = RecordingCage(), Board.create(1, 1)
+
+    with pytest.raises(OSError, match="too many open files"):
+        await CallbackProcess.start(0, "executor-id", APP, board, cage)
+
+    assert cage.proven == 1
+    assert (cage.pid is not None) == (step == "asyncio.open_connection")
+    assert board.pids() == []

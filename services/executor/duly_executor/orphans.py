@@ -20,6 +20,8 @@ log = structlog.get_logger()
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_AGAIN = timedelta(milliseconds=2)
 _LONGEST_LOOK = timedelta(milliseconds=100)
+_START_WITHIN = timedelta(seconds=60)
+"""For a fork and an exec, which take milliseconds."""
 
 
 class OrphanCage:
@@ -36,7 +38,9 @@ class OrphanCage:
         self.pid = pid
 
     def kill(self) -> None:
-        """Its orphans are killed when it is dead, for others may have made them."""
+        """Its orphans are killed when it is dead, for others may have made them; what it has not left yet is its own."""
+        if self.pid is not None:
+            self._orphans.claim_tree(self, self.pid)
 
     async def emptied(self) -> None:
         await self._orphans.without(self)
@@ -50,8 +54,8 @@ class Orphans:
         """Of callback processes that live, or whose end is being dealt with."""
         self._makers: dict[int, set[OrphanCage]] = {}
         """Who may have made each orphan, and lives."""
-        self._doomed: set[int] = set()
-        """Descendants of orphans that are being killed: whoever lives, they have no other maker."""
+        self._made_by: dict[int, OrphanCage] = {}
+        """What was seen below a callback process (or its orphans) when that was to be killed: nobody else made it."""
         self._beyond_us: set[int] = set()
         """Orphans that became another user's, whom we may not kill."""
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -70,7 +74,8 @@ class Orphans:
         known = {cage.pid for cage in self._cages}
         for pid in _children():
             if pid not in known and pid not in self._makers and pid not in self._beyond_us:
-                self._makers[pid] = set() if pid in self._doomed else set(self._cages)
+                maker = self._made_by.get(pid)
+                self._makers[pid] = set(self._cages) if maker is None else {maker} & self._cages
 
     async def without(self, cage: OrphanCage) -> None:
         """This callback process is dead: return when nothing is left that nobody else can have made."""
@@ -85,14 +90,19 @@ class Orphans:
             makers.discard(cage)
         while doomed := [pid for pid, makers in self._makers.items() if not makers]:
             for pid in doomed:
-                self._kill(pid)
+                self._kill(cage, pid)
             await asyncio.sleep(pause.total_seconds())
             pause = min(2 * pause, _LONGEST_LOOK)
             self.look()
-        self._doomed.clear()
+        self._made_by = {pid: maker for pid, maker in self._made_by.items() if maker is not cage}
 
-    def _kill(self, pid: int) -> None:
-        self._doomed.update(_descendants(pid))  # those come to us next
+    def claim_tree(self, cage: OrphanCage, pid: int) -> None:
+        """Stop a child of ours, which is about to be killed, and note what is below it: that comes to us next."""
+        if pid in _children():  # else its end was heard of, and the number may be a stranger's
+            self._made_by.update(dict.fromkeys(_stopped_below(pid), cage))
+
+    def _kill(self, cage: OrphanCage, pid: int) -> None:
+        self.claim_tree(cage, pid)
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -103,8 +113,10 @@ class Orphans:
             self._beyond_us.add(pid)
 
     async def _all_started(self) -> None:
-        while any(cage.pid is None for cage in self._cages):  # noqa: ASYNC110 (a fork and an exec take milliseconds)
-            await asyncio.sleep(_LOOK_AGAIN.total_seconds())
+        """Raises: TimeoutError: one does not start. This Executor is of no use then: it cannot tell whose orphans are whose."""
+        async with asyncio.timeout(_START_WITHIN.total_seconds()):
+            while any(cage.pid is None for cage in self._cages):  # noqa: ASYNC110 (it takes milliseconds)
+                await asyncio.sleep(_LOOK_AGAIN.total_seconds())
 
     def close(self) -> None:
         """No callback process is left: neither are their orphans."""
@@ -124,6 +136,22 @@ def _children() -> list[int]:
     """Of this process's main thread: it starts the callback processes, and the kernel gives it the orphans."""
     pid = os.getpid()
     return _listed(Path(f"/proc/{pid}/task/{pid}"))
+
+
+def _stopped_below(pid: int) -> set[int]:
+    """The descendants of a process, which are stopped with it, so that none forks on while they are looked for."""
+    _stop(pid)
+    found: set[int] = set()
+    while new := _descendants(pid) - found:  # until a look at what is stopped finds nothing more
+        for each in new:
+            _stop(each)
+        found |= new
+    return found
+
+
+def _stop(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGSTOP)
 
 
 def _descendants(pid: int) -> set[int]:

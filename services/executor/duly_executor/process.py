@@ -72,33 +72,29 @@ class CallbackProcess:
     async def start(
         cls, number: int, executor_id: str, application: str, board: Board, cage: Cage
     ) -> "CallbackProcess":
-        """Start the process; it says hello when the application is imported."""
-        ours, theirs = socket.socketpair()
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
-        with theirs:
+        """Start the process; it says hello when the application is imported.
+
+        Raises:
+            OSError: it cannot be started (no memory, no descriptors); nothing is left of it then.
+        """
+        process = None
+        with contextlib.ExitStack() as on_failure:
             try:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "duly_executor.callback",
-                    executor_id,
-                    application,
-                    str(theirs.fileno()),
-                    str(board.descriptor),
-                    str(number),
-                    cage.folder,
-                    pass_fds=[theirs.fileno(), board.descriptor],
-                    stdin=asyncio.subprocess.DEVNULL,
-                    env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
-                    start_new_session=True,
-                )
+                ours, theirs = socket.socketpair()
+                on_failure.callback(ours.close)
+                with theirs:
+                    process = await _spawn(number, executor_id, application, theirs, board, cage)
+                cage.holds(process.pid)
+                board.set_pid(number, process.pid)
+                reader, writer = await asyncio.open_connection(sock=ours)
             except BaseException:
-                ours.close()
+                if process is not None:
+                    _kill_all(process.pid, cage)
+                    await process.wait()
                 await cage.emptied()
+                board.clear(number)
                 raise
-        cage.holds(process.pid)
-        board.set_pid(number, process.pid)
-        reader, writer = await asyncio.open_connection(sock=ours)
+            on_failure.pop_all()
         return cls(number, process, reader, writer, cage)
 
     @property
@@ -174,10 +170,7 @@ class CallbackProcess:
         self._kill_group()
 
     def _kill_group(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):  # if it lasts, waiting for the end says so
-            self._cage.kill()
+        _kill_all(self.process.pid, self._cage)
 
     async def ended(self) -> int:
         """Wait for its end and for that of what it started, having killed both; the exit code, negative for a signal.
@@ -191,3 +184,31 @@ class CallbackProcess:
         await self._cage.emptied()
         self._writer.close()
         return code
+
+
+async def _spawn(
+    number: int, executor_id: str, application: str, link: socket.socket, board: Board, cage: Cage
+) -> Process:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "duly_executor.callback",
+        executor_id,
+        application,
+        str(link.fileno()),
+        str(board.descriptor),
+        str(number),
+        cage.folder,
+        pass_fds=[link.fileno(), board.descriptor],
+        stdin=asyncio.subprocess.DEVNULL,
+        env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
+        start_new_session=True,
+    )
+
+
+def _kill_all(pid: int, cage: Cage) -> None:
+    with contextlib.suppress(OSError):  # if it lasts, waiting for the end says so
+        cage.kill()  # first: it may look at what the process has made before that loses its maker
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
