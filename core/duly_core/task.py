@@ -13,6 +13,10 @@ Token = bytes
 """A claim token: 16 random bytes, made by the Controller."""
 
 
+HOLDER_LIMIT = 128
+"""The most characters of the name under which an Executor holds its claims."""
+
+
 class Encoding(enum.IntEnum):
     """How payload or result bytes are to be read; the numbers are those of the wire."""
 

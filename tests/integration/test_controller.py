@@ -238,6 +238,30 @@ async def test_what_arrives_when_nobody_asks_any_more_is_left_to_other_hosts(
     assert sum(len(message.task_ids) for message in received) == 5
 
 
+async def test_what_the_hsc_refuses_to_look_at_stays_hidden(
+    controller: ControllerUnderTest,
+) -> None:
+    hsc = controller.hsc
+    hsc.refusing["ClaimTask"] = grpc.StatusCode.PERMISSION_DENIED
+    await controller.attach("executor", os.getpid())
+    await controller.enqueue_new(3)
+
+    work = await controller.next_work("executor", timeout=2 * SECOND)
+
+    assert not work.tasks
+    assert len(hsc.claims) == 1
+    assert await controller.depth() == 3
+
+
+@pytest.mark.parametrize("executor_id", ["", "x" * 129, "nul\0"])
+async def test_an_executor_whose_id_could_hold_no_claims_is_refused(
+    controller: ControllerUnderTest, executor_id: str
+) -> None:
+    refused = await refusal(controller.attach(executor_id, os.getpid()))
+
+    assert (refused.code, refused.field) == (grpc.StatusCode.INVALID_ARGUMENT, "executor_id")
+
+
 async def test_what_is_buffered_for_an_executor_that_has_enough_goes_back(
     controller: ControllerUnderTest,
 ) -> None:

@@ -42,6 +42,21 @@ async def test_what_an_executor_did_not_get_is_handed_back_and_what_it_got_is_no
     assert len(controller.hsc.releases) == 2
 
 
+async def test_a_settled_claim_takes_no_new_one_of_its_task_with_it(controller: ControllerUnderTest) -> None:
+    await controller.attach("executor", os.getpid())
+    (task_id,) = await controller.enqueue_new(1)
+    old = await ask(controller, 1)
+    await controller.send("test.echo", task_id)
+    new = await ask(controller, 2)
+
+    request = controller_pb2.NextWorkRequest(
+        executor_id="executor", settled=[task.claim for task in old.tasks], unanswered_calls=[2]
+    )
+    await controller.stub.NextWork(request, timeout=30)
+
+    await controller.hsc.release_of(*new.tasks)
+
+
 async def test_a_call_that_was_given_up_while_it_claims_is_answered_with_nothing(
     controller: ControllerUnderTest,
 ) -> None:

@@ -69,7 +69,7 @@ def test_a_settled_claim_is_let_go_of_and_told_once(holdings: Holdings) -> None:
     holdings.settle([task.claim])
 
     assert [item.claim for item in beaten(holdings)] == [other.claim]
-    assert holdings.take_settled() == [task.claim.task_id]
+    assert holdings.take_settled() == [task.claim]
     assert holdings.take_settled() == []
     assert len(holdings.leases) == 1
 
@@ -81,7 +81,7 @@ def test_what_the_controller_may_not_have_heard_is_told_again(holdings: Holdings
 
     holdings.settled_untold(holdings.take_settled())
 
-    assert holdings.take_settled() == [task.claim.task_id]
+    assert holdings.take_settled() == [task.claim]
 
 
 def test_the_end_of_an_old_claim_does_not_settle_a_new_one_of_the_same_task(holdings: Holdings) -> None:
@@ -99,14 +99,14 @@ def test_the_end_of_an_old_claim_does_not_settle_a_new_one_of_the_same_task(hold
     assert not holdings.is_current(old.claim)
 
 
-def test_a_task_that_is_held_again_is_not_told_to_be_settled(holdings: Holdings) -> None:
+def test_of_a_task_that_is_held_again_the_old_claim_is_told_to_be_settled(holdings: Holdings) -> None:
     task = claimed()
     holdings.add([task], 0)
     holdings.settle([task.claim])
 
     holdings.add([again(task)], 10)
 
-    assert holdings.take_settled() == []
+    assert holdings.take_settled() == [task.claim]
 
 
 def test_the_newest_progress_goes_with_one_heartbeat(holdings: Holdings) -> None:

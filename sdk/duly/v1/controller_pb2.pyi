@@ -96,6 +96,7 @@ class NextWorkRequest(_message.Message):
     SETTLED_TASK_IDS_FIELD_NUMBER: _builtins.int
     CALL_FIELD_NUMBER: _builtins.int
     UNANSWERED_CALLS_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     max_tasks: _builtins.int
     """How many the Executor's slots can start soon."""
@@ -107,13 +108,19 @@ class NextWorkRequest(_message.Message):
 
     @_builtins.property
     def settled_task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Task ids handed out before and settled since (results acknowledged)."""
+        """As `settled`, by task: from Executors of earlier versions. A new claim of the same task that is on its way is
+        settled with it.
+        """
 
     @_builtins.property
     def unanswered_calls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Calls that failed at the Executor: whatever they were answered, it does not have it, and the Controller hands it
         back. With max_tasks 0 this call asks for nothing, and is answered at once.
         """
+
+    @_builtins.property
+    def settled(self) -> _containers.RepeatedCompositeFieldContainer[_hsc_pb2.Claim]:
+        """Claims handed out before and settled since (their results are acknowledged, or they are lost)."""
 
     def __init__(
         self,
@@ -124,10 +131,11 @@ class NextWorkRequest(_message.Message):
         settled_task_ids: _abc.Iterable[_builtins.bytes] | None = ...,
         call: _builtins.int = ...,
         unanswered_calls: _abc.Iterable[_builtins.int] | None = ...,
+        settled: _abc.Iterable[_hsc_pb2.Claim] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "executor_id", b"executor_id", "max_tasks", b"max_tasks", "settled_task_ids", b"settled_task_ids", "timeout", b"timeout", "unanswered_calls", b"unanswered_calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "executor_id", b"executor_id", "max_tasks", b"max_tasks", "settled", b"settled", "settled_task_ids", b"settled_task_ids", "timeout", b"timeout", "unanswered_calls", b"unanswered_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,7 +15,8 @@ from duly_controller.buffer import Buffer, Reference
 from duly_controller.disposal import Disposal
 from duly_core import failpoints
 from duly_core.clock import since_boot_ns
-from duly_core.rpc.retry import until_definite
+from duly_core.loop import backoff
+from duly_core.rpc.retry import TRANSIENT, until_definite
 from duly_core.task import TaskId
 from duly_core.timing import Timing
 
@@ -50,6 +51,8 @@ class Claimer:
         self._disposal = disposal
         self._timing = timing
         self._call_timeout = call_timeout
+        self._refusals = 0
+        """Calls in a row that were refused as a whole."""
 
     async def claim(self, references: Sequence[Reference], holder: str) -> Claimed:
         """Claim for this holder. A refused reference is forgotten; without a definite answer its message comes back."""
@@ -67,7 +70,8 @@ class Claimer:
         end = asyncio.get_running_loop().time() + self._timing.process_deadline.total_seconds()
         if failpoints.on:
             await failpoints.hit("controller.claim.before")
-        for response, asked in await self._ask(proposals, holder, end):
+        refused: set[TaskId] = set()
+        for response, asked in await self._ask(proposals, holder, end, refused):
             answered.update(
                 (each.claim.task_id, answer) for each, answer in zip(asked, response.answers, strict=True)
             )
@@ -76,9 +80,14 @@ class Claimer:
             await failpoints.hit("controller.claim.after")
         definite = [reference for reference in references if reference.task_id in answered]
         self._disposal.delete(self._buffer.answered(definite))
-        # asked in vain for so long that the claims, if they were made, are running out already
-        unknown = [each for each in references if each.task_id not in answered]
-        self._disposal.give_back({each.message.received for each in unknown})
+        # asked in vain for so long that the claims, if they were made, are running out already; but what was refused
+        # at once would go round and round, to be refused again: those messages stay hidden
+        hidden = {each.message.received for each in references if each.task_id in refused}
+        unknown = {each.message.received for each in references if each.task_id not in answered}
+        self._disposal.give_back(unknown - hidden)
+        self._refusals = self._refusals + 1 if refused else 0
+        if refused:
+            await asyncio.sleep(backoff(self._refusals).total_seconds())
         tasks = [
             answer.task for answer in answered.values() if answer.verdict == hsc_pb2.CLAIM_VERDICT_CLAIMED
         ]
@@ -86,9 +95,12 @@ class Claimer:
         return Claimed(tasks, sent, terms)
 
     async def _ask(
-        self, proposals: Sequence[hsc_pb2.ClaimProposal], holder: str, end: float
+        self, proposals: Sequence[hsc_pb2.ClaimProposal], holder: str, end: float, refused: set[TaskId]
     ) -> list[tuple[hsc_pb2.ClaimTaskResponse, Sequence[hsc_pb2.ClaimProposal]]]:
-        """Ask until the answer is definite; in two halves if it is too large for one message."""
+        """Ask until the answer is definite; in two halves if it is too large for one message.
+
+        What the HSC does not even look at, nor will, is added to `refused`.
+        """
         request = hsc_pb2.ClaimTaskRequest(proposals=proposals, holder=holder)
         divisible = len(proposals) > 1
         try:
@@ -101,9 +113,14 @@ class Claimer:
         except grpc.aio.AioRpcError as error:
             if divisible and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                 middle = len(proposals) // 2
-                first = await self._ask(proposals[:middle], holder, end)
-                return first + await self._ask(proposals[middle:], holder, end)
-            events.claim_unknown(len(proposals), f"{error.code().name}: {error.details()}")
+                first = await self._ask(proposals[:middle], holder, end, refused)
+                return first + await self._ask(proposals[middle:], holder, end, refused)
+            reason = f"{error.code().name}: {error.details()}"
+            if error.code() in TRANSIENT:
+                events.claim_unknown(len(proposals), reason)
+            else:
+                events.claim_refused(len(proposals), reason)
+                refused.update(proposal.claim.task_id for proposal in proposals)
             return []
         return [(response, proposals)]
 

@@ -112,6 +112,21 @@ def executor_killed(pid: int) -> None:
     log.error("an executor did not drain in time; killed", pid=pid)
 
 
+def not_handed_back(error: Exception) -> None:
+    """What was claimed for an Executor that hung up is not known, for a reason that nobody foresaw; it runs out."""
+    log.error("claims of an executor that hung up cannot be handed back", exc_info=error)
+
+
+def claim_refused(references: int, reason: str) -> None:
+    """The HSC does not take these claims from us, and would not if it was asked again at once."""
+    _claims.labels("unknown").inc(references)
+    log.error(
+        "the HSC refuses to be asked for claims; their messages stay hidden until their visibility ends",
+        references=references,
+        reason=reason,
+    )
+
+
 def unanswered(executor_id: str, tasks: int) -> None:
     """An Executor gave up a NextWork that was answered with so many tasks; they are handed back."""
     log.warning("an executor did not get its answer; handing back", executor=executor_id, tasks=tasks)

@@ -29,8 +29,17 @@ class Executor:
     calls: CallLog = field(default_factory=CallLog)
     """What its latest calls of NextWork were answered."""
 
-    def settle(self, task_ids: Iterable[TaskId]) -> None:
-        """Their results are acknowledged, or their claims lost."""
+    def settle(self, claims: Iterable[hsc_pb2.Claim]) -> list[hsc_pb2.Claim]:
+        """Their results are acknowledged, or they are lost; those of them that were held.
+
+        By claim, not by task: a new claim of the same task may be on its way to this Executor.
+        """
+        settled = [claim for claim in claims if self.held.get(claim.task_id) == claim]
+        self.settle_tasks(claim.task_id for claim in settled)
+        return settled
+
+    def settle_tasks(self, task_ids: Iterable[TaskId]) -> None:
+        """Whatever claims of these are held. Executors of earlier versions tell no more than that."""
         for task_id in task_ids:
             self.held.pop(task_id, None)
 

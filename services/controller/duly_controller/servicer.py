@@ -16,6 +16,7 @@ from duly_core import failpoints
 from duly_core.errors import InvalidRequestError, NotAttachedError
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.stubs import Context
+from duly_core.task import HOLDER_LIMIT
 
 _MOST_TASKS = 2_000
 _LONGEST_WAIT = timedelta(seconds=30)
@@ -51,8 +52,12 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self, request: controller_pb2.AttachExecutorRequest, _context: Context
     ) -> controller_pb2.AttachExecutorResponse:
         lambdas = frozenset(declared.name for declared in request.lambdas)
-        if not request.executor_id or not lambdas or request.pid <= 0:
-            raise InvalidRequestError("executor_id", "executor_id, pid and at least one lambda must be given")
+        if not 1 <= len(request.executor_id) <= HOLDER_LIMIT or "\x00" in request.executor_id:
+            raise InvalidRequestError("executor_id", f"must be 1 to {HOLDER_LIMIT} characters without NUL")
+        if not lambdas or request.pid <= 0:
+            raise InvalidRequestError(
+                "pid" if lambdas else "lambdas", "pid and at least one lambda must be given"
+            )
         problems = await self._registrar.register(request.lambdas)
         if problems:
             raise InvalidRequestError("lambdas", "; ".join(problems))
@@ -70,7 +75,8 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         executor = self._executors.get(request.executor_id)
         if executor is None:
             raise NotAttachedError("attach first: this Controller does not know this Executor")
-        executor.settle(request.settled_task_ids)
+        executor.settle(request.settled)
+        executor.settle_tasks(request.settled_task_ids)
         self._hand_back_unanswered(executor, request.unanswered_calls)
         if request.unanswered_calls and not request.max_tasks:  # it wants nothing more
             return controller_pb2.NextWorkResponse()
@@ -147,15 +153,19 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         handing_back.add_done_callback(self._unwanted.discard)
 
     async def _hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
-        await self._claimer.release([task.claim for task in (await claiming).tasks])
+        try:
+            claimed = await claiming
+        except Exception as error:  # noqa: BLE001 (nobody waits for this task; unanswered claims run out)
+            events.not_handed_back(error)
+        else:
+            await self._claimer.release([task.claim for task in claimed.tasks])
 
     def _hand_back_unanswered(self, executor: Executor, calls: Iterable[int]) -> None:
         """Hand back what calls were answered with whose answer the Executor never got."""
         self._hand_back_held(executor, executor.calls.unanswered(calls))
 
     def _hand_back_held(self, executor: Executor, claims: Iterable[hsc_pb2.Claim]) -> None:
-        lost = [claim for claim in claims if executor.held.get(claim.task_id) == claim]
-        executor.settle(claim.task_id for claim in lost)
+        lost = executor.settle(claims)
         if lost:
             events.unanswered(executor.executor_id, len(lost))
             self._in_background(self._claimer.release(lost))

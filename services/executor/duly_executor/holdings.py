@@ -28,7 +28,7 @@ class Holdings:
         self.leases = leases
         self._held: dict[TaskId, Held] = {}
         self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
-        self._settled: list[TaskId] = []
+        self._settled: list[hsc_pb2.Claim] = []
 
     def __len__(self) -> int:
         return len(self._held)
@@ -75,21 +75,21 @@ class Holdings:
 
         By claim, not by task: the task may have come back under a new claim before the word on the old one did.
         """
-        settled = [claim.task_id for claim in claims if self.is_current(claim)]
-        for task_id in settled:
-            del self._held[task_id]
-            self._progress.pop(task_id, None)
-        self.leases.ended(settled)
+        settled = [claim for claim in claims if self.is_current(claim)]
+        for claim in settled:
+            del self._held[claim.task_id]
+            self._progress.pop(claim.task_id, None)
+        self.leases.ended([claim.task_id for claim in settled])
         self._settled += settled
 
-    def take_settled(self) -> list[TaskId]:
+    def take_settled(self) -> list[hsc_pb2.Claim]:
         """What was settled since last asked, for the Controller to know."""
         settled, self._settled = self._settled, []
-        return [task_id for task_id in settled if task_id not in self._held]
+        return settled
 
-    def settled_untold(self, task_ids: Iterable[TaskId]) -> None:
+    def settled_untold(self, claims: Iterable[hsc_pb2.Claim]) -> None:
         """The Controller may not have heard of these: they are told again."""
-        self._settled += task_ids
+        self._settled += claims
 
     def note_progress(self, told: Iterable[callback_pb2.CallbackProgress]) -> None:
         """Remember the newest for the next heartbeat."""

@@ -106,7 +106,7 @@ class Puller:
             return
         request = controller_pb2.NextWorkRequest(
             executor_id=self._attach_request.executor_id,
-            settled_task_ids=self._holdings.take_settled(),
+            settled=self._holdings.take_settled(),
             unanswered_calls=self._unanswered,
         )
         with suppress(grpc.aio.AioRpcError):  # then they are handed back when this process has ended
@@ -162,7 +162,7 @@ class Puller:
             executor_id=self._attach_request.executor_id,
             max_tasks=most,
             timeout=to_duration(self._settings.poll_timeout),
-            settled_task_ids=settled,
+            settled=settled,
             call=next(self._calls),
             unanswered_calls=self._unanswered,
         )

@@ -18,14 +18,13 @@ from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import results as store_results
 from duly_core.store.hints import Hinter
-from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
+from duly_core.task import HOLDER_LIMIT, Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
 from duly_core.timing import Timing
 from duly_hsc import convert, events
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
 
-_HOLDER_LIMIT = 128
 _WEIGHTY = 16 * 1024
 """Bytes of result that count for another one in a group."""
 _CLAIM_GROUPS_WAITING = 5
@@ -81,8 +80,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self, request: hsc_pb2.ClaimTaskRequest, context: Context
     ) -> hsc_pb2.ClaimTaskResponse:
         convert.check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
-        if not 1 <= len(request.holder) <= _HOLDER_LIMIT or "\x00" in request.holder:
-            raise InvalidRequestError("holder", f"must be 1 to {_HOLDER_LIMIT} characters without NUL")
+        if not 1 <= len(request.holder) <= HOLDER_LIMIT or "\x00" in request.holder:
+            raise InvalidRequestError("holder", f"must be 1 to {HOLDER_LIMIT} characters without NUL")
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
         answers = [
             convert.claimed_to_wire(task) for task in await self._claim(asked, context.time_remaining())
