@@ -14,6 +14,7 @@ from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, parse_du
 from duly_core.settings import format_duration
 
 _PANEL = "Tasks"
+_NONE = "no dead letters match"
 _PER = {"s": 1, "m": 60, "h": 3600}
 
 Lambda = Annotated[str, typer.Option("--lambda", help="Of this lambda only.")]
@@ -102,13 +103,14 @@ def redrive(
         raise typer.BadParameter(message)
     a_second = _rate(rate)
     with connected(address) as client:
-        would = client.redrive_where(rate=a_second, limit=limit, dry_run=True, **which)
-        typer.echo(_plan(would, rate, dry_run=dry_run))
-        if dry_run or not would.count:
-            return
-        _confirm(would, yes=yes)
+        if dry_run or not yes:
+            would = client.redrive_where(rate=a_second, limit=limit, dry_run=True, **which)
+            typer.echo(_plan(would, rate, dry_run=dry_run))
+            if dry_run or not would.count:
+                return
+            _confirm(would)
         done = client.redrive_where(rate=a_second, limit=limit, **which)
-    typer.echo(f"redriven: {done.count:,}{_until_last(done)}")
+    typer.echo(f"redriven: {done.count:,}{_until_last(done)}" if done.count else _NONE)
 
 
 def _redrive_named(task_ids: list[str], address: str) -> None:
@@ -124,9 +126,7 @@ def _redrive_named(task_ids: list[str], address: str) -> None:
         raise typer.Exit(1)
 
 
-def _confirm(would: Redrive, *, yes: bool) -> None:
-    if yes:
-        return
+def _confirm(would: Redrive) -> None:
     if not _is_terminal():
         typer.echo("duly: nobody is here to be asked: add --yes to redrive them", err=True)
         raise typer.Exit(2)
@@ -140,7 +140,7 @@ def _is_terminal() -> bool:
 def _plan(would: Redrive, rate: str | None, *, dry_run: bool) -> str:
     at_rate = f" at {rate}{_until_last(would)}" if rate and would.count else ""
     if not would.count:
-        return "no dead letters match"
+        return _NONE
     number = "1 dead letter" if would.count == 1 else f"{would.count:,} dead letters"
     return f"{number} would run again{at_rate}" if dry_run else f"{number} to redrive{at_rate}"
 

@@ -52,22 +52,38 @@ class Caller:
         timeout: timedelta = DEFAULT_TIMEOUT,
         *,
         one_try: timedelta = _TRY,
+        again: bool = True,
     ) -> Answer:
         """Send a request until it is answered, and return the answer.
 
-        Retries for as long as `timeout` allows, `one_try` at a time. Raises UnavailableError when the
-        time is up, and the SDK's own error for any other status.
+        Retries for as long as `timeout` allows, `one_try` at a time; not at all without `again`. Raises
+        UnavailableError when the time is up, and the SDK's own error for any other status.
         """
+        answer, _ = await self.call_counted(method, request, timeout, one_try=one_try, again=again)
+        return answer
+
+    async def call_counted(
+        self,
+        method: Callable[..., Awaitable[Answer]],
+        request: object,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        *,
+        one_try: timedelta = _TRY,
+        again: bool = True,
+    ) -> tuple[Answer, int]:
+        """Like `call`; return the answer and the number of tries: an earlier one may have done the work."""
+        tries = 0
         clock = asyncio.get_running_loop().time
         deadline = clock() + seconds(timeout)
         longest_pause = _FIRST_PAUSE_S
         while True:
             self._check_open()
             try:
-                return await method(request, timeout=min(max(deadline - clock(), 0), seconds(one_try)))
+                tries += 1
+                return await method(request, timeout=min(max(deadline - clock(), 0), seconds(one_try))), tries
             except grpc.aio.AioRpcError as error:
                 pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
-                if error.code() not in _RETRIED or clock() + pause >= deadline:
+                if not again or error.code() not in _RETRIED or clock() + pause >= deadline:
                     raise error_mapping.from_status(error, self.address) from error
             except asyncio.CancelledError:
                 # Closing the channel cancels what is under way, though nobody cancelled the caller.

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import TypedDict
 
 from duly import error_mapping
-from duly.caller import Caller
+from duly.caller import DEFAULT_TIMEOUT, Caller
 from duly.enums import FailureKind, TaskStatus
-from duly.errors import DulyError, InvalidTaskError
+from duly.errors import DulyError, InvalidTaskError, NotADeadLetterError, UnavailableError
 from duly.new_task import aware
 from duly.reading import in_chunks
 from duly.v1 import frontend_pb2, task_pb2
@@ -98,12 +98,20 @@ async def redrive_tasks(caller: Caller, ids: Sequence[str]) -> list[TaskStatus |
     results: list[TaskStatus | DulyError] = []
     for some in in_chunks(ids):
         request = frontend_pb2.RedriveTaskRequest(task_ids=some)
-        response = await caller.call(caller.frontend.RedriveTask, request)
-        results += [
-            error_mapping.from_item(result.error) if result.HasField("error") else TaskStatus(result.status)
-            for result in response.results
-        ]
+        response, tries = await caller.call_counted(caller.frontend.RedriveTask, request)
+        results += [_redriven(result, repeated=tries > 1) for result in response.results]
     return results
+
+
+def _redriven(result: frontend_pb2.RedriveTaskResult, *, repeated: bool) -> TaskStatus | DulyError:
+    """Read one answer. After a repeated try a task that waits to run was redriven by the first, whose reply was lost."""
+    if not result.HasField("error"):
+        return TaskStatus(result.status)
+    error = error_mapping.from_item(result.error)
+    waits = result.status in (task_pb2.TASK_STATUS_NEW, task_pb2.TASK_STATUS_ENQUEUED)
+    if repeated and waits and isinstance(error, NotADeadLetterError):
+        return TaskStatus(result.status)
+    return error
 
 
 async def redrive_where(
@@ -125,9 +133,17 @@ async def redrive_where(
     while True:
         request.limit = min(_PAGE, limit - count) if limit is not None else _PAGE
         try:
-            response = await caller.call(caller.frontend.RedriveTasks, request)
+            # sent again after a lost reply it would redrive the next ones, beyond the limit and faster than the rate
+            response = await caller.call(
+                caller.frontend.RedriveTasks, request, one_try=DEFAULT_TIMEOUT, again=dry_run
+            )
         except DulyError as error:
-            if count:
+            if isinstance(error, UnavailableError) and not dry_run:
+                error.add_note(
+                    f"{count:,} dead letters are known to be redriven, up to {request.limit:,} more may be: list what "
+                    "is left, and run it again; what was redriven is no dead letter any more"
+                )
+            elif count:
                 error.add_note(f"{count:,} dead letters were redriven before")
             raise
         count += response.count

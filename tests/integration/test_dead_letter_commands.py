@@ -4,6 +4,7 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
+import grpc
 import pytest
 from typer.testing import CliRunner
 
@@ -12,6 +13,7 @@ from duly.ids import new_task_id
 from duly_cli import dead_letters
 from duly_cli.__main__ import app
 from duly_core.task import FailureKind
+from duly_frontend.servicer import FrontendServicer
 from tests.fixtures.ladder import LAMBDA
 from tests.fixtures.services import serve_frontend
 
@@ -127,6 +129,43 @@ async def test_what_was_done_before_an_error_is_told_with_it(store, ladder, dead
             await client.redrive_where(rate=0.1)
 
     assert raised.value.__notes__ == ["2 dead letters were redriven before"]
+
+
+@pytest.fixture
+async def loses_replies(store, ladder, monkeypatch):
+    """A client of a Frontend that does what it is asked to, and whose first reply to each redrive is lost."""
+    lost = []
+
+    def losing(method):
+        async def call(self, request, context):
+            answer = await method(self, request, context)
+            if method not in lost:
+                lost.append(method)
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+            return answer
+
+        return call
+
+    for name in ("RedriveTask", "RedriveTasks"):
+        monkeypatch.setattr(FrontendServicer, name, losing(getattr(FrontendServicer, name)))
+    async with serve_frontend(store) as frontend, duly.AsyncClient(frontend.address) as client:
+        yield client
+
+
+async def test_a_redrive_by_filter_whose_reply_is_lost_goes_no_further_and_says_so(
+    loses_replies, dead_letter
+):
+    ids = [await dead_letter() for _ in range(3)]
+
+    with pytest.raises(duly.UnavailableError) as raised:
+        await loses_replies.redrive_where(limit=1)
+
+    assert await statuses(loses_replies, ids) == [NEW, FATAL, FATAL]
+    assert "up to 1 more may be" in raised.value.__notes__[0]
+
+
+async def test_a_redrive_by_id_whose_reply_is_lost_is_told_as_done(loses_replies, dead_letter):
+    assert await loses_replies.redrive(await dead_letter()) is NEW
 
 
 async def test_a_rate_or_a_limit_that_is_none_is_refused(client):

@@ -127,7 +127,10 @@ async def count_where(store: Store, wanted: TaskFilter, spread: Spread) -> Page:
         StoreUnavailableError: the store cannot tell now.
     """
     _, as_of = await _as_of(store, spread)
-    query = sa.select(sa.func.count().label("count")).select_from(_DEAD).where(*_dead(wanted, as_of))
+    # what dead_letter knows by itself is counted without a look at each task
+    of_task = wanted.collection or wanted.priorities or wanted.failure_kinds
+    source = _DEAD if of_task else dead_letter
+    query = sa.select(sa.func.count().label("count")).select_from(source).where(*_dead(wanted, as_of))
     (row,) = await select(store, query)
     return Page(row["count"], more=False, spread=replace(spread, as_of=as_of))
 

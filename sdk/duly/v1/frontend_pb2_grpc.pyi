@@ -51,7 +51,8 @@ class FrontendServiceStub:
     RedriveTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]
     """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
     time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
-    Unknown outcome: send the same request again; what the first had redriven is no dead letter any more.
+    Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
+    redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
     """
 
 @_typing.type_check_only
@@ -77,7 +78,8 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     RedriveTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]  # type: ignore[assignment]
     """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
     time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
-    Unknown outcome: send the same request again; what the first had redriven is no dead letter any more.
+    Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
+    redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
     """
 
 class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -142,7 +144,8 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_frontend_pb2.RedriveTasksResponse, _abc.Awaitable[_frontend_pb2.RedriveTasksResponse]]:
         """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
         time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
-        Unknown outcome: send the same request again; what the first had redriven is no dead letter any more.
+        Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
+        redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
         """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
