@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from duly_core.errors import DulyError, OverloadedError
+from duly_core.errors import DulyError, OverloadedError, RowLockedError
 
 _MOST_GROUPS_WAITING = 50
 
@@ -30,7 +30,8 @@ class Coalescer(Generic[Item, Answer]):
     """Turns concurrent calls into few calls of `serve`, which answers each item in order.
 
     `serve` must be safe to repeat. A DulyError of it (the store is away) goes to every caller of that group;
-    after any other error each call is served again by itself, so that one bad item fails its own call only.
+    after any other error, or a row that is locked, each call that is still waited for is served again by itself,
+    so that one bad item fails its own call only.
     A caller that gives up hurts nobody: its items are served if they were taken by then, and dropped if not.
     """
 
@@ -125,9 +126,10 @@ class Coalescer(Generic[Item, Answer]):
         try:
             answers = await self._serve(items)
         except Exception as error:  # noqa: BLE001 (whatever it was, its callers are told)
-            if len(group) > 1 and not isinstance(error, DulyError):
+            if len(group) > 1 and (isinstance(error, RowLockedError) or not isinstance(error, DulyError)):
                 for call in group:
-                    await self._serve_group([call])
+                    if self._is_waited_for(call):
+                        await self._serve_group([call])
                 return
             for call in group:
                 if not call.future.done():

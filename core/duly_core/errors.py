@@ -13,6 +13,10 @@ class StoreUnavailableError(DulyError):
     """Postgres cannot be reached, or did not answer in time; trying again may help."""
 
 
+class RowLockedError(StoreUnavailableError):
+    """A statement waited too long for a row that another transaction holds; the others may be free."""
+
+
 class QueueUnavailableError(DulyError):
     """The queue cannot be reached, or did not answer in time; trying again may help."""
 

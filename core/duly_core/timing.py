@@ -46,7 +46,10 @@ PROFILES: dict[str, dict[str, timedelta]] = {
 
 
 class Timing(Section):
-    """`[timing]`: read by the HSC (the timeouts) and by Executors (the rest); all hosts should agree.
+    """`[timing]`: read by the HSC (the timeouts), by Executors (the rest) and by Store Consumers; all must agree.
+
+    A Store Consumer leaves claims alone for heartbeat_timeout after a change of Postgres: with a shorter one than the
+    HSC's it would void what is still held. Nothing checks that.
 
     `profile` fills in every duration that is not given.
     """

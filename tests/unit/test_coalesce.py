@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from duly_core.coalesce import Coalescer
-from duly_core.errors import OverloadedError, StoreUnavailableError
+from duly_core.errors import OverloadedError, RowLockedError, StoreUnavailableError
 
 
 class Served:
@@ -111,6 +111,23 @@ async def test_an_outage_goes_to_everybody_in_the_group_and_is_not_asked_again()
 
     assert [type(each) for each in answers] == [StoreUnavailableError] * 3
     assert groups == [[0], [1, 2]]
+
+
+async def test_a_row_that_somebody_holds_fails_the_call_that_wants_it_and_no_other():
+    groups = []
+
+    async def one_is_locked(items):
+        groups.append(items)
+        await asyncio.sleep(0)
+        if 2 in items:
+            raise RowLockedError("somebody holds it")
+        return items
+
+    coalescer = Coalescer(one_is_locked)
+    answers = await asyncio.gather(*(coalescer([n]) for n in range(4)), return_exceptions=True)
+
+    assert [type(each) for each in answers] == [list, list, RowLockedError, list]
+    assert groups == [[0], [1, 2, 3], [1], [2], [3]]
 
 
 async def test_heavy_items_do_not_come_together_in_their_hundreds(served):

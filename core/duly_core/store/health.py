@@ -82,8 +82,12 @@ class HealthFollower:
         """The first pool's own bounds end each try."""
         while True:
             if self._silent_for() >= _PING_AFTER.total_seconds():
-                with suppress(StoreUnavailableError):
+                try:
                     await self._stores[0].ping()
+                except StoreUnavailableError:
+                    pass  # its silence is what counts
+                except Exception:
+                    log.exception("health: asking Postgres failed")  # and is asked again: nobody else would
             await asyncio.sleep(_LOOK_EVERY.total_seconds())
 
     def _silent_for(self) -> float:

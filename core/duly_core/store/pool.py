@@ -16,7 +16,7 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
-from duly_core.errors import StoreUnavailableError
+from duly_core.errors import RowLockedError, StoreUnavailableError
 from duly_core.store.dsn import describe, parse
 from duly_core.store.settings import StoreSettings
 from duly_core.store.statements import Statement
@@ -43,6 +43,9 @@ _UNAVAILABLE = (
 
 _GRACE = timedelta(seconds=1)
 """How much longer than statement_timeout a connection may be held: by then the server would have answered."""
+
+_LONGEST_IDLE_MS = 3_000
+"""A process that is frozen in a transaction holds its rows for no longer: heartbeats may wait for them."""
 
 # The hot path's statements look rows up by key, always. A plan is made for each run: one that is kept was made
 # for tables as they were then, and walks them once they have grown (docs/decisions/0007-plans-that-do-not-age.md).
@@ -88,16 +91,17 @@ async def _configure(connection: Connection) -> None:
     connection.adapters.register_loader(_UUID_OID, _UuidBytesLoader)
 
 
-def connect_arguments(settings: StoreSettings) -> dict[str, Any]:
+def connect_arguments(settings: StoreSettings, lock_timeout: timedelta | None = None) -> dict[str, Any]:
     """libpq parameters with every wait bounded: connecting, a statement, a lock, a dead peer."""
     timeout_ms = int(settings.statement_timeout / timedelta(milliseconds=1))
+    lock_ms = max(1, int(lock_timeout / timedelta(milliseconds=1))) if lock_timeout else timeout_ms
     options = {
         **_PLANNER,
         # Python's calendar ends with the year 9999: an instant near it must not be moved by the server's zone
         "timezone": "UTC",
         "statement_timeout": timeout_ms,
-        "lock_timeout": timeout_ms,
-        "idle_in_transaction_session_timeout": timeout_ms * 2,
+        "lock_timeout": lock_ms,
+        "idle_in_transaction_session_timeout": min(timeout_ms * 2, _LONGEST_IDLE_MS),
     }
     return {
         **parse(settings.dsn),
@@ -114,12 +118,13 @@ def connect_arguments(settings: StoreSettings) -> dict[str, Any]:
 class Store:
     """The pool, and how a statement is run; what the statements say is in the other modules."""
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreSettings, lock_timeout: timedelta | None = None) -> None:
+        """Make one; a statement waits for a lock no longer than `lock_timeout` (None: as long as it may run)."""
         self.settings = settings
         self.answered_at = float("-inf")
         """When Postgres last did what it was asked, on the loop's clock."""
         self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
-            kwargs=connect_arguments(settings),
+            kwargs=connect_arguments(settings, lock_timeout),
             min_size=1,
             max_size=settings.connections,
             timeout=settings.acquire_timeout.total_seconds(),
@@ -146,6 +151,7 @@ class Store:
 
         Raises:
             StoreUnavailableError: none is to be had, or it broke, or the statement took too long.
+            RowLockedError: one of these, too; the statement waited too long for a row that somebody else holds.
         """
         hung: list[bool] = []
 
@@ -166,7 +172,9 @@ class Store:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             if hung:
                 reason = f"no answer within {longest:g} s"
-            raise StoreUnavailableError(f"Postgres at {self.where} did not do it: {reason}") from error
+            locked = isinstance(error, psycopg.errors.LockNotAvailable)
+            problem = RowLockedError if locked else StoreUnavailableError
+            raise problem(f"Postgres at {self.where} did not do it: {reason}") from error
 
     async def _acquire(self, stack: AsyncExitStack) -> Connection:
         loop = asyncio.get_running_loop()
@@ -187,13 +195,15 @@ class Store:
             return await fetch(connection, statement, parameters)
 
     async def ping(self) -> None:
-        """Ask Postgres for nothing.
+        """Ask Postgres whether it can be written to.
 
         Raises:
-            StoreUnavailableError: it does not answer.
+            StoreUnavailableError: it does not answer, or is a standby.
         """
         async with self.connection() as connection:
-            await connection.execute("select 1")
+            cursor = await connection.execute("select pg_is_in_recovery()")
+            if await cursor.fetchone() == (True,):
+                raise StoreUnavailableError(f"Postgres at {self.where} is a standby")
 
 
 def _shut(connection: Connection) -> None:

@@ -1,7 +1,8 @@
 """The HSC's connections, a pool for each kind of statement: one kind's trouble must not be another's.
 
 Claims that wait for locks, or for a slow disk, hold their own connections only. Heartbeats have two, and no more
-time than lets an Executor try again within its heartbeat_deadline.
+time than lets an Executor try again within its heartbeat_deadline; for a row that is locked they wait a part of
+that, so that the others of their group are renewed in time.
 """
 
 from collections.abc import AsyncIterator
@@ -35,7 +36,9 @@ class HscStores:
 async def open_stores(store: StoreSettings, hsc: HscSettings, timing: Timing) -> AsyncIterator[HscStores]:
     """Open the pools; `store.connections` is not asked, the numbers are those of [hsc]."""
 
-    def pool(connections: int, longest: timedelta | None = None) -> Store:
+    def pool(
+        connections: int, longest: timedelta | None = None, lock_timeout: timedelta | None = None
+    ) -> Store:
         bounds = (
             {
                 "statement_timeout": min(longest, store.statement_timeout),
@@ -44,11 +47,13 @@ async def open_stores(store: StoreSettings, hsc: HscSettings, timing: Timing) ->
             if longest
             else {}
         )
-        return Store(store.model_copy(update={"connections": connections, **bounds}))
+        return Store(store.model_copy(update={"connections": connections, **bounds}), lock_timeout)
 
     async with AsyncExitStack() as stack:
         yield HscStores(
             claims=await stack.enter_async_context(pool(hsc.claim_concurrency)),
-            beats=await stack.enter_async_context(pool(BEATING, timing.heartbeat_deadline / 2)),
+            beats=await stack.enter_async_context(
+                pool(BEATING, timing.heartbeat_deadline / 2, timing.heartbeat_deadline / 4)
+            ),
             results=await stack.enter_async_context(pool(hsc.result_concurrency + _RESULTS_BESIDE)),
         )
