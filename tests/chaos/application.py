@@ -194,13 +194,33 @@ def overruns_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
 @_callback("grandchild")
 def grandchild(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
     """Starts a process that would outlive it by far, and ends it; when it is killed, it cannot."""
-    with _journal.execution(ctx):
-        child = subprocess.Popen(["sleep", _GRANDCHILD_S], stdin=subprocess.DEVNULL)
+    with _journal.execution(ctx, inherited=payload["shares"]) as running:
+        child = subprocess.Popen(
+            ["sleep", _GRANDCHILD_S],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(running.lock,) if payload["shares"] else (),
+        )
         try:
             time.sleep(payload["ms"] / 1000)
         finally:
             child.kill()
             child.wait()
+
+
+@_callback("daemon")
+def daemon(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Crashes, and leaves an orphan with the lock: of another session, with nothing in its environment."""
+    with _journal.execution(ctx, inherited=True) as running:
+        if ctx.attempt == 1:
+            subprocess.run(
+                ["/usr/bin/setsid", "--fork", "/bin/sleep", _GRANDCHILD_S],
+                env={},
+                stdin=subprocess.DEVNULL,
+                pass_fds=(running.lock,),
+                check=True,
+            )
+            time.sleep(payload["ms"] / 1000)
+            os._exit(5)
 
 
 @_callback("gil")

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import duly
 from duly_core.clock import since_boot_ns
-from tests.chaos.locks import holding
+from tests.chaos.locks import gripping
 
 SUFFIX = ".jsonl"
 _LOCKS = "locks"
@@ -51,6 +51,8 @@ class Running:
     alone: bool
     outcome: str = ""
     """To be set by a callback that returns its outcome instead of raising it; one of OUTCOMES."""
+    lock: int = -1
+    """The descriptor of the kernel's lock of the task, to be shared with what the callback starts."""
 
 
 class Journal:
@@ -78,8 +80,8 @@ class Journal:
         `inherited`: what the callback forks belongs to the execution, which is not over before it is dead.
         """
         number = next(self._numbers)
-        with holding(self._locks, UUID(ctx.task_id), inherited=inherited) as alone:
-            running = Running(alone)
+        with gripping(self._locks, UUID(ctx.task_id), inherited=inherited) as (alone, lock):
+            running = Running(alone, lock=lock)
             self._write(
                 event="start",
                 number=number,

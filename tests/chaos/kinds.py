@@ -44,10 +44,10 @@ class TaskKind:
         """Whether what runs beside it may have to run again."""
         return self.crashes_itself or self.name in ("overruns_once", "stubborn", "gil")
 
-    def payload(self, random: Random) -> dict[str, Any]:
-        """Small, and random where the callback takes its time."""
+    def payload(self, random: Random, *, shares: bool = False) -> dict[str, Any]:
+        """Small, and random where the callback takes its time. `shares`: what it starts holds its lock, too."""
         taking = {"ms": random.randrange(*_TAKES_MS)} if self.name in _TAKES_TIME else {}
-        return {"kind": self.name, **taking}
+        return {"kind": self.name, "shares": shares, **taking}
 
 
 _TAKES_MS = (1_000, 3_000)
@@ -79,6 +79,7 @@ KINDS = (
     TaskKind("overruns_once", 8, max_runtime=timedelta(seconds=1), alone=True),
     TaskKind("careful", 0, max_crashes=POISON_CRASHES, alone=True),  # naps, where nothing may crash them
     TaskKind("grandchild", 20, longest=timedelta(seconds=8)),
+    TaskKind("daemon", 0, crashes_itself=True, longest=timedelta(seconds=8)),  # where nothing is paused
     TaskKind("gil", 20, longest=timedelta(seconds=8)),
     TaskKind(
         "cancellable",
@@ -96,9 +97,15 @@ KINDS = (
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-def choose(random: Random, *, peaceful: bool, harmless: bool = False) -> TaskKind:
-    """The kind of the next task; `peaceful`: none that breaks its process; `harmless`: no fault charges anybody."""
+def choose(random: Random, *, peaceful: bool, harmless: bool = False, contained: bool = False) -> TaskKind:
+    """The kind of the next task.
+
+    `peaceful`: none that breaks its process; `harmless`: no fault charges anybody; `contained`: nothing is done
+    to the hosts that lets a daemon outlive its claim.
+    """
     kind = _dealt(random, peaceful=peaceful)
+    if contained and not peaceful and kind.name in ("says_fatal", "fails_always"):
+        return BY_NAME["daemon" if kind.name == "says_fatal" else "grandchild"]
     return BY_NAME["careful"] if harmless and kind.name == "nap" else kind
 
 

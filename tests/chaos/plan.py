@@ -67,6 +67,18 @@ class Plan:
         return all(fault.kind.startswith(HARMLESS) for fault in self.faults)
 
     @property
+    def contained(self) -> bool:
+        """Whether callback processes end only where their Executor sees to what they started (decision 0015)."""
+        return all(fault.kind.startswith((*HARMLESS, "kill_callback")) for fault in self.faults)
+
+    @property
+    def containment(self) -> str:
+        """By the seed: the weaker means is exact with one callback process only."""
+        return (
+            "subreaper" if self.seed % 2 == 0 and self.contained and self.topology.processes == 1 else "auto"
+        )
+
+    @property
     def standby(self) -> bool:
         """Whether Postgres has one."""
         return any(fault.kind == "postgres_failover" for fault in self.faults)

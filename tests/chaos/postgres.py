@@ -64,7 +64,7 @@ def copy_owned(source: Path, target: Path) -> None:
 
 
 def _give(origin: str, destination: str) -> None:
-    status = os.stat(origin)
+    status = Path(origin).stat()
     if status.st_uid != os.geteuid() or os.geteuid() == 0:
         os.chown(destination, status.st_uid, status.st_gid)
 

@@ -100,6 +100,7 @@ class Run:
                 self._rate,
                 peaceful=self._plan.peaceful,
                 harmless=self._plan.harmless,
+                contained=self._plan.contained,
             )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
         started_ns = since_boot_ns()

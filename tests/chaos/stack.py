@@ -208,6 +208,7 @@ class System:
             **self._of_queue(name),
             JOURNAL: str(self.journal),
             HOST: name,
+            "DULY_EXECUTOR_CONTAINMENT": self.plan.containment,
         }
 
     def _spec(self, name: str, base: str, environment: dict[str, str]) -> ChildSpec:

@@ -103,9 +103,9 @@ class Watch:
     async def _look_for_processes(self) -> None:
         dead: set[str] = set()
         while True:
-            for name in os.listdir(self._system.journal):
-                process = name.removesuffix(SUFFIX)
-                if process == name or process in dead:
+            for path in self._system.journal.iterdir():
+                process = path.name.removesuffix(SUFFIX)
+                if process == path.name or process in dead:
                     continue
                 pid, _, made_ns = process.partition("-")
                 now_ns = since_boot_ns()

@@ -44,13 +44,21 @@ class Workload:
     """All clients of a run, each with every Frontend at hand."""
 
     def __init__(
-        self, addresses: list[str], random: Random, rate: float, *, peaceful: bool, harmless: bool = False
+        self,
+        addresses: list[str],
+        random: Random,
+        rate: float,
+        *,
+        peaceful: bool,
+        harmless: bool = False,
+        contained: bool = False,
     ) -> None:
         self._callers = [Caller(address) for address in addresses]
         self._random = random
         self._rate = rate
         self._peaceful = peaceful
         self._harmless = harmless
+        self._contained = contained
         self._scheduled: list[_Scheduled] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
@@ -115,13 +123,13 @@ class Workload:
 
     def _next(self) -> _Scheduled:
         random = self._random
-        kind = choose(random, peaceful=self._peaceful, harmless=self._harmless)
+        kind = choose(random, peaceful=self._peaceful, harmless=self._harmless, contained=self._contained)
         ahead = random.uniform(*_AHEAD_S) if random.randrange(_ONE_IN_AHEAD) == 0 else 0.0
         expires = random.uniform(*_EXPIRES) + ahead if kind.name == "expiring" else 0.0
         now_ns = since_boot_ns()
         new = duly.NewTask(
             kind.lambda_name,
-            kind.payload(random),
+            kind.payload(random, shares=self._contained),
             random.choice(list(duly.Priority)),
             delay=timedelta(seconds=ahead) if ahead else None,
             expires_at=datetime.now(UTC) + timedelta(seconds=expires) if expires else None,

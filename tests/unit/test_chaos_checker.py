@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 
 from tests.chaos import kept
 from tests.chaos.checker import check
-from tests.chaos.history import SECOND, Execution, FinalRow, History, Leftover, QueuedMessage, Sample, Seen
+from tests.chaos.checker.reach import endangers
+from tests.chaos.history import (
+    SECOND,
+    Execution,
+    Fault,
+    FinalRow,
+    History,
+    Leftover,
+    QueuedMessage,
+    Sample,
+    Seen,
+)
 from tests.fixtures.chaos_stories import LIMITS, STEP, Story, Tape
 
 POISON = {"kind": "poison", "legal": frozenset({"fatal_failure"}), "crashes_itself": True, "poison": True}
@@ -90,6 +101,42 @@ def test_a_sound_history_with_every_fate_passes():
     assert verdict.holds
     assert verdict.figures["tasks"] == len(tape.tasks)
     assert verdict.figures["reclaims"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "explains"),
+    [
+        ("kill_callback", "host-1", True),
+        ("kill_callback?", "host-1", True),
+        ("pause_host", "host-2", False),
+        ("net_delay", "host-1>hsc-2", True),
+        ("net_delay", "host-2>hsc-1", False),
+        ("net_blackhole", "host-1>queue", False),
+        ("net_blackhole", "client>frontend-1", False),
+        ("net_blackhole", "frontend-1>postgres", True),
+        ("kill_frontend", "frontend-1", False),
+        ("pause_store_consumer", "store-consumer-1", True),
+        ("kill_hsc", "hsc-1", True),
+        ("sqs_outage", "queue", False),
+        ("queue_delay?", "queue", False),
+        ("clock_jump", "postgres", True),
+        ("postgres_lock", "postgres", True),
+        ("machine_busy", "machine", True),
+    ],
+)
+def test_a_fault_explains_a_crash_where_it_can_reach_it(kind, target, explains):
+    assert endangers(Fault(kind, target, 1, 2), "host-1") is explains
+
+
+def test_what_keeps_its_process_from_answering_explains_who_ran_beside_it():
+    tape = Tape()
+    hog, victim = tape.task(kind="gil", breaks_process=True), tape.task()
+    hog.schedule().enqueue().claim().start("300-1")
+    victim.schedule().enqueue().claim().start("300-1")
+    hog.end().finish()
+    victim.retry(crashed=True).enqueue().succeed()
+
+    assert check(tape.history(faults=())).violations == ()
 
 
 # ---- one violation each ----------------------------------------------------------------------------------
@@ -434,6 +481,20 @@ def _(tape):
     tape.fault()
 
 
+@plants("C5.unexplained: what is done to messages crashes nobody")
+def _(tape):
+    tape.fault("queue_forge")
+    tape.task().schedule().enqueue().claim().start().retry(crashed=True).enqueue().succeed()
+
+
+@plants("C5.unexplained: what is done to one host crashes nobody on another")
+def _(tape):
+    tape.fault("kill_executor")  # of executor-1
+    tape.task().schedule().enqueue().claim().start().retry(crashed=True).enqueue().succeed()
+    history = tape.history()
+    return replace(history, executions=tuple(replace(each, host="host-2") for each in history.executions))
+
+
 @plants("C5.fault-free: runs twice without a fault")
 def _(tape):
     tape.faults.clear()
@@ -646,6 +707,9 @@ def test_an_exempt_rule_is_told_with_its_reason_and_is_no_violation(rule):
         ({"least_tasks": 100}, "at least 100 make a run"),
         ({"least_faults": {"": 100}}, "at least 100 make a run"),
         ({"least_faults": {"kill": 1, "clock": 2}}, "0 faults of kind clock"),
+        ({"least_samples": 2}, "1 samples were taken; at least 2"),
+        ({"least_seen": 1}, "0 callback processes were seen alive; at least 1"),
+        ({"starved_ns": 2, "most_starved_ns": 1}, "the machine had no time"),
     ],
 )
 def test_too_few_tasks_or_faults_prove_nothing(limits, reason):
