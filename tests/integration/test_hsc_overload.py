@@ -40,6 +40,19 @@ async def beaten(hsc, *tasks, timeout=DEADLINE):
     return list((await hsc.stub.Heartbeat(request, timeout=timeout)).verdicts)
 
 
+async def test_a_row_that_another_holds_costs_the_heartbeats_beside_it_their_lease_no_more(hsc, ladder, dsn):
+    locked = [await ladder.claimed() for _ in range(3)]
+    free = [await ladder.claimed() for _ in range(2)]
+    async with held_rows(dsn, locked):
+        # the first two take both connections, the others make one group
+        calls = [asyncio.ensure_future(beaten(hsc, task, timeout=3 * DEADLINE)) for task in locked + free]
+
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [type(each) for each in answers[:3]] == [grpc.aio.AioRpcError] * 3
+    assert answers[3:] == [[KEPT], [KEPT]]
+
+
 async def test_with_every_claim_connection_blocked_heartbeats_results_and_releases_meet_their_deadline(
     hsc, ladder, dsn
 ):

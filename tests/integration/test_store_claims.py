@@ -69,6 +69,18 @@ async def test_of_two_claims_of_one_task_exactly_one_is_granted(ladder, enqueued
     assert sum(answer is not None for answer in answers) == 1
 
 
+async def test_a_claim_that_ended_is_not_claimed_again_by_its_own_proposal_that_comes_late(
+    ladder, enqueued_task
+):
+    asked = proposal_for(enqueued_task)
+    (claimed,) = await claim(ladder, asked)
+    await claims.release(ladder.store, [held(claimed)])
+    await trigger.enqueue(ladder.store, ROOM, ENQUEUE_TIMEOUT)
+
+    assert await claim(ladder, asked) == [None]
+    assert await claim(ladder, proposal_for(enqueued_task)) != [None]
+
+
 async def test_many_hosts_that_claim_the_same_tasks_at_once_share_them_without_overlap(ladder, dsn):
     enqueued = [await ladder.new() for _ in range(40)]
     await trigger.enqueue(ladder.store, ROOM, ENQUEUE_TIMEOUT)

@@ -123,6 +123,7 @@ async def test_however_a_task_came_to_its_fatal_failure_it_runs_again_with_a_cle
         "status": "new",
         "failures": 0,
         "crashes": 0,
+        "started_at": None,
         "finished_at": None,
         "expires_at": None,
         "redrives": 1,
