@@ -239,3 +239,14 @@ async def test_max_runtime_is_not_reported_before_the_callback_runs_no_more(host
     await host.hsc.end_of(task)
 
     assert not is_alive(pid)
+
+
+async def test_a_process_that_says_what_nobody_understands_has_crashed(host: Host) -> None:
+    task = claimed("test.misbehave", "say what nobody understands")
+    await host.ready("--slots", 1)
+
+    host.hand_out(task)
+
+    result = await host.hsc.end_of(task)
+    assert result.outcome == hsc_pb2.OUTCOME_CRASHED
+    assert "sent its Executor what nobody understands" in result.failure_message

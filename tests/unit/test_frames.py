@@ -3,9 +3,11 @@
 import io
 
 import pytest
+from google.protobuf.message import DecodeError
 
-from duly.v1 import callback_pb2
+from duly.v1 import callback_pb2, hsc_pb2
 from duly_executor import frames
+from duly_executor.callback.outbox import parts
 
 
 def order(*task_ids: bytes) -> callback_pb2.CallbackOrder:
@@ -40,3 +42,32 @@ def test_a_frame_that_breaks_off_is_the_end(kept: int) -> None:
     stream = io.BytesIO(frames.write(order(b"abc"))[:kept])
 
     assert frames.read(stream, callback_pb2.CallbackOrder) is None
+
+
+def test_a_frame_that_is_too_long_is_none_and_is_not_waited_for() -> None:
+    stream = io.BytesIO(frames.LENGTH.pack(frames.MOST_BYTES + 1))
+
+    with pytest.raises(DecodeError):
+        frames.read(stream, callback_pb2.CallbackOrder)
+
+
+def test_many_large_results_go_in_several_frames_in_their_order() -> None:
+    results = [
+        hsc_pb2.TaskResult(result=bytes(1024 * 1024), failure_message=str(number)) for number in range(100)
+    ]
+    report = callback_pb2.CallbackReport(results=results, unstarted=[b"id"], recalled=True)
+
+    sent = list(parts(report))
+
+    assert [result.failure_message for part in sent for result in part.results] == [
+        str(n) for n in range(100)
+    ]
+    assert all(part.ByteSize() <= frames.FULL_BYTES + 1024 for part in sent)
+    assert [part.recalled for part in sent] == [False] * (len(sent) - 1) + [True]
+    assert list(sent[-1].unstarted) == [b"id"]
+
+
+def test_a_report_without_results_is_one_frame() -> None:
+    report = callback_pb2.CallbackReport(recalled=True)
+
+    assert list(parts(report)) == [report]

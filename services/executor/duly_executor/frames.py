@@ -1,13 +1,22 @@
 """Frames on the socket pair between an Executor and a callback process: a length of 4 bytes, then protobuf."""
 
 import struct
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, TypeVar
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
+
+MOST_BYTES = 64 * 1024 * 1024
+"""A longer frame is none: whoever says so wants memory of us that he need not have himself."""
+
+FULL_BYTES = 8 * 1024 * 1024
+"""What is sent is divided into frames of no more than this, unless one item is larger; none is by far as large as
+`MOST_BYTES`."""
 
 LENGTH = struct.Struct("<I")
 
 Frame = TypeVar("Frame", bound=Message)
+Item = TypeVar("Item", bound=Message)
 
 
 def write(message: Message) -> bytes:
@@ -16,11 +25,41 @@ def write(message: Message) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
+def length(head: bytes) -> int:
+    """How long a frame is that begins so.
+
+    Raises:
+        DecodeError: longer than any.
+    """
+    size: int = LENGTH.unpack(head)[0]
+    if size > MOST_BYTES:
+        raise DecodeError(f"a frame of {size} bytes")
+    return size
+
+
+def divided(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """In parts that fit into a frame each; at least one, be it empty."""
+    part: list[Item] = []
+    size = 0
+    for item in items:
+        bytes_of_this = item.ByteSize()
+        if part and size + bytes_of_this > FULL_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += bytes_of_this
+    yield part
+
+
 def read(stream: BinaryIO, into: type[Frame]) -> Frame | None:
-    """The next frame of a blocking stream; None at its end."""
+    """The next frame of a blocking stream; None at its end.
+
+    Raises:
+        DecodeError: what comes is no frame.
+    """
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
-    size = LENGTH.unpack(head)[0]
+    size = length(head)
     body = stream.read(size)
     return into.FromString(body) if len(body) == size else None

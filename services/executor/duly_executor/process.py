@@ -125,12 +125,15 @@ class CallbackProcess:
         return list(report.hello.lambdas)
 
     async def read(self) -> callback_pb2.CallbackReport | None:
-        """What it tells next; None when it is gone, or says what nobody understands."""
+        """What it tells next; None when it is gone, or says what nobody understands, which is a misdeed."""
         try:
             head = await self._reader.readexactly(frames.LENGTH.size)
-            body = await self._reader.readexactly(frames.LENGTH.unpack(head)[0])
+            body = await self._reader.readexactly(frames.length(head))
             return callback_pb2.CallbackReport.FromString(body)
-        except (asyncio.IncompleteReadError, ConnectionError, DecodeError):
+        except DecodeError:
+            self.misdeed = "sent its Executor what nobody understands"
+            return None
+        except (asyncio.IncompleteReadError, ConnectionError):
             return None
 
     async def _watch(self) -> int:
@@ -143,11 +146,13 @@ class CallbackProcess:
 
     def give(self, tasks: Iterable[hsc_pb2.ClaimedTask], start_before_boot_ns: int) -> None:
         """Have these run; they must start before that instant."""
-        order = callback_pb2.CallbackOrder()
-        for task in tasks:
-            order.start.add(task=task, start_before_boottime_ns=start_before_boot_ns)
-            self.tasks.add(task.claim.task_id)
-        self._write(order)
+        starts = [
+            callback_pb2.CallbackStart(task=task, start_before_boottime_ns=start_before_boot_ns)
+            for task in tasks
+        ]
+        self.tasks.update(start.task.claim.task_id for start in starts)
+        for part in frames.divided(starts):
+            self._write(callback_pb2.CallbackOrder(start=part))
 
     def cancel(self, task_ids: Iterable[TaskId]) -> None:
         """Ask these to stop."""

@@ -58,8 +58,11 @@ def main() -> None:
     os._exit(0)  # callbacks may still run: nobody waits for them any more
 
 
+_REASON_LENGTH = 10_000
+
+
 def _refuse(link: socket.socket, reason: str) -> NoReturn:
-    link.sendall(frames.write(callback_pb2.CallbackReport(import_error=reason)))
+    link.sendall(frames.write(callback_pb2.CallbackReport(import_error=reason[:_REASON_LENGTH])))
     os._exit(os.EX_CONFIG)  # what the import began in threads is not waited for
 
 

@@ -3,10 +3,14 @@
 import os
 import socket
 import threading
+from collections.abc import Iterator
 
 from duly.v1 import callback_pb2, hsc_pb2
 from duly_core.task import TaskId
 from duly_executor import frames
+
+_NOTE_CHARACTERS = 1_024
+"""Of a progress note; the Executor keeps fewer still."""
 
 
 class Outbox:
@@ -42,7 +46,7 @@ class Outbox:
         """A callback told how far it is; only the newest counts."""
         with self._lock:
             self._progress[task_id] = callback_pb2.CallbackProgress(
-                task_id=task_id, progress=fraction, note=note
+                task_id=task_id, progress=fraction, note=note[:_NOTE_CHARACTERS]
             )
         self._filled.set()
 
@@ -56,6 +60,17 @@ class Outbox:
                 report.progress.extend(self._progress.values())
                 self._progress.clear()
             try:
-                self._link.sendall(frames.write(report))
+                for part in parts(report):
+                    self._link.sendall(frames.write(part))
             except OSError:
                 os._exit(os.EX_IOERR)  # the Executor is gone, or a callback closed what is not its own
+
+
+def parts(report: callback_pb2.CallbackReport) -> Iterator[callback_pb2.CallbackReport]:
+    """The report in frames that the Executor takes; all but results goes with the last."""
+    *some, last = frames.divided(report.results)
+    for results in some:
+        yield callback_pb2.CallbackReport(results=results)
+    yield callback_pb2.CallbackReport(
+        results=last, progress=report.progress, unstarted=report.unstarted, recalled=report.recalled
+    )
