@@ -16,6 +16,8 @@ STARTS = "DULY_BENCH_STARTS"
 
 _AT_ONCE = duly.Backoff(initial=timedelta(milliseconds=1), maximum=timedelta(milliseconds=1))
 _LOOK = timedelta(milliseconds=5)
+_LITTLE = timedelta(milliseconds=20)
+"""So long that slots, and not this machine's processors, limit a pool."""
 _A_WHILE_US = 1_500_000
 _EVIL = re.compile(r"(a+)+b")
 
@@ -83,5 +85,5 @@ def elsewhere(_payload: None, ctx: duly.TaskContext) -> None:
 
 
 def _work(ctx: duly.TaskContext) -> None:
-    ctx.wait_cancelled(timedelta(milliseconds=2))
+    ctx.wait_cancelled(_LITTLE)
     _note(ctx)
