@@ -268,6 +268,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 512
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Callers break off, for they are killed and cut on purpose: nothing to say."""
+
 
 def _handler_of(sqs: FaultySqs) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):

@@ -203,7 +203,7 @@ class Proxy:
         except asyncio.CancelledError:
             reset(link.client[1])
             raise
-        with suppress(OSError):
+        with suppress(OSError, RuntimeError):  # the latter is what uvloop says of a transport that was cut
             await link.run()
             return
         link.cut()
