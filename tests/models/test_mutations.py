@@ -41,6 +41,11 @@ MUTATIONS = {
     ),
     "a claim takes what has expired": ("claim", "assoc.expires_at > (select duly_now())", "true"),
     "a claim takes another lambda's task": ("claim", "assoc.lambda = asked.lambda and ", ""),
+    "a claim that has ended is claimed again by its own token": (
+        "claim",
+        "and assoc.last_token is distinct from asked.token",
+        "",
+    ),
     "a claim leaves the fence as it was": (
         "claim",
         "fence = assoc.fence + 1",
@@ -48,7 +53,7 @@ MUTATIONS = {
     ),
     "holders are reclaimed before their time": (
         "reclaim",
-        "assoc.next_trigger_at <= (select duly_now())",
+        "assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))",
         "assoc.next_trigger_at <= (select duly_now()) + interval '5 s'",
     ),
     "a reclaim is not charged": ("reclaim", "crashes = assoc.crashes + 1", "crashes = assoc.crashes"),
