@@ -13,6 +13,7 @@ from duly_core.errors import SettingsError
 PARENT_PID = "DULY_PARENT_PID"
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 _MEND = "set XDG_RUNTIME_DIR, or name a socket elsewhere (controller.listen, DULY_CONTROLLER_LISTEN)"
 
@@ -30,6 +31,11 @@ def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal_number))
     if os.getppid() != int(parent):  # it ended before we asked: what the kernel would have sent
         signal.raise_signal(signal_number)
+
+
+def keep_orphans() -> None:
+    """Have what our descendants leave behind become our own children, not init's."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def default_socket(name: str = "controller") -> str:

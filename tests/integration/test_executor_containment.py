@@ -213,7 +213,7 @@ def test_without_cgroup_kill_what_forks_on_and_on_is_killed_one_by_one() -> None
     assert not group.folder.exists()
 
 
-async def test_a_daemon_that_another_process_may_have_started_lives_until_that_one_has_ended_too(
+async def test_a_daemon_dies_with_the_process_that_started_it_though_others_live(
     host: Host, daemons: Daemons
 ) -> None:
     quick, other = daemonising(host.journal), host.waiting()
@@ -225,21 +225,20 @@ async def test_a_daemon_that_another_process_may_have_started_lives_until_that_o
 
     os.kill(first, signal.SIGKILL)
     await host.hsc.end_of(quick)
-    assert is_alive(daemon)
-    os.kill(second, signal.SIGKILL)
-    await host.hsc.end_of(other)
 
     assert not is_alive(daemon)
+    assert is_alive(second)
 
 
-async def test_orphans_that_end_by_themselves_are_buried(host: Host) -> None:
+async def test_orphans_that_end_by_themselves_are_buried_with_their_process(host: Host) -> None:
     executor = await host.ready(*ONE_PROCESS, DULY_EXECUTOR_CONTAINMENT="subreaper")
     task = daemonising(host.journal)
     host.hand_out(task)
-    await host.journal.started(task)
+    process = await host.journal.started(task)
     (daemon,) = (int(line.split()[1]) for line in host.journal.lines("daemon"))
 
     os.kill(daemon, signal.SIGKILL)
+    os.kill(process, signal.SIGKILL)
 
     await until(lambda: not Path(f"/proc/{daemon}").exists())  # not even as a zombie
     assert is_alive(executor.pid)

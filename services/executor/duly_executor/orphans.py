@@ -1,12 +1,11 @@
-"""Where cgroups are not permitted: orphans of callback processes come to the Executor (PR_SET_CHILD_SUBREAPER).
+"""Where cgroups are not permitted: each callback process is the subreaper of what it starts, and the Executor is theirs.
 
-What an orphan says of itself (its environment, its session) its maker could change. What cannot be changed is
-when it came: only a process that lived then can have made it. It is killed when none of those lives any more;
-with one callback process, that is at once when that one dies.
+So a daemon that a callback leaves stays a child of its callback process while that lives, whatever it does to its
+environment, session or parent; and when that process dies it becomes a child of the Executor. Whatever comes to
+the Executor that is no callback process was therefore made by one that is dead.
 """
 
 import asyncio
-import ctypes
 import os
 import signal
 from contextlib import suppress
@@ -15,9 +14,10 @@ from pathlib import Path
 
 import structlog
 
+from duly_core.process import keep_orphans
+
 log = structlog.get_logger()
 
-_PR_SET_CHILD_SUBREAPER = 36
 _LOOK_AGAIN = timedelta(milliseconds=2)
 _LONGEST_LOOK = timedelta(milliseconds=100)
 _START_WITHIN = timedelta(seconds=60)
@@ -38,9 +38,7 @@ class OrphanCage:
         self.pid = pid
 
     def kill(self) -> None:
-        """Its orphans are killed when it is dead, for others may have made them; what it has not left yet is its own."""
-        if self.pid is not None:
-            self._orphans.claim_tree(self, self.pid)
+        """What it made comes to us when it is dead, and is killed then."""
 
     async def emptied(self) -> None:
         await self._orphans.without(self)
@@ -52,13 +50,9 @@ class Orphans:
     def __init__(self) -> None:
         self._cages: set[OrphanCage] = set()
         """Of callback processes that live, or whose end is being dealt with."""
-        self._makers: dict[int, set[OrphanCage]] = {}
-        """Who may have made each orphan, and lives."""
-        self._made_by: dict[int, OrphanCage] = {}
-        """What was seen below a callback process (or its orphans) when that was to be killed: nobody else made it."""
         self._beyond_us: set[int] = set()
         """Orphans that became another user's, whom we may not kill."""
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        keep_orphans()
 
     def cage(self) -> OrphanCage:
         """For a callback process that is about to start."""
@@ -67,49 +61,46 @@ class Orphans:
         return made
 
     def look(self) -> None:
-        """Note who may have made those that are new, and bury those that ended."""
-        self._bury()
-        if any(cage.pid is None for cage in self._cages):
-            return  # a new child may be the callback process that is being started
-        known = {cage.pid for cage in self._cages}
-        for pid in _children():
-            if pid not in known and pid not in self._makers and pid not in self._beyond_us:
-                maker = self._made_by.get(pid)
-                self._makers[pid] = set(self._cages) if maker is None else {maker} & self._cages
+        """Bury those that ended."""
+        if all(cage.pid is not None for cage in self._cages):
+            self._orphans()
 
     async def without(self, cage: OrphanCage) -> None:
-        """This callback process is dead: return when nothing is left that nobody else can have made."""
+        """This callback process is dead: return when nothing is left of it."""
         if cage.pid is None:  # it never started
             self._cages.discard(cage)
             return
         await self._all_started()
-        self.look()
         self._cages.discard(cage)
         pause = _LOOK_AGAIN
-        for makers in self._makers.values():
-            makers.discard(cage)
-        while doomed := [pid for pid, makers in self._makers.items() if not makers]:
+        while doomed := self._orphans():
             for pid in doomed:
-                self._kill(cage, pid)
+                self._kill(pid)
             await asyncio.sleep(pause.total_seconds())
             pause = min(2 * pause, _LONGEST_LOOK)
-            self.look()
-        self._made_by = {pid: maker for pid, maker in self._made_by.items() if maker is not cage}
+            await self._all_started()
 
-    def claim_tree(self, cage: OrphanCage, pid: int) -> None:
-        """Stop a child of ours, which is about to be killed, and note what is below it: that comes to us next."""
-        if pid in _children():  # else its end was heard of, and the number may be a stranger's
-            self._made_by.update(dict.fromkeys(_stopped_below(pid), cage))
+    def _orphans(self) -> list[int]:
+        """Children that are no callback processes, and live; the others are buried."""
+        known = {cage.pid for cage in self._cages}
+        alive = []
+        for pid in _children():
+            if pid in known or pid in self._beyond_us:
+                continue
+            with suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    alive.append(pid)
+        return alive
 
-    def _kill(self, cage: OrphanCage, pid: int) -> None:
-        self.claim_tree(cage, pid)
+    def _kill(self, pid: int) -> None:
+        """A process and what is below it: stopped first, so that none forks on, and what is left comes to us."""
+        _stopped_below(pid)
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         except PermissionError:
             log.exception("what a callback left behind cannot be killed: it runs as another user", pid=pid)
-            del self._makers[pid]
             self._beyond_us.add(pid)
 
     async def _all_started(self) -> None:
@@ -124,13 +115,6 @@ class Orphans:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _bury(self) -> None:
-        for pid in list(self._makers):
-            with suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                    continue
-            del self._makers[pid]
-
 
 def _children() -> list[int]:
     """Of this process's main thread: it starts the callback processes, and the kernel gives it the orphans."""
@@ -138,15 +122,14 @@ def _children() -> list[int]:
     return _listed(Path(f"/proc/{pid}/task/{pid}"))
 
 
-def _stopped_below(pid: int) -> set[int]:
-    """The descendants of a process, which are stopped with it, so that none forks on while they are looked for."""
+def _stopped_below(pid: int) -> None:
+    """Stop a process and its descendants, until a look at what is stopped finds nothing more."""
     _stop(pid)
     found: set[int] = set()
-    while new := _descendants(pid) - found:  # until a look at what is stopped finds nothing more
+    while new := _descendants(pid) - found:
         for each in new:
             _stop(each)
         found |= new
-    return found
 
 
 def _stop(pid: int) -> None:

@@ -22,7 +22,7 @@ from duly.errors import AppImportError
 from duly.loading import load_app
 from duly.v1 import callback_pb2
 from duly_core.board import Board
-from duly_core.process import die_with_parent
+from duly_core.process import die_with_parent, keep_orphans
 from duly_executor import frames
 from duly_executor.callback.outbox import Outbox
 from duly_executor.callback.slots import Slots
@@ -35,6 +35,8 @@ def main() -> None:
     link = socket.socket(fileno=int(link_fd))
     if cgroup:  # first of all: nobody's code runs outside
         Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
+    else:
+        keep_orphans()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(
             line_buffering=True
