@@ -194,7 +194,9 @@ async def test_a_late_result_that_a_statement_without_its_guard_accepts_is_found
 
 
 async def test_a_claim_that_is_taken_back_too_early_is_found(audited, ladder, monkeypatch):
-    early = without("reclaim", "and assoc.next_trigger_at <= (select duly_now())")
+    early = without(
+        "reclaim", "and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))"
+    )
     monkeypatch.setitem(TRANSITIONS, "reclaim", early)
     task = await ladder.processing()
     await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 10)
