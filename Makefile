@@ -90,7 +90,7 @@ help: ## Show this list
 # The stamp is written last: an interrupted installation starts over.
 $(STAMP): pyproject.toml constraints.txt
 	@python="$$(scripts/findpython)"; \
-	if ! $(BIN)/python -c 'import pip' >/dev/null 2>&1; then \
+	if [ ! -e $(STAMP) ] || ! $(BIN)/python -c 'import pip' >/dev/null 2>&1; then \
 		echo "duly: making $(VENV) with $$("$$python" --version)"; \
 		rm -rf $(VENV); \
 		"$$python" -m venv $(VENV); \

@@ -527,6 +527,14 @@ def test_a_trigger_too_far_away_is_found_in_every_status(number):
     assert rules(tape.history()) == ["C7.trigger"]
 
 
+def test_a_trigger_that_a_write_leaves_alone_was_judged_when_it_was_written():
+    tape = Tape()
+    task = tape.task().schedule().enqueue().succeed()
+    task.spoil(1, trigger_before_in_ns=7200 * SECOND, trigger_in_ns=7200 * SECOND)  # the clock was set back
+
+    assert rules(tape.history()) == []
+
+
 @plants("C7.sample: a row without a next trigger at a look")
 def _(tape):
     return tape.history(samples=(Sample(tape.now, ("task x",)),))
