@@ -34,7 +34,7 @@ class Pace:
     """A child that was ready for so long begins with the first delay again."""
     ready_within: timedelta = timedelta(seconds=30)
     """A child that takes longer is complained about, and waited for all the same."""
-    grace: timedelta = timedelta(seconds=10)
+    grace: timedelta = timedelta(seconds=15)
     """Between SIGTERM and SIGKILL."""
 
 

@@ -137,7 +137,10 @@ class LocalStack:
             await supervisor.wait_until_ready()
         except DulyError:  # `run` raises it too
             return
-        self._output.write("duly", f"all is ready; clients connect to {self.frontend_address}")
+        told = f"all is ready; clients connect to {self.frontend_address}"
+        if self.options.ports != "usual":
+            told += f" (in their shells: export DULY_ADDRESS={self.frontend_address})"
+        self._output.write("duly", told)
         if not self.options.apps:
             self._output.write("duly", "no worker runs here: `duly up module:app` would start one")
 

@@ -76,18 +76,15 @@ async def test_suspects_do_not_wait_for_the_end_of_others_but_for_one_another(ho
     assert spare.isdisjoint(busy)
 
 
-async def test_an_executor_whose_process_runs_a_suspect_asks_for_nothing_more(host: Host) -> None:
-    suspect = host.waiting(crashes=1)
-    await host.ready("--slots", 4, DULY_EXECUTOR_POLL_TIMEOUT="200ms")
-    await host.running(suspect)
-    await host.hsc.beat_of(suspect)
+async def test_an_executor_that_runs_suspects_goes_on_with_other_tasks(host: Host) -> None:
+    suspects, other = [host.waiting(crashes=1) for _ in range(2)], claimed()
+    await host.ready("--slots", 4)
+    host.hand_out(*suspects)
+    await host.journal.started(suspects[0])
 
-    asked = len(host.controller.asked)
-    await host.hsc.beat_of(suspect)
-    await host.hsc.beat_of(suspect)
+    host.hand_out(other)
 
-    # calls that were open when it came end within their time; no others follow
-    assert len(host.controller.asked) - asked <= 1
+    assert value_of(await host.hsc.end_of(other)) is None
 
 
 async def test_a_suspect_that_waits_for_another_is_not_handed_back_at_once(host: Host) -> None:

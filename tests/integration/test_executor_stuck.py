@@ -87,7 +87,10 @@ async def test_an_application_that_cannot_be_imported_again_is_tried_until_it_ca
 ) -> None:
     (tmp_path / "flaky.py").write_text(FLAKY)
     executor = await host.ready(
-        application="flaky:app", PYTHONPATH=f"{ROOT}:{tmp_path}", DULY_EXECUTOR_IMPORT_TIMEOUT="3s"
+        application="flaky:app",
+        PYTHONPATH=f"{ROOT}:{tmp_path}",
+        DULY_EXECUTOR_IMPORT_TIMEOUT="3s",
+        DULY_EXECUTOR_RECALL_AFTER="1h",  # else a slow machine hands the task back before the process is there
     )
     (pid,) = children_of(executor.pid)
     task = claimed()

@@ -78,9 +78,7 @@ class Assignment:
     def _suspects_alone(self, processes: list[CallbackProcess]) -> Iterator[Batch]:
         ordinary = [process for process in processes if not process.spare]
         spare = [process for process in processes if process.spare]
-        most = len(ordinary) - bool(
-            self._waiting
-        )  # while ordinary tasks wait, one process at least is theirs
+        most = len(ordinary) - 1  # one at least is left to the others: a suspect may run for hours
         while self._suspects:
             usable = spare + (ordinary if sum(process.alone for process in ordinary) < most else [])
             chosen = next((process for process in usable if _is_empty(process)), None)

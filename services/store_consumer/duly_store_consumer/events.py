@@ -64,12 +64,11 @@ def silence(found: Silence) -> None:
     """Tasks whose next trigger passed while they were on their way or running."""
     _reclaimed.inc(found.reclaimed)
     _ended.inc(found.ended)
-    log.warning(
-        "tasks fell silent",
-        sent_again=len(found.again) - found.reclaimed,
-        reclaimed=found.reclaimed,
-        ended=found.ended,
-    )
+    sent_again = len(found.again) - found.reclaimed
+    if sent_again:
+        log.info("nobody claimed these within enqueue_timeout; sent again", count=sent_again)
+    if found.reclaimed or found.ended:
+        log.warning("tasks fell silent", reclaimed=found.reclaimed, ended=found.ended)
 
 
 def server_changed(before: str | None, server: str) -> None:
