@@ -167,7 +167,8 @@ async def _serve_when_attached(
 ) -> None:
     """A host is ready once an Executor of it is."""
     while len(attached) < needed:
-        await wait_for(stop, _ATTACHED_LOOK)
+        if await wait_for(stop, _ATTACHED_LOOK):
+            return
     await health.set_serving(serving=True)
 
 
