@@ -148,6 +148,14 @@ idempotency_key = sa.Table(
     sa.Column("created_at", sa.TIMESTAMP(timezone=True), nullable=False),
 )
 
+setting = sa.Table(
+    "setting",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
+)
+
 queue_message = sa.Table(
     "queue_message",
     metadata,
