@@ -12,6 +12,7 @@ import structlog
 from duly_core.errors import StoreUnavailableError
 from duly_core.loop import backoff
 from duly_core.store.lambdas import NEW_LAMBDA_CHANNEL
+from duly_core.store.live_settings import SETTING_CHANNEL
 from duly_core.store.pool import Store, connect_arguments
 from duly_core.store.settings import StoreSettings
 
@@ -22,6 +23,8 @@ DUE_CHANNEL = "duly_due"
 
 HORIZON = timedelta(minutes=2)
 """What is due later than this needs no hint: the longest poll interval comes first."""
+
+_CHANGES = (NEW_LAMBDA_CHANNEL, SETTING_CHANNEL)
 
 _DUE_PAYLOAD = re.compile("[0-9]{1,6}")
 """As many digits as the horizon has."""
@@ -58,11 +61,12 @@ class Listener:
     """Listens on a connection of its own; a lost connection is opened anew, and costs lateness only."""
 
     def __init__(
-        self, settings: StoreSettings, on_due: Callable[[timedelta], None], on_lambda: Callable[[], None]
+        self, settings: StoreSettings, on_due: Callable[[timedelta], None], on_change: Callable[[], None]
     ) -> None:
+        """Make one; `on_change` is told that lambdas were registered, or settings changed."""
         self._settings = settings
         self._on_due = on_due
-        self._on_lambda = on_lambda
+        self._on_change = on_change
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until `stop`."""
@@ -79,10 +83,10 @@ class Listener:
                 async with await psycopg.AsyncConnection.connect(
                     **connect_arguments(self._settings), autocommit=True
                 ) as connection:
-                    await connection.execute(f"listen {DUE_CHANNEL}")
-                    await connection.execute(f"listen {NEW_LAMBDA_CHANNEL}")
+                    for channel in (DUE_CHANNEL, *_CHANGES):
+                        await connection.execute(f"listen {channel}")
                     failures = 0
-                    self._on_lambda()  # what was told while nobody listened
+                    self._on_change()  # what was told while nobody listened
                     async for notification in connection.notifies():
                         self._tell(notification.channel, notification.payload)
             except (psycopg.Error, OSError) as error:
@@ -93,7 +97,7 @@ class Listener:
             await asyncio.sleep(backoff(failures).total_seconds())
 
     def _tell(self, channel: str, payload: str) -> None:
-        if channel == NEW_LAMBDA_CHANNEL:
-            self._on_lambda()
+        if channel in _CHANGES:
+            self._on_change()
         elif _DUE_PAYLOAD.fullmatch(payload):  # anybody with a connection may notify
             self._on_due(timedelta(milliseconds=int(payload)))

@@ -156,6 +156,14 @@ setting = sa.Table(
     sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
 )
 
+own_setting = sa.Table(
+    "own_setting",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
+)
+
 queue_message = sa.Table(
     "queue_message",
     metadata,

@@ -14,6 +14,14 @@ create table setting (
     changed_at timestamptz not null,
     check (length(name) between 1 and 100 and length(value) between 1 and 100)
 );
+
+-- What the Store Consumer that started last has in its own file or environment, where that is not the default: for
+-- operators to see. Nothing is decided by it.
+create table own_setting (
+    name text primary key,
+    value text not null,
+    changed_at timestamptz not null
+);
 """
 
 
@@ -22,4 +30,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.execute("drop table setting")
+    op.execute("drop table setting, own_setting")

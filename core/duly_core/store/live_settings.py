@@ -1,0 +1,128 @@
+"""What operators have set while Duly runs, and what Store Consumers say of their own: two small tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from duly_core.store.pool import Store
+from duly_core.store.statements import Statement
+
+SETTING_CHANNEL = "duly_setting"
+"""Told when settings changed, so that Store Consumers read them at once; the poll finds the change without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSetting:
+    """A setting as the store holds it."""
+
+    value: str
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What others change and a Store Consumer goes by."""
+
+    lambdas: list[str]
+    settings: dict[str, str]
+    """By name, what operators have set."""
+
+
+_SURROUNDINGS = Statement(
+    "surroundings",
+    """
+select 'lambda', name, '' from lambda
+union all
+select 'setting', name, value from setting
+order by 1, 2
+""",
+)
+
+_KEPT = Statement(
+    "kept",
+    """
+select true, name, value, changed_at from setting
+union all
+select false, name, value, changed_at from own_setting
+""",
+)
+
+_SET = Statement(
+    "set",
+    """
+with written as (
+    insert into setting (name, value, changed_at)
+    select name, value, duly_now() from unnest(%(names)b::text[], %(texts)b::text[]) as asked (name, value)
+    order by name
+    on conflict (name) do update set value = excluded.value, changed_at = excluded.changed_at
+        where setting.value <> excluded.value
+    returning name
+)
+select pg_notify(%(channel)b, '') from (select count(*) from written having count(*) > 0) as changed
+""",
+)
+
+_RESET = Statement(
+    "reset",
+    """
+with gone as (
+    delete from setting where name = any(%(names)b::text[]) returning name
+)
+select pg_notify(%(channel)b, '') from (select count(*) from gone having count(*) > 0) as changed
+""",
+)
+
+_TELL_OWN = Statement(
+    "tell_own",
+    """
+with gone as (
+    delete from own_setting where name <> all(%(names)b::text[]) returning name
+), written as (
+    insert into own_setting (name, value, changed_at)
+    select name, value, duly_now() from unnest(%(names)b::text[], %(texts)b::text[]) as asked (name, value)
+    order by name
+    on conflict (name) do update set value = excluded.value, changed_at = excluded.changed_at
+        where own_setting.value <> excluded.value
+    returning name
+)
+select count(*) from gone, written
+""",
+)
+
+
+async def surroundings(store: Store) -> Surroundings:
+    """The lambdas that exist and what operators have set, in one small statement."""
+    found = Surroundings([], {})
+    for kind, name, value in await store.run(_SURROUNDINGS, {}):
+        if kind == "lambda":
+            found.lambdas.append(name)
+        else:
+            found.settings[name] = value
+    return found
+
+
+async def kept(store: Store) -> tuple[dict[str, KeptSetting], dict[str, KeptSetting]]:
+    """By name what operators have set, and what the Store Consumer that started last has of its own."""
+    found: dict[bool, dict[str, KeptSetting]] = {True: {}, False: {}}
+    for live, name, value, changed_at in await store.run(_KEPT, {}):
+        found[live][name] = KeptSetting(value, changed_at)
+    return found[True], found[False]
+
+
+async def put(store: Store, values: Mapping[str, str]) -> None:
+    """Set these, all or none; one that is at its value already keeps the time at which it was set."""
+    await store.run(_SET, _texts(values) | {"channel": SETTING_CHANNEL})
+
+
+async def reset(store: Store, names: Sequence[str]) -> None:
+    """Let these be what each process has of its own again."""
+    await store.run(_RESET, {"names": list(names), "channel": SETTING_CHANNEL})
+
+
+async def tell_own(store: Store, values: Mapping[str, str]) -> None:
+    """Say what this process has of its own, for operators to see: all that is not at its default."""
+    await store.run(_TELL_OWN, _texts(values))
+
+
+def _texts(values: Mapping[str, str]) -> dict[str, list[str]]:
+    return {"names": list(values), "texts": list(values.values())}
