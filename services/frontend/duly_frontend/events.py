@@ -1,5 +1,7 @@
 """Everything the Frontend logs and counts."""
 
+from collections.abc import Mapping, Sequence
+
 import structlog
 from prometheus_client import Counter, Histogram
 
@@ -8,6 +10,7 @@ from duly_core.telemetry import SIZES
 log = structlog.get_logger()
 
 _scheduled = Counter("duly_scheduled_total", "Tasks asked for, by what became of them.", ["verdict"])
+_taken, _refused = _scheduled.labels("taken"), _scheduled.labels("refused")
 _redriven = Counter("duly_redriven_total", "Dead letters that were let run again.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
@@ -17,9 +20,10 @@ def serving(address: str) -> None:
     log.info("frontend serves", address=address)
 
 
-def scheduled(verdict: str, count: int) -> None:
-    """So many tasks of one call met this verdict."""
-    _scheduled.labels(verdict).inc(count)
+def scheduled(taken: int, refused: int) -> None:
+    """So many tasks of one call are there, and so many are not."""
+    _taken.inc(taken)
+    _refused.inc(refused)
 
 
 def redriven(count: int) -> None:
@@ -35,3 +39,13 @@ def group_written(size: int) -> None:
 def lambdas_registered(names: list[str], owner: str) -> None:
     """A host declared its lambdas."""
     log.info("lambdas registered", lambdas=names, owner=owner)
+
+
+def settings_set(values: Mapping[str, str]) -> None:
+    """An operator set these."""
+    log.info("settings set by an operator", settings=dict(values))
+
+
+def settings_reset(names: Sequence[str]) -> None:
+    """An operator reset these."""
+    log.info("settings reset by an operator", settings=list(names))

@@ -1,6 +1,5 @@
 """FrontendService: checks what clients ask for, and hands it to the store in groups."""
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
@@ -23,7 +22,7 @@ from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.convert import STATUS_TO_WIRE, attempt_to_wire, may_have_attempts, task_to_wire
 from duly_frontend.known_lambdas import KnownLambdas
 from duly_frontend.settings import FrontendSettings
-from duly_frontend.validation import Problem, new_task, parse_task_id, unknown_lambda
+from duly_frontend.validation import Problem, is_canonical, new_task, parse_task_id, unknown_lambda
 from duly_frontend.waiting import EndWatch
 
 _DEFAULT_WAIT = timedelta(seconds=20)
@@ -56,21 +55,28 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self._check_count("tasks", len(request.tasks), self._settings.max_tasks_per_call)
         names = {getattr(task, "lambda") for task in request.tasks}
         limits = await self._known.payload_limits(names)
+        horizon = self._settings.horizon
         valid: list[NewTask] = []
-        places: list[int] = []
-        results = [frontend_pb2.ScheduleResult() for _ in request.tasks]
-        for place, asked in enumerate(request.tasks):
+        checked: list[NewTask | Problem] = []
+        for asked in request.tasks:
             try:
-                valid.append(new_task(asked, limits, self._settings.horizon))
-                places.append(place)
+                task = new_task(asked, limits, horizon)
             except Problem as problem:
-                results[place] = frontend_pb2.ScheduleResult(error=problem.to_wire())
-        for place, answer in zip(places, await self._write(valid), strict=True):
-            results[place] = _schedule_result(answer)
-        verdicts = Counter("refused" if result.HasField("error") else "taken" for result in results)
-        for verdict, count in verdicts.items():
-            events.scheduled(verdict, count)
-        return frontend_pb2.ScheduleResponse(results=results)
+                checked.append(problem)
+            else:
+                checked.append(task)
+                valid.append(task)
+        answers = iter(await self._write(valid))
+        response = frontend_pb2.ScheduleResponse()
+        refused = 0
+        for asked, check in zip(request.tasks, checked, strict=True):
+            if isinstance(check, Problem):
+                response.results.add(error=check.to_wire())
+                refused += 1
+            else:
+                refused += not _add_result(response, asked.task_id, next(answers))
+        events.scheduled(len(checked) - refused, refused)
+        return response
 
     async def _write_group(self, tasks: list[NewTask]) -> list[Scheduled]:
         if failpoints.on:
@@ -236,9 +242,18 @@ _REFUSALS = {
 }
 
 
-def _schedule_result(answer: Scheduled) -> frontend_pb2.ScheduleResult:
+def _add_result(response: frontend_pb2.ScheduleResponse, asked_id: str, answer: Scheduled) -> bool:
+    """Write one answer; whether the task is there."""
+    verdict = answer.verdict
+    if verdict is Scheduling.CREATED:
+        # the text came in as it would go out: making it anew would cost as much as all the rest of this
+        task_id = asked_id if is_canonical(asked_id) else str(UUID(bytes=answer.task_id))
+        response.results.add(task_id=task_id, created=True)
+        return True
     task_id = str(UUID(bytes=answer.task_id))
-    if answer.verdict in _REFUSALS:
-        holder = task_id if answer.verdict is Scheduling.CONFLICT else ""
-        return frontend_pb2.ScheduleResult(task_id=holder, error=_REFUSALS[answer.verdict].to_wire())
-    return frontend_pb2.ScheduleResult(task_id=task_id, created=answer.verdict is Scheduling.CREATED)
+    if verdict is Scheduling.REPEATED:
+        response.results.add(task_id=task_id)
+        return True
+    holder = task_id if verdict is Scheduling.CONFLICT else ""
+    response.results.add(task_id=holder, error=_REFUSALS[verdict].to_wire())
+    return False
