@@ -14,7 +14,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
-from duly_cli import dead_letters, services, stack, tasks
+from duly_cli import dead_letters, services, settings, stack, tasks
 
 app = typer.Typer(
     name="duly",
@@ -45,6 +45,7 @@ stack.add_commands(app)
 services.add_commands(app)
 tasks.add_commands(app)
 dead_letters.add_commands(app)
+settings.add_commands(app)
 
 
 def main() -> None:

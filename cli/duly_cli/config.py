@@ -46,9 +46,12 @@ def sections() -> list[type[Section]]:
 
 def field_notes(section: type[Section]) -> dict[str, str]:
     """What is written under each field of a section: its meaning, in one place only."""
+    base = section.__base__
+    notes = (
+        field_notes(base) if base is not None and base is not Section and issubclass(base, Section) else {}
+    )
     tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-    notes = {}
     for statement, following in itertools.pairwise(body):
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue

@@ -104,10 +104,10 @@ def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
                 " ".join(reason.splitlines()),
             )
         )
-    return _columns(("ATTEMPT", "FENCE", "OUTCOME", "STARTED", "ENDED", "HOLDER", "REASON"), rows)
+    return columns(("ATTEMPT", "FENCE", "OUTCOME", "STARTED", "ENDED", "HOLDER", "REASON"), rows)
 
 
-def _columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Lines with aligned columns; nothing is cut, so that pipes and narrow terminals get all of it."""
     table = [heads, *rows]
     widths = [max(len(row[place]) for row in table) for place in range(len(heads))]
@@ -132,7 +132,7 @@ def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
         )
     if not rows:
         return iter(["no tasks"])
-    return _columns(("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE"), rows)
+    return columns(("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE"), rows)
 
 
 def dead_letter_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
@@ -153,7 +153,7 @@ def dead_letter_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
     if not rows:
         return iter(["no dead letters"])
     heads = ("TASK ID", "LAMBDA", "COLLECTION", "ENDED", "FAILURES", "CRASHES", "REDRIVES", "WHY")
-    return _columns(heads, rows)
+    return columns(heads, rows)
 
 
 def _backoff(backoff: duly.Backoff) -> str:
@@ -179,4 +179,4 @@ def lambda_table(lambdas: Iterable[LambdaInfo]) -> Iterator[str]:
     if not rows:
         return iter(["no lambdas are registered: start a host with `duly worker MODULE:APP`"])
     heads = ("LAMBDA", "OWNER", "VERSION", "ATTEMPTS", "CRASHES", "MAX RUNTIME", "BACKOFF", "PAYLOAD LIMIT")
-    return _columns(heads, rows)
+    return columns(heads, rows)

@@ -18,6 +18,7 @@ from duly.errors import (
     ClosedError,
     DulyError,
     EncodingError,
+    InvalidSettingError,
     InvalidTaskError,
     KeyConflictError,
     NotADeadLetterError,
@@ -31,6 +32,7 @@ from duly.errors import (
     TaskNotFoundError,
     UnavailableError,
     UnknownLambdaError,
+    UnknownSettingError,
     WaitTimeoutError,
 )
 from duly.new_task import NewTask, ScheduledTask
@@ -59,6 +61,7 @@ __all__ = [
     "Failure",
     "FailureKind",
     "FatalFailure",
+    "InvalidSettingError",
     "InvalidTaskError",
     "KeyConflictError",
     "NewTask",
@@ -82,6 +85,7 @@ __all__ = [
     "TaskStatus",
     "UnavailableError",
     "UnknownLambdaError",
+    "UnknownSettingError",
     "WaitTimeoutError",
 ]
 

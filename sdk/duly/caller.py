@@ -15,6 +15,7 @@ from duly.channel import open_channel
 from duly.errors import ClosedError
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 from duly.v1.registry_pb2_grpc import RegistryServiceStub
+from duly.v1.settings_pb2_grpc import SettingsServiceStub
 
 Answer = TypeVar("Answer")
 
@@ -44,6 +45,7 @@ class Caller:
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)
         self.registry = RegistryServiceStub(self._channel)
+        self.settings = SettingsServiceStub(self._channel)
 
     async def call(
         self,

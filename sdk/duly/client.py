@@ -19,6 +19,7 @@ from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
 from duly.reading import TaskRef, id_of
 from duly.scheduling import Scheduler
+from duly.settings import SettingCalls
 from duly.task import Task
 from duly.v1 import frontend_pb2, registry_pb2, task_pb2
 
@@ -30,7 +31,7 @@ _Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
-class AsyncClient:
+class AsyncClient(SettingCalls):
     """Schedules tasks and follows them, through one Frontend.
 
         async with duly.AsyncClient() as client:

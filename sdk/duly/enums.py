@@ -74,3 +74,11 @@ class FailureKind(IntEnum):
     BAD_PAYLOAD = 8
     BAD_RESULT = 9
     NO_CALLBACK = 10
+
+
+class SettingSource(IntEnum):
+    """Who says what a setting is: nobody, the processes' own file or environment, an operator while Duly runs."""
+
+    DEFAULT = 1
+    CONFIGURATION = 2
+    OPERATOR = 3

@@ -15,6 +15,7 @@ from duly.errors import (
     TaskNotFoundError,
     UnavailableError,
     UnknownLambdaError,
+    UnknownSettingError,
 )
 from duly.v1 import task_pb2
 
@@ -25,6 +26,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_NOT_FOUND: TaskNotFoundError,
     task_pb2.ERROR_CODE_ALREADY_FINAL: TaskFinalError,
     task_pb2.ERROR_CODE_NOT_A_DEAD_LETTER: NotADeadLetterError,
+    task_pb2.ERROR_CODE_UNKNOWN_SETTING: UnknownSettingError,
 }
 
 

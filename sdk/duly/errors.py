@@ -80,6 +80,14 @@ class NotADeadLetterError(DulyError):
     """Only a task that ended as FATAL_FAILURE can be redriven; one that was redriven already is none any more."""
 
 
+class UnknownSettingError(DulyError):
+    """There is no setting of this name that can be changed while Duly runs; the message has the closest."""
+
+
+class InvalidSettingError(DulyError):
+    """A setting cannot have this value; it stays what it was."""
+
+
 class WaitTimeoutError(DulyError, TimeoutError):
     """The tasks had not all ended when the caller's patience did; they go on regardless.
 

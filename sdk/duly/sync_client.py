@@ -10,7 +10,7 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
@@ -25,6 +25,7 @@ from duly.errors import ClosedError, DulyError
 from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
 from duly.reading import TaskRef
+from duly.settings import Setting
 from duly.task import Task
 
 Value = TypeVar("Value")
@@ -35,6 +36,8 @@ _Tasks: TypeAlias = list[Task]
 _TasksOrNone: TypeAlias = list[Task | None]
 _Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
+_Settings: TypeAlias = list[Setting]
+_SettingsOrErrors: TypeAlias = list[Setting | DulyError]
 
 
 class Client:
@@ -172,6 +175,22 @@ class Client:
     def lambdas(self) -> _Lambdas:
         """Return the registered lambdas with their policies."""
         return self._run(self._client.lambdas())
+
+    def settings(self) -> _Settings:
+        """Return the settings that can be changed while Duly runs; see AsyncClient.settings."""
+        return self._run(self._client.settings())
+
+    def set_setting(self, name: str, value: str) -> Setting:
+        """Set a setting in all processes; see AsyncClient.set_setting."""
+        return self._run(self._client.set_setting(name, value))
+
+    def set_settings(self, values: Mapping[str, str]) -> _SettingsOrErrors:
+        """Set several settings; see AsyncClient.set_settings."""
+        return self._run(self._client.set_settings(values))
+
+    def reset_settings(self, names: Iterable[str]) -> _SettingsOrErrors:
+        """Undo what operators set; see AsyncClient.reset_settings."""
+        return self._run(self._client.reset_settings([*names]))
 
     def list(
         self,

@@ -110,6 +110,7 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
             channels = {
                 "FrontendService": frontend.channel,
                 "RegistryService": frontend.channel,
+                "SettingsService": frontend.channel,
                 "HscService": hsc.channel,
                 "ControllerService": channel,
             }

@@ -166,7 +166,7 @@ async def test_a_consumer_looks_at_lambdas_registered_meanwhile_once_that_was_to
     await consumer.run_once()
     assert await ladder.status(task.task_id) == "new"
 
-    consumer.lambdas_changed()
+    consumer.surroundings_changed()
     assert consumer.wake.is_set()
     await consumer.run_once()
 

@@ -231,6 +231,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The task is final already."""
     ERROR_CODE_NOT_A_DEAD_LETTER: _ErrorCode.ValueType  # 7
     """Only a task that ended as FATAL_FAILURE can be redriven."""
+    ERROR_CODE_UNKNOWN_SETTING: _ErrorCode.ValueType  # 8
+    """There is no setting of this name that can be changed while Duly runs."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -245,6 +247,8 @@ ERROR_CODE_ALREADY_FINAL: ErrorCode.ValueType  # 6
 """The task is final already."""
 ERROR_CODE_NOT_A_DEAD_LETTER: ErrorCode.ValueType  # 7
 """Only a task that ended as FATAL_FAILURE can be redriven."""
+ERROR_CODE_UNKNOWN_SETTING: ErrorCode.ValueType  # 8
+"""There is no setting of this name that can be changed while Duly runs."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

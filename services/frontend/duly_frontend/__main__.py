@@ -2,7 +2,14 @@
 
 import asyncio
 
-from duly.v1 import frontend_pb2, frontend_pb2_grpc, registry_pb2, registry_pb2_grpc
+from duly.v1 import (
+    frontend_pb2,
+    frontend_pb2_grpc,
+    registry_pb2,
+    registry_pb2_grpc,
+    settings_pb2,
+    settings_pb2_grpc,
+)
 from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
@@ -14,6 +21,7 @@ from duly_core.store.start import migrate_when_there
 from duly_core.telemetry import observe_call
 from duly_frontend import events
 from duly_frontend.known_lambdas import KnownLambdas
+from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
 from duly_frontend.servicer import FrontendServicer
 from duly_frontend.settings import FrontendSettings
@@ -30,6 +38,7 @@ def build(**overrides: object) -> Serve:
             known = KnownLambdas(store)
             frontend = FrontendServicer(store, settings, known, Hinter(store))
             registry = RegistryServicer(store, known)
+            live = SettingsServicer(store)
             server = RpcServer(
                 settings.listen,
                 [
@@ -40,6 +49,10 @@ def build(**overrides: object) -> Serve:
                     Service(
                         registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name,
                         lambda grpc: registry_pb2_grpc.add_RegistryServiceServicer_to_server(registry, grpc),
+                    ),
+                    Service(
+                        settings_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name,
+                        lambda grpc: settings_pb2_grpc.add_SettingsServiceServicer_to_server(live, grpc),
                     ),
                 ],
                 rpc_settings,

@@ -45,7 +45,7 @@ def build(**overrides: object) -> Serve:
                 QuietLease(timing),
                 queue_is_in_store=queue_settings.backend == "postgres",
             )
-            listener = Listener(store_settings, consumer.due_in, consumer.lambdas_changed)
+            listener = Listener(store_settings, consumer.due_in, consumer.surroundings_changed)
             events.polling(address, format_duration(settings.poll_interval), exact=settings.exact)
             health = HealthFollower(server, [store], store_settings.unhealthy_after, consumer.trouble)
             async with asyncio.TaskGroup() as group:

@@ -12,12 +12,13 @@ from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.message import batches
 from duly_core.queues.port import FULL, QueueSender
-from duly_core.routing import Priority, QueueKey
-from duly_core.store import lambdas, trigger
+from duly_core.routing import QueueKey
+from duly_core.store import trigger
 from duly_core.store.pool import Connection, Store
 from duly_core.task import DueTask
 from duly_core.timing import Timing
 from duly_store_consumer import events
+from duly_store_consumer.around import Around
 from duly_store_consumer.depth import DepthBounds
 from duly_store_consumer.pace import VoidingPace
 from duly_store_consumer.quiet import QuietLease
@@ -59,30 +60,36 @@ class Consumer:
         Args:
             store: where the tasks are.
             sender: to their queues.
-            settings: of [store_consumer].
+            settings: of [store_consumer], as far as no operator says otherwise.
             quiet: says when claims must be left alone; None: one by the settings of [timing].
             queue_is_in_store: a crash of the store's server empties the queues, too.
         """
         self.wake = asyncio.Event()
         self._store = store
         self._sender = sender
-        self._settings = settings
+        self._around = Around(store, settings)
         self._quiet = quiet or QuietLease(Timing.load())
         self._queue_is_in_store = queue_is_in_store
         self._pace = VoidingPace(settings.reclaim_rate)
         self._bounds = DepthBounds(
             settings.depth_horizon, settings.depth_least, settings.depth_most, sender.depth_age
         )
-        self._queues: list[QueueKey] = []
-        self._queues_read_at = float("-inf")
         self._polled_at = float("-inf")
         self._silence_at = float("-inf")
         self._sleeps_until = float("inf")
         self._completed_at: float | None = None
 
-    def lambdas_changed(self) -> None:
-        """Lambdas were registered: look at their queues from the next round on, which is now."""
-        self._queues_read_at = float("-inf")
+    @property
+    def _settings(self) -> StoreConsumerSettings:
+        return self._around.settings
+
+    @property
+    def _queues(self) -> list[QueueKey]:
+        return self._around.queues
+
+    def surroundings_changed(self) -> None:
+        """Lambdas were registered, or settings changed: go by them from the next round on, which is now."""
+        self._around.changed()
         self.wake.set()
 
     def due_in(self, ahead: timedelta) -> None:
@@ -104,7 +111,8 @@ class Consumer:
         """
         now = await self._keep_the_gap()
         self._sleeps_until = float("inf")
-        await self._read_queues(now)
+        if await self._around.read(now):
+            self._retune()
         queue_problem = await self._look_at_depths(now)
         # silences first: what was sent and lost is older than what is due, and ending tasks needs no queue
         silence_in, silence_problem = _SILENCE_EVERY, None
@@ -118,7 +126,9 @@ class Consumer:
             await self._push(due, "due")
         if problem := silence_problem or queue_problem:
             raise problem
-        pause = min(await self._next_due(room), silence_in, self._settings.poll_interval)
+        pause = min(
+            await self._next_due(room), silence_in, self._settings.poll_interval, self._around.fresh_for(now)
+        )
         if not self._settings.exact:
             pause = self._settings.poll_interval
         self._sleeps_until = asyncio.get_running_loop().time() + pause.total_seconds()
@@ -145,12 +155,10 @@ class Consumer:
         self._polled_at = loop.time()
         return self._polled_at
 
-    async def _read_queues(self, now: float) -> None:
-        if now - self._queues_read_at < self._settings.poll_interval.total_seconds():
-            return
-        registered = await lambdas.list_lambdas(self._store)
-        self._queues = [QueueKey(each.policy.name, priority) for each in registered for priority in Priority]
-        self._queues_read_at = now
+    def _retune(self) -> None:
+        settings = self._settings
+        self._pace.set_rate(settings.reclaim_rate)
+        self._bounds.tune(settings.depth_horizon, settings.depth_least, settings.depth_most)
 
     async def _look_at_depths(self, now: float) -> QueueUnavailableError | None:
         """Look at what may be full; the problem if no queue answers, which must not hold up what needs none."""

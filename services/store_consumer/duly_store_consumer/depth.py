@@ -37,10 +37,14 @@ class DepthBounds:
         """Make one; `look_gap` is how soon a queue's depth is worth another look: it must be measured anew by then."""
         self._look_gap = look_gap.total_seconds()
         self._look_every = max(self._look_gap, _LOOK_EVERY.total_seconds())
+        self.tune(horizon, least, most)
+        self._queues: dict[QueueKey, _Queue] = {}
+
+    def tune(self, horizon: timedelta, least: int, most: int) -> None:
+        """Bound queues so from their next look on; what was learned of them stays."""
         self._horizon = horizon.total_seconds()
         self._least = least
         self._most = most
-        self._queues: dict[QueueKey, _Queue] = {}
 
     def unsure(self, queues: Iterable[QueueKey], now: float) -> list[QueueKey]:
         """The queues whose depth should be looked at: those that might be near their bound, or were not for long."""

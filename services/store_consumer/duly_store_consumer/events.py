@@ -38,6 +38,18 @@ def polling(address: str, interval: str, *, exact: bool) -> None:
     log.info("store consumer polls", address=address, poll_interval=interval, exact=exact)
 
 
+def setting_changed(name: str, before: str, now: str, source: str) -> None:
+    """This Store Consumer goes by another value from now on."""
+    log.info("setting changed", setting=name, before=before, now=now, by=source)
+
+
+def setting_ignored(name: str, value: str, reason: str) -> None:
+    """An operator's setting means nothing to this release: another one wrote it."""
+    log.warning(
+        "a setting is passed over; `duly settings` mends it", setting=name, value=value, reason=reason
+    )
+
+
 def depth(queue: QueueKey, references: int) -> None:
     """A queue was found this deep; one that did not answer counts as full, which is no figure to show."""
     if references >= _UNKNOWN:

@@ -14,6 +14,11 @@ class VoidingPace:
         self._left = rate
         self._at = now()
 
+    def set_rate(self, rate: float) -> None:
+        """From now on."""
+        self.allowance()
+        self._rate = rate
+
     def allowance(self) -> int:
         """How many claims may be voided now."""
         now = self._now()

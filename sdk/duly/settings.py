@@ -1,0 +1,97 @@
+"""The settings that operators change while Duly runs: list, set, reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from duly import error_mapping
+from duly.caller import Caller
+from duly.enums import SettingSource
+from duly.errors import DulyError, InvalidSettingError
+from duly.v1 import settings_pb2, task_pb2
+from duly.wire import to_datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting as it stands; values are text, as in the file: "2s", "true", "500"."""
+
+    name: str
+    value: str
+    source: SettingSource
+    # Since when it has this value; None for a default.
+    changed_at: datetime | None
+    default_value: str
+    # What holds once it is reset: what the processes have in their own file or environment, or the default.
+    own_value: str
+    # What it does, in a sentence.
+    effect: str
+    # An operator's value that this release does not accept and so passes over; empty: there is none.
+    ignored_value: str
+
+    @classmethod
+    def from_proto(cls, setting: settings_pb2.Setting) -> Setting:
+        """Return the view of a setting as it came over the wire."""
+        return cls(
+            name=setting.name,
+            value=setting.value,
+            source=SettingSource(setting.source),
+            changed_at=to_datetime(setting.changed_at) if setting.HasField("changed_at") else None,
+            default_value=setting.default_value,
+            own_value=setting.own_value,
+            effect=setting.effect,
+            ignored_value=setting.ignored_value,
+        )
+
+
+class SettingCalls:
+    """The part of AsyncClient that is about settings."""
+
+    def _open(self) -> tuple[Caller, object]:
+        raise NotImplementedError
+
+    async def settings(self) -> list[Setting]:
+        """Return every setting that can be changed while Duly runs, by name."""
+        caller, _ = self._open()
+        response = await caller.call(caller.settings.ListSettings, settings_pb2.ListSettingsRequest())
+        return [Setting.from_proto(setting) for setting in response.settings]
+
+    async def set_setting(self, name: str, value: str) -> Setting:
+        """Set a setting in all processes that go by it, those that start later too, and return it as it is now.
+
+            await client.set_setting("store_consumer.poll_interval", "500ms")
+
+        Seen within one poll interval. Raises UnknownSettingError, InvalidSettingError.
+        """
+        result = (await self.set_settings({name: value}))[0]
+        if isinstance(result, DulyError):
+            raise result
+        return result
+
+    async def set_settings(self, values: Mapping[str, str]) -> list[Setting | DulyError]:
+        """Set settings; return each, in order, as it is now, or why it was not set."""
+        caller, _ = self._open()
+        asked = [settings_pb2.NewSetting(name=name, value=value) for name, value in values.items()]
+        request = settings_pb2.SetSettingsRequest(settings=asked)
+        return _results((await caller.call(caller.settings.SetSettings, request)).results)
+
+    async def reset_settings(self, names: Iterable[str]) -> list[Setting | DulyError]:
+        """Undo what operators set; return each setting, in order, as it is now, or why it was not reset."""
+        caller, _ = self._open()
+        request = settings_pb2.ResetSettingsRequest(names=names)
+        return _results((await caller.call(caller.settings.ResetSettings, request)).results)
+
+
+def _results(results: Sequence[settings_pb2.SettingResult]) -> list[Setting | DulyError]:
+    return [
+        _error(result.error) if result.HasField("error") else Setting.from_proto(result.setting)
+        for result in results
+    ]
+
+
+def _error(error: task_pb2.ItemError) -> DulyError:
+    if error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT:
+        return InvalidSettingError(error.message)
+    return error_mapping.from_item(error)

@@ -1,0 +1,122 @@
+"""SettingsService: what operators change while Duly runs, held against the rules of the file."""
+
+from collections.abc import Sequence
+
+from duly.v1 import settings_pb2, settings_pb2_grpc, task_pb2
+from duly_core import live_settings
+from duly_core.errors import InvalidRequestError, SettingsError
+from duly_core.live_settings import UnknownSettingError
+from duly_core.rpc.convert import to_timestamp
+from duly_core.rpc.stubs import Context
+from duly_core.store import live_settings as store_live_settings
+from duly_core.store.live_settings import KeptSetting
+from duly_core.store.pool import Store
+from duly_frontend import events
+from duly_frontend.validation import Problem
+
+_MOST = 100
+
+
+class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
+    """Answers each setting for itself; one with an error has changed nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def ListSettings(  # noqa: N802 (the wire's name)
+        self, _request: settings_pb2.ListSettingsRequest, _context: Context
+    ) -> settings_pb2.ListSettingsResponse:
+        return settings_pb2.ListSettingsResponse(settings=await self._shown(sorted(live_settings.NAMES)))
+
+    async def SetSettings(  # noqa: N802
+        self, request: settings_pb2.SetSettingsRequest, _context: Context
+    ) -> settings_pb2.SetSettingsResponse:
+        _check_count("settings", len(request.settings))
+        checked = [_checked(asked) for asked in request.settings]
+        values = dict(each for each in checked if not isinstance(each, Problem))
+        if values:
+            await store_live_settings.put(self._store, values)
+            events.settings_set(values)
+        names = [each if isinstance(each, Problem) else each[0] for each in checked]
+        return settings_pb2.SetSettingsResponse(results=await self._results(names))
+
+    async def ResetSettings(  # noqa: N802
+        self, request: settings_pb2.ResetSettingsRequest, _context: Context
+    ) -> settings_pb2.ResetSettingsResponse:
+        _check_count("names", len(request.names))
+        names = [_known(name) for name in request.names]
+        valid = sorted({name for name in names if isinstance(name, str)})
+        if valid:
+            await store_live_settings.reset(self._store, valid)
+            events.settings_reset(valid)
+        return settings_pb2.ResetSettingsResponse(results=await self._results(names))
+
+    async def _results(self, names: Sequence[str | Problem]) -> list[settings_pb2.SettingResult]:
+        shown = iter(await self._shown([name for name in names if isinstance(name, str)]))
+        return [
+            settings_pb2.SettingResult(error=name.to_wire())
+            if isinstance(name, Problem)
+            else settings_pb2.SettingResult(setting=next(shown))
+            for name in names
+        ]
+
+    async def _shown(self, names: Sequence[str]) -> list[settings_pb2.Setting]:
+        if not names:
+            return []
+        kept, own = await store_live_settings.kept(self._store)
+        return [_to_wire(name, kept.get(name), own.get(name)) for name in names]
+
+
+def _check_count(field: str, count: int) -> None:
+    if not 1 <= count <= _MOST:
+        raise InvalidRequestError(field, f"there must be 1 to {_MOST} in one call, not {count:,}")
+
+
+def _checked(asked: settings_pb2.NewSetting) -> tuple[str, str] | Problem:
+    """Name and value as they are kept, or why not."""
+    name = _known(asked.name)
+    if isinstance(name, Problem):
+        return name
+    try:
+        return name, live_settings.written(live_settings.read(name, asked.value))
+    except SettingsError as error:
+        return Problem("value", str(error))
+
+
+def _known(name: str) -> str | Problem:
+    try:
+        live_settings.field_of(name)
+    except UnknownSettingError as error:
+        return Problem("name", str(error), task_pb2.ERROR_CODE_UNKNOWN_SETTING)
+    return name
+
+
+def _to_wire(name: str, kept: KeptSetting | None, own: KeptSetting | None) -> settings_pb2.Setting:
+    default = live_settings.default_of(name)
+    setting = settings_pb2.Setting(
+        name=name,
+        default_value=default,
+        own_value=own.value if own else default,
+        effect=live_settings.effect_of(name),
+    )
+    if kept and not _is_accepted(name, kept.value):
+        setting.ignored_value, kept = kept.value, None
+    holds = kept or own
+    if holds is None:
+        setting.value, setting.source = default, settings_pb2.SETTING_SOURCE_DEFAULT
+        return setting
+    setting.value = holds.value
+    setting.source = (
+        settings_pb2.SETTING_SOURCE_OPERATOR if kept else settings_pb2.SETTING_SOURCE_CONFIGURATION
+    )
+    setting.changed_at.CopyFrom(to_timestamp(holds.changed_at))
+    return setting
+
+
+def _is_accepted(name: str, value: str) -> bool:
+    """Store Consumers pass over a value that another release wrote and this one does not know."""
+    try:
+        live_settings.read(name, value)
+    except SettingsError:
+        return False
+    return True

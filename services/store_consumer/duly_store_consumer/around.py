@@ -1,0 +1,62 @@
+"""What others change and a round goes by: which queues there are, and the settings that hold now."""
+
+from datetime import timedelta
+
+from duly_core import live_settings
+from duly_core.routing import Priority, QueueKey
+from duly_core.store import live_settings as store_live_settings
+from duly_core.store.pool import Store
+from duly_store_consumer.settings import StoreConsumerSettings
+from duly_store_consumer.tuning import Tuning
+
+_EARLY = 0.02
+"""Seconds by which a timer may be early: a round at the end of its interval must read, not the one after it."""
+
+
+class Around:
+    """Read once a poll interval, or at once when somebody told that it changed."""
+
+    def __init__(self, store: Store, own: StoreConsumerSettings) -> None:
+        self.queues: list[QueueKey] = []
+        self._store = store
+        self._own = own
+        self._tuning = Tuning(own)
+        self._lambdas: list[str] = []
+        self._read_at = float("-inf")
+        self._told_own = False
+
+    @property
+    def settings(self) -> StoreConsumerSettings:
+        """Those that hold now."""
+        return self._tuning.now
+
+    def changed(self) -> None:
+        """Read anew at the next chance."""
+        self._read_at = float("-inf")
+
+    def fresh_for(self, now: float) -> timedelta:
+        """How long what is known may be gone by."""
+        left = self._read_at + self.settings.poll_interval.total_seconds() - now
+        return timedelta(seconds=left) if left > 0 else timedelta()
+
+    async def read(self, now: float) -> bool:
+        """Read if it is time; True if the settings are others than before.
+
+        Raises:
+            StoreUnavailableError: what was known before is all there is.
+        """
+        if self.fresh_for(now).total_seconds() > _EARLY:
+            return False
+        self._read_at = now  # before the look: what changes while it lasts is read again
+        try:
+            found = await store_live_settings.surroundings(self._store)
+            if not self._told_own:
+                await store_live_settings.tell_own(self._store, live_settings.own(self._own))
+                self._told_own = True
+        except BaseException:
+            self.changed()
+            raise
+        if found.lambdas != self._lambdas:
+            self._lambdas = found.lambdas
+            self.queues = [QueueKey(name, priority) for name in found.lambdas for priority in Priority]
+        return self._tuning.take(found.settings)
