@@ -2,7 +2,7 @@
 
 import enum
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 LAMBDA_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 
@@ -16,7 +16,8 @@ class Priority(enum.IntEnum):
     LOW = 4
 
 
-class QueueKey(NamedTuple):
+@dataclass(frozen=True, slots=True, order=True)
+class QueueKey:
     """The name of a queue, free of any backend's rules for names."""
 
     lambda_name: str

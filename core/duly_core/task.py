@@ -1,12 +1,8 @@
-"""The shapes that a task takes on its way; each hop changes the shape once, and values are frozen.
-
-Those of which one is made for each task at each hop are named tuples: a frozen dataclass takes three times as long to make.
-"""
+"""The shapes that a task takes on its way; each hop changes the shape once, and values are frozen."""
 
 import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from duly_core.routing import Priority, QueueKey
 
@@ -81,7 +77,8 @@ class Scheduling(enum.Enum):
     """Its key or id belongs to a task that says something else."""
 
 
-class Scheduled(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Scheduled:
     """The store's answer to one NewTask; `task_id` is the one in the store."""
 
     verdict: Scheduling
@@ -90,14 +87,16 @@ class Scheduled(NamedTuple):
     """With CREATED: how far ahead it is due."""
 
 
-class DueTask(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DueTask:
     """A task that was just enqueued in the store and is to be sent to its queue."""
 
     task_id: TaskId
     queue: QueueKey
 
 
-class Proposal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Proposal:
     """A claim that a Controller asks for."""
 
     task_id: TaskId
@@ -105,7 +104,8 @@ class Proposal(NamedTuple):
     lambda_name: str
 
 
-class ClaimedTask(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ClaimedTask:
     """A task with the right to run it."""
 
     task_id: TaskId
@@ -122,7 +122,8 @@ class ClaimedTask(NamedTuple):
     max_runtime: timedelta
 
 
-class Beat(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Beat:
     """A running task's heartbeat; `progress` and `note` are None when nothing new was told."""
 
     task_id: TaskId
@@ -139,7 +140,8 @@ class Kept(enum.Enum):
     CANCEL_REQUESTED = "cancel requested"
 
 
-class Result(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Result:
     """How an attempt ended, with the claim under which it ran."""
 
     task_id: TaskId

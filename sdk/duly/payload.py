@@ -17,8 +17,6 @@ from duly.v1 import task_pb2
 DEFAULT_LIMIT_BYTES = 256 * 1024
 HARD_LIMIT_BYTES = 1024 * 1024
 
-_BYTES = (bytes, bytearray, memoryview)
-
 
 def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:
     """Return a value's bytes and how they are to be read.
@@ -31,7 +29,7 @@ def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:
     """
     if value is None:
         return b"", task_pb2.ENCODING_JSON
-    if isinstance(value, _BYTES):
+    if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value), task_pb2.ENCODING_RAW
     try:
         return _ENCODER.encode(value).encode(), task_pb2.ENCODING_JSON
