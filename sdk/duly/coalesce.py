@@ -44,11 +44,12 @@ class Coalescer(Generic[Item, Answer]):
         self._start_is_due = False
         self._closed = False
 
-    async def submit(self, item: Item) -> Answer:
+    async def submit(self, item: Item, deadline: float | None = None) -> Answer:
         """Return the answer to this item.
 
         If the caller is cancelled its item is not sent, unless it is under way already; the other
-        items of its batch do not notice. Raises ClosedError after `close`.
+        items of its batch do not notice. Raises ClosedError after `close`, TimeoutError when the loop's
+        clock shows `deadline`.
         """
         if self._closed:
             raise ClosedError("the client was closed")
@@ -59,7 +60,14 @@ class Coalescer(Generic[Item, Answer]):
             # Not now but when the loop comes round: tasks started together then travel together.
             self._start_is_due = True
             loop.call_soon(self._start)
-        return await future
+        if deadline is None:
+            return await future
+        # A timer of our own: asyncio.timeout_at() costs five times as much.
+        timer = loop.call_at(deadline, _expire, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
 
     async def close(self) -> None:
         """Refuse new items, and return once the ones submitted before are answered."""
@@ -106,3 +114,8 @@ class Coalescer(Generic[Item, Answer]):
             # Only if this flight itself was cancelled (the loop is shutting down): nobody else would tell them.
             for _, future in batch:
                 future.cancel()
+
+
+def _expire(future: asyncio.Future[Answer]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())

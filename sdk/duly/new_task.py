@@ -8,9 +8,10 @@ from typing import Any
 
 from duly.enums import Priority
 from duly.errors import InvalidTaskError, PayloadTooLargeError
-from duly.ids import new_task_id
+from duly.ids import new_task_id_text
 from duly.payload import HARD_LIMIT_BYTES, encode
-from duly.v1 import frontend_pb2, task_pb2
+from duly.v1 import frontend_pb2
+from duly.wire import to_duration, to_timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +49,42 @@ class NewTask:
         Raises InvalidTaskError for a time that is not one, EncodingError for a payload JSON cannot carry,
         PayloadTooLargeError for one that no lambda may take (it would sink the call it travels in).
         """
+        return frontend_pb2.NewTask(**self.to_fields())
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields of `to_proto`, of which a request makes its message without a copy."""
         payload, encoding = encode(self.payload)
         if len(payload) > HARD_LIMIT_BYTES:
             raise PayloadTooLargeError(
                 f"the payload has {len(payload)} bytes, the limit is {HARD_LIMIT_BYTES}: store it elsewhere and "
                 "send a reference"
             )
-        task = frontend_pb2.NewTask(
-            payload=payload,
-            payload_encoding=encoding,
-            priority=task_pb2.Priority.ValueType(self.priority),
-            collection=self.collection,
-        )
-        setattr(task, "lambda", self.lambda_name)
+        fields: dict[str, Any] = {
+            "lambda": self.lambda_name,
+            "payload": payload,
+            "payload_encoding": encoding,
+            "priority": self.priority,
+        }
+        if self.collection:
+            fields["collection"] = self.collection
         if self.at is not None and self.delay is not None:
             raise InvalidTaskError("give either at or delay, not both", "at")
         if self.at is not None:
-            task.scheduled_at.FromDatetime(aware("at", self.at))
+            fields["scheduled_at"] = to_timestamp(aware("at", self.at))
         if self.delay is not None:
             if not isinstance(self.delay, timedelta):
                 raise InvalidTaskError(f"delay must be a timedelta, not {type(self.delay).__name__}", "delay")
-            task.delay.FromTimedelta(self.delay)
+            fields["delay"] = to_duration(self.delay)
         if self.expires_at is not None:
-            task.expires_at.FromDatetime(aware("expires_at", self.expires_at))
+            fields["expires_at"] = to_timestamp(aware("expires_at", self.expires_at))
         if self.idempotency_key is None:
             # Makes the SDK's retries safe: a request that arrives twice finds its own ids taken.
-            task.task_id = str(new_task_id())
+            fields["task_id"] = new_task_id_text()
         elif self.idempotency_key:
-            task.idempotency_key = self.idempotency_key
+            fields["idempotency_key"] = self.idempotency_key
         else:
             raise InvalidTaskError("an idempotency key must not be empty", "idempotency_key")
-        return task
+        return fields
 
 
 def aware(name: str, moment: object) -> datetime:

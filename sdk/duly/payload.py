@@ -17,6 +17,8 @@ from duly.v1 import task_pb2
 DEFAULT_LIMIT_BYTES = 256 * 1024
 HARD_LIMIT_BYTES = 1024 * 1024
 
+_BYTES = (bytes, bytearray, memoryview)
+
 
 def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:
     """Return a value's bytes and how they are to be read.
@@ -29,7 +31,7 @@ def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:
     """
     if value is None:
         return b"", task_pb2.ENCODING_JSON
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, _BYTES):
         return bytes(value), task_pb2.ENCODING_RAW
     try:
         return _ENCODER.encode(value).encode(), task_pb2.ENCODING_JSON

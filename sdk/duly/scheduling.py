@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from duly import error_mapping
 from duly.caller import Caller, seconds
@@ -19,6 +19,8 @@ from duly.v1 import frontend_pb2
 _MOST_TASKS = 1000
 _MOST_BYTES = 1024 * 1024
 _CALLS_IN_FLIGHT = 4
+# What is no text and no payload: id, enums, times, and how long each field is.
+_FIXED_BYTES = 128
 
 Written: TypeAlias = ScheduledTask | DulyError
 
@@ -27,6 +29,12 @@ class _Submission(NamedTuple):
     task: frontend_pb2.NewTask
     # When its caller stops waiting, on the loop's clock.
     deadline: float
+
+
+class _Call(NamedTuple):
+    request: frontend_pb2.ScheduleRequest
+    # For each task in order: the id it was given, "" if it has a key instead, or why it cannot be sent.
+    sent: list[str | DulyError]
 
 
 class Scheduler:
@@ -43,11 +51,10 @@ class Scheduler:
         task = new.to_proto()
         deadline = asyncio.get_running_loop().time() + seconds(timeout)
         try:
-            async with asyncio.timeout_at(deadline):
-                result = await self._coalescer.submit(_Submission(task, deadline))
+            result = await self._coalescer.submit(_Submission(task, deadline), deadline)
         except TimeoutError:  # its batch has callers more patient than this one
             raise error_mapping.late(self._caller.address) from None
-        written = _written(task, result)
+        written = _written(task.task_id, result)
         if isinstance(written, DulyError):
             raise written
         return written
@@ -57,10 +64,10 @@ class Scheduler:
         results: list[Written] = []
         flights: deque[asyncio.Task[list[Written]]] = deque()
         try:
-            for batch in _batches(tasks):
+            for call in _calls(tasks):
                 if len(flights) == _CALLS_IN_FLIGHT:
                     results += await flights.popleft()
-                flights.append(asyncio.create_task(self._send_batch(batch, timeout)))
+                flights.append(asyncio.create_task(self._send_call(call, timeout)))
             while flights:
                 results += await flights.popleft()
         finally:
@@ -75,50 +82,62 @@ class Scheduler:
         """Return once everything submitted is answered."""
         await self._coalescer.close()
 
-    async def _send_submissions(self, batch: list[_Submission]) -> list[frontend_pb2.ScheduleResult]:
+    async def _send_submissions(self, batch: list[_Submission]) -> Sequence[frontend_pb2.ScheduleResult]:
         # As long as the most patient caller waits; the others leave by their own timeouts.
         left = max(submission.deadline for submission in batch) - asyncio.get_running_loop().time()
-        return await self._send([submission.task for submission in batch], timedelta(seconds=left))
+        request = frontend_pb2.ScheduleRequest(tasks=[submission.task for submission in batch])
+        return await self._send(request, timedelta(seconds=left))
 
-    async def _send_batch(
-        self, batch: list[frontend_pb2.NewTask | DulyError], timeout: timedelta
-    ) -> list[Written]:
-        tasks = [task for task in batch if isinstance(task, frontend_pb2.NewTask)]
+    async def _send_call(self, call: _Call, timeout: timedelta) -> list[Written]:
         try:
-            answers = iter(await self._send(tasks, timeout) if tasks else ())
+            answers = iter(await self._send(call.request, timeout) if call.request.tasks else ())
         except DulyError as error:
-            return [task if isinstance(task, DulyError) else error for task in batch]
-        return [task if isinstance(task, DulyError) else _written(task, next(answers)) for task in batch]
+            return [sent if isinstance(sent, DulyError) else error for sent in call.sent]
+        return [sent if isinstance(sent, DulyError) else _written(sent, next(answers)) for sent in call.sent]
 
     async def _send(
-        self, tasks: list[frontend_pb2.NewTask], timeout: timedelta
-    ) -> list[frontend_pb2.ScheduleResult]:
-        request = frontend_pb2.ScheduleRequest(tasks=tasks)
-        response = await self._caller.call(self._caller.frontend.Schedule, request, timeout)
-        return list(response.results)
+        self, request: frontend_pb2.ScheduleRequest, timeout: timedelta
+    ) -> Sequence[frontend_pb2.ScheduleResult]:
+        call = self._caller.call(self._caller.frontend.Schedule, request, timeout)
+        response: frontend_pb2.ScheduleResponse = await call
+        return response.results
 
 
-def _written(task: frontend_pb2.NewTask, result: frontend_pb2.ScheduleResult) -> Written:
+def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:
     if result.HasField("error"):
         return error_mapping.from_item(result.error)
-    # Without a key the id is this very call's own: if it was there before, one of our retries put it there.
-    return ScheduledTask(result.task_id, created=result.created or not task.idempotency_key)
+    if own_id:  # this very call's own: if it was there before, one of our retries put it there
+        return ScheduledTask(own_id, True)  # by position: a keyword costs a third more
+    return ScheduledTask(result.task_id, created=result.created)
 
 
-def _batches(tasks: Iterable[NewTask]) -> Iterator[list[frontend_pb2.NewTask | DulyError]]:
-    """Yield what goes into each call, in order; a task that cannot be sent is its error."""
-    batch: list[frontend_pb2.NewTask | DulyError] = []
+def _calls(tasks: Iterable[NewTask]) -> Iterator[_Call]:
+    """Yield the calls, in order, each message made where it is sent from: made before, it would be copied."""
+    call = _Call(frontend_pb2.ScheduleRequest(), [])
     room = _MOST_BYTES
     for new in tasks:
+        size = 0
         try:
-            task: frontend_pb2.NewTask | DulyError = new.to_proto()
+            fields = new.to_fields()
         except DulyError as error:
-            task = error
-        size = 0 if isinstance(task, DulyError) else task.ByteSize()
-        if batch and (len(batch) == _MOST_TASKS or size > room):
-            yield batch
-            batch, room = [], _MOST_BYTES
-        batch.append(task)
+            sent: str | DulyError = error
+        else:
+            sent = fields.get("task_id", "")
+            size = _size_of(fields)
+        if call.sent and (len(call.sent) == _MOST_TASKS or size > room):
+            yield call
+            call, room = _Call(frontend_pb2.ScheduleRequest(), []), _MOST_BYTES
+        if size:
+            call.request.tasks.add(**fields)
+        call.sent.append(sent)
         room -= size
-    if batch:
-        yield batch
+    if call.sent:
+        yield call
+
+
+def _size_of(fields: dict[str, Any]) -> int:
+    """How many bytes the task takes at most: a character may take four."""
+    characters = (
+        len(fields["lambda"]) + len(fields.get("collection", "")) + len(fields.get("idempotency_key", ""))
+    )
+    return len(fields["payload"]) + 4 * characters + _FIXED_BYTES
