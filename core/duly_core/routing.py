@@ -2,7 +2,7 @@
 
 import enum
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 LAMBDA_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 
@@ -16,8 +16,7 @@ class Priority(enum.IntEnum):
     LOW = 4
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class QueueKey:
+class QueueKey(NamedTuple):
     """The name of a queue, free of any backend's rules for names."""
 
     lambda_name: str

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from psycopg.rows import TupleRow
-
-from duly_core.store.pool import Store, fetch, uuids
+from duly_core.store.arrays import texts, uuids
+from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, TaskId, Token
 
@@ -27,35 +26,19 @@ async def claim(
         {
             "task_ids": uuids(proposal.task_id for proposal, _ in batch),
             "tokens": uuids(proposal.token for proposal, _ in batch),
-            "lambdas": [proposal.lambda_name for proposal, _ in batch],
-            "holders": [holder for _, holder in batch],
+            "lambdas": texts([proposal.lambda_name for proposal, _ in batch]),
+            "holders": texts([holder for _, holder in batch]),
             "claim_timeout": claim_timeout,
         },
     )
-    claimed = {row[1]: _claimed(row) for row in rows}
+    claimed = {row[1]: ClaimedTask._make(row) for row in rows}  # the columns are its fields, in order
     if len(claimed) < len(batch):
         refused = [
             (proposal.task_id, proposal.token) for proposal, _ in batch if proposal.token not in claimed
         ]
         for row in await store.run(READS["claimed_before"], _pairs(refused)):
-            claimed[row[1]] = _claimed(row)
+            claimed[row[1]] = ClaimedTask._make(row)
     return [claimed.get(proposal.token) for proposal, _ in asked]
-
-
-def _claimed(row: TupleRow) -> ClaimedTask:
-    return ClaimedTask(
-        task_id=row[0],
-        token=row[1],
-        lambda_name=row[2],
-        priority=row[3],
-        fence=row[4],
-        failures=row[5],
-        crashes=row[6],
-        due_at_us=row[7],
-        payload=row[8],
-        encoding=row[9],
-        max_runtime=row[10],
-    )
 
 
 def _pairs(claims: Sequence[tuple[TaskId, Token]]) -> dict[str, Any]:
@@ -74,7 +57,7 @@ async def heartbeat(store: Store, beats: Sequence[Beat], heartbeat_timeout: time
         _pairs([(beat.task_id, beat.token) for beat in batch])
         | {
             "progress": [beat.progress for beat in batch],
-            "notes": [beat.note for beat in batch],
+            "notes": texts([beat.note for beat in batch]),
             "heartbeat_timeout": heartbeat_timeout,
         },
     )

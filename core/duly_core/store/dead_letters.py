@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from psycopg.rows import TupleRow
 
 from duly_core.lifecycle import Status
+from duly_core.store.arrays import uuids
 from duly_core.store.lambdas import list_lambdas
-from duly_core.store.pool import Store, uuids
+from duly_core.store.pool import Store
 from duly_core.store.statements import TRANSITIONS
 from duly_core.store.tables import dead_letter, lambda_, task
 from duly_core.store.tasks import TaskFilter, conditions, get_tasks, select

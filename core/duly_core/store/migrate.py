@@ -1,5 +1,7 @@
 """Bring the store's schema up to this release, one process at a time."""
 
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -27,6 +29,10 @@ _CONNECT = {
 LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process holds
 
 
+_LONGEST_WAIT = timedelta(seconds=10)
+_ASK_AGAIN = timedelta(milliseconds=50)
+
+
 def migrate(dsn: str) -> None:
     """Run the migrations that are missing, under an advisory lock; starting services call it at once, safely.
 
@@ -42,10 +48,9 @@ def migrate(dsn: str) -> None:
     engine = sa.create_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool, connect_args=_CONNECT)
     try:
         with engine.connect() as connection:
-            # another process migrates, or somebody holds a table: whoever waits tries again, and holds nobody up
+            # somebody holds a table: whoever waits tries again, and holds nobody up
             connection.execute(sa.text("set lock_timeout = '10s'"))
-            connection.execute(sa.text("select pg_advisory_lock(:lock)"), {"lock": LOCK})
-            connection.commit()
+            _lock(connection)
             try:
                 current = MigrationContext.configure(connection).get_current_revision()
                 if current is not None and current not in known:
@@ -71,3 +76,21 @@ def migrate(dsn: str) -> None:
         ) from error
     finally:
         engine.dispose()
+
+
+def _lock(connection: sa.Connection) -> None:
+    """Take the lock, asking for it again and again: a statement that waits has a snapshot, and for those with an old
+    snapshot an index that is built concurrently waits.
+
+    Raises:
+        StoreUnavailableError: another process migrates, and takes its time.
+    """
+    end = time.monotonic() + _LONGEST_WAIT.total_seconds()
+    while True:
+        taken = connection.execute(sa.text("select pg_try_advisory_lock(:lock)"), {"lock": LOCK}).scalar()
+        connection.commit()
+        if taken:
+            return
+        if time.monotonic() > end:
+            raise StoreUnavailableError("another process brings the schema up to date, and is not done yet")
+        time.sleep(_ASK_AGAIN.total_seconds())

@@ -3,27 +3,27 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Self, cast
 from uuid import UUID
 
 import psycopg
 import psycopg_pool
-from psycopg.abc import Buffer
-from psycopg.adapt import Dumper, Loader
+from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
 from duly_core.errors import RowLockedError, StoreUnavailableError
+from duly_core.store import arrays
 from duly_core.store.dsn import describe, parse
 from duly_core.store.settings import StoreSettings
 from duly_core.store.statements import Statement
 
 Connection = psycopg.AsyncConnection[TupleRow]
 
-_UUID_OID = 2950
+_BYTEA_OID = 17
 
 _RECONNECT = timedelta(seconds=1)
 """How long the pool tries again by itself; after that whoever needs a connection makes it try anew, so that an
@@ -58,37 +58,17 @@ _PLANNER = {
 }
 
 
-class Uuid(bytes):
-    """A UUID's 16 bytes on their way to Postgres: no UUID object is made on the hot path."""
-
-    __slots__ = ()
-
-
-class _UuidDumper(Dumper):
-    format = Format.BINARY
-    oid = _UUID_OID
-
-    def dump(self, obj: bytes) -> Buffer:
-        return obj
-
-
-class _UuidBytesLoader(Loader):
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> bytes:
-        return bytes(data)
-
-
-def uuids(ids: Iterable[bytes]) -> list[Uuid]:
-    """Ids as an array parameter."""
-    return [Uuid(task_id) for task_id in ids]
+_BYTES_LOADER = cast("type[Loader]", psycopg.adapters.get_loader(_BYTEA_OID, Format.BINARY))
+"""psycopg's own of bytea, which is written in C."""
 
 
 async def _configure(connection: Connection) -> None:
     await connection.set_autocommit(True)
     connection.prepare_threshold = 0
-    connection.adapters.register_dumper(Uuid, _UuidDumper)
-    connection.adapters.register_loader(_UUID_OID, _UuidBytesLoader)
+    for kind in arrays.KINDS:
+        connection.adapters.register_dumper(kind, arrays.dumper(kind))
+    # a UUID's 16 bytes as they come: no UUID object is made on the hot path
+    connection.adapters.register_loader(arrays.UuidArray.ELEMENT, _BYTES_LOADER)
 
 
 def connect_arguments(settings: StoreSettings, lock_timeout: timedelta | None = None) -> dict[str, Any]:

@@ -19,9 +19,10 @@ select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, as
     task.payload, task.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
 from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
 join task_assoc as assoc on assoc.task_id = asked.task_id and assoc.token = asked.token
-join task on task.task_id = assoc.task_id
+left join task on task.task_id = assoc.task_id and task.task_id
+    between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
 left join lambda on lambda.name = assoc.lambda
-where assoc.status::text in ('claimed', 'processing')
+where assoc.status::text in ('claimed', 'processing') and coalesce(task.priority, 0) > 0
 
 -- name: applied_before
 -- Results that were written before under these very tokens.
@@ -72,7 +73,8 @@ select attempt.*
 from unnest(%(task_ids)b::uuid[]) as asked (task_id) cross join lateral (
     select task_id, fence, attempt, outcome::text, holder, started_at, ended_at, failure_kind::int4, failure_message
     from attempt
-    where attempt.task_id = asked.task_id
+    where attempt.task_id = asked.task_id and attempt.task_id
+        between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
     order by attempt.fence desc
     limit 100
 ) as attempt

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.store.claims import answer
-from duly_core.store.pool import Store, fetch, uuids
+from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import TRANSITIONS
 from duly_core.task import Applied, AttemptOutcome, Outcome, Result, Token
 
@@ -79,32 +80,32 @@ def _claims(results: Sequence[Result]) -> dict[str, Any]:
     return {
         "task_ids": uuids(result.task_id for result in results),
         "tokens": uuids(result.token for result in results),
-        "started_at": [result.started_at for result in results],
+        "started_at": timestamps([result.started_at for result in results]),
     }
 
 
 def _success_parameters(results: Sequence[Result]) -> dict[str, Any]:
     return _claims(results) | {
-        "results": [result.result for result in results],
-        "encodings": [int(result.encoding) if result.result is not None else None for result in results],
+        "results": byteas([result.result for result in results]),
+        "encodings": int2s([result.encoding if result.result is not None else None for result in results]),
     }
 
 
 def _failure_parameters(results: Sequence[Result]) -> dict[str, Any]:
     return _claims(results) | {
-        "outcomes": [str(_FAILED[result.outcome]) for result in results],
-        "retry_after": [result.retry_after for result in results],
-        "failure_kinds": [result.failure_kind for result in results],
-        "failure_messages": [result.failure_message or None for result in results],
+        "outcomes": texts([_FAILED[result.outcome] for result in results]),
+        "retry_after": intervals([result.retry_after for result in results]),
+        "failure_kinds": int2s([result.failure_kind for result in results]),
+        "failure_messages": texts([result.failure_message or None for result in results]),
     }
 
 
 def _snooze_parameters(results: Sequence[Result]) -> dict[str, Any]:
     return _claims(results) | {
-        "retry_after": [result.retry_after for result in results],
-        "failure_messages": [result.failure_message or None for result in results],
+        "retry_after": intervals([result.retry_after for result in results]),
+        "failure_messages": texts([result.failure_message or None for result in results]),
     }
 
 
 def _hold_back_parameters(hold_back: Mapping[str, timedelta]) -> dict[str, Any]:
-    return {"held_back": list(hold_back), "hold_back": list(hold_back.values())}
+    return {"held_back": texts(list(hold_back)), "hold_back": intervals(list(hold_back.values()))}

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from duly_core.store.pool import Store, uuids
+from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import NewTask, Scheduled, Scheduling, TaskId
 
@@ -30,20 +31,20 @@ async def schedule(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled]:
     batch = [tasks[place] for place in ordered]
     parameters: dict[str, Any] = {
         "task_ids": uuids(task.task_id for task in batch),
-        "lambdas": [task.lambda_name for task in batch],
-        "collections": [task.collection for task in batch],
-        "priorities": [int(task.priority) for task in batch],
-        "encodings": [int(task.encoding) for task in batch],
-        "payloads": [task.payload for task in batch],
-        "keys": [task.idempotency_key for task in batch],
+        "lambdas": texts([task.lambda_name for task in batch]),
+        "collections": texts([task.collection for task in batch]),
+        "priorities": int2s([task.priority for task in batch]),
+        "encodings": int2s([task.encoding for task in batch]),
+        "payloads": byteas([task.payload for task in batch]),
+        "keys": texts([task.idempotency_key for task in batch]),
     }
     rows = await store.run(
         TRANSITIONS["schedule"],
         parameters
         | {
-            "scheduled_at": [task.scheduled_at for task in batch],
-            "delays": [task.delay for task in batch],
-            "expires_at": [task.expires_at for task in batch],
+            "scheduled_at": timestamps([task.scheduled_at for task in batch]),
+            "delays": intervals([task.delay for task in batch]),
+            "expires_at": timestamps([task.expires_at for task in batch]),
         },
     )
     created: dict[TaskId, timedelta] = {row[0]: row[1] for row in rows}

@@ -57,6 +57,7 @@ task = sa.Table(
     sa.Column("failed_at", sa.TIMESTAMP(timezone=True)),
     sa.Column("redrives", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index("task_by_lambda", "lambda", "task_id"),
+    postgresql_partition_by="RANGE (task_id)",
 )
 
 dead_letter = sa.Table(
@@ -137,6 +138,7 @@ attempt = sa.Table(
     sa.Column("ended_at", sa.TIMESTAMP(timezone=True), nullable=False),
     sa.Column("failure_kind", sa.SmallInteger),
     sa.Column("failure_message", sa.Text),
+    postgresql_partition_by="RANGE (task_id)",
 )
 
 idempotency_key = sa.Table(
@@ -146,6 +148,7 @@ idempotency_key = sa.Table(
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("task_id", sa.Uuid, nullable=False),
     sa.Column("created_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Index("idempotency_key_by_task", "task_id"),
 )
 
 setting = sa.Table(

@@ -12,7 +12,8 @@ from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
 
 from duly_core.lifecycle import FINAL, Status
 from duly_core.routing import Priority
-from duly_core.store.pool import Store, as_uuid, uuids
+from duly_core.store.arrays import uuids
+from duly_core.store.pool import Store, as_uuid
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.store.tables import dead_letter, task, task_assoc
 from duly_core.task import Attempt, AttemptOutcome, FailureKind, TaskId

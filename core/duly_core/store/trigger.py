@@ -8,7 +8,8 @@ from typing import Any
 from psycopg.rows import TupleRow
 
 from duly_core.routing import Priority, QueueKey
-from duly_core.store.pool import Connection, Store, fetch, uuids
+from duly_core.store.arrays import int2s, texts, uuids
+from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import DueTask, TaskId
 
@@ -37,13 +38,17 @@ class MayVoid:
 
 
 def _due(rows: Sequence[TupleRow]) -> list[DueTask]:
-    return [DueTask(row[0], QueueKey(row[1], Priority(row[2]))) for row in rows]
+    keys: dict[tuple[str, int], QueueKey] = {}  # few queues, many tasks
+    for row in rows:
+        if (named := row[1:3]) not in keys:
+            keys[named] = QueueKey(named[0], Priority(named[1]))
+    return [DueTask(row[0], keys[row[1:3]]) for row in rows]
 
 
 def _room(room: Mapping[QueueKey, int]) -> dict[str, Any]:
     return {
-        "lambdas": [queue.lambda_name for queue in room],
-        "priorities": [int(queue.priority) for queue in room],
+        "lambdas": texts([queue.lambda_name for queue in room]),
+        "priorities": int2s([queue.priority for queue in room]),
         "room": list(room.values()),
     }
 
@@ -109,8 +114,8 @@ async def next_triggers(store: Store, queues: Sequence[QueueKey]) -> dict[QueueK
     rows = await store.run(
         READS["next_triggers"],
         {
-            "lambdas": [queue.lambda_name for queue in queues],
-            "priorities": [int(queue.priority) for queue in queues],
+            "lambdas": texts([queue.lambda_name for queue in queues]),
+            "priorities": int2s([queue.priority for queue in queues]),
         },
     )
     return {QueueKey(row[0], Priority(row[1])): row[2] for row in rows if row[2] is not None}

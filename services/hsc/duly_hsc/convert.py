@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
+
+from google.protobuf import duration_pb2
 
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
@@ -40,6 +43,10 @@ APPLIED_TO_WIRE = {
 }
 
 
+_OUTCOMES: dict[int, Outcome] = {int(outcome): outcome for outcome in Outcome}
+_ENCODINGS: dict[int, Encoding] = {int(encoding): encoding for encoding in Encoding}
+
+
 def check_count(field: str, count: int, limit: int) -> None:
     """Refuse an empty call and one that is too large.
 
@@ -57,9 +64,8 @@ def claims(field: str, messages: Iterable[hsc_pb2.Claim]) -> list[tuple[TaskId, 
         InvalidRequestError: an id or a token is not 16 bytes, or a task comes twice.
     """
     pairs = [(message.task_id, message.token) for message in messages]
-    for task_id, token in pairs:
-        if len(task_id) != _ID_BYTES or len(token) != _ID_BYTES:
-            raise InvalidRequestError(field, "task_id and token must be 16 bytes each")
+    if any(len(task_id) != _ID_BYTES or len(token) != _ID_BYTES for task_id, token in pairs):
+        raise InvalidRequestError(field, "task_id and token must be 16 bytes each")
     if len({task_id for task_id, _ in pairs}) < len(pairs):
         raise InvalidRequestError(field, "names a task twice")
     return pairs
@@ -72,32 +78,46 @@ def proposals(messages: Sequence[hsc_pb2.ClaimProposal]) -> list[Proposal]:
         InvalidRequestError: as `claims`, or a lambda's name is none.
     """
     pairs = claims("proposals", (message.claim for message in messages))
-    for message in messages:
-        if not LAMBDA_NAME.fullmatch(getattr(message, "lambda")):
-            raise InvalidRequestError("proposals.lambda", "must be a lambda's name")
-    return [
-        Proposal(task_id, token, getattr(message, "lambda"))
-        for (task_id, token), message in zip(pairs, messages, strict=True)
-    ]
+    names = [getattr(message, "lambda") for message in messages]
+    if not all(map(LAMBDA_NAME.fullmatch, set(names))):
+        raise InvalidRequestError("proposals.lambda", "must be a lambda's name")
+    return [Proposal(task_id, token, name) for (task_id, token), name in zip(pairs, names, strict=True)]
 
 
-def claimed_to_wire(task: ClaimedTask | None) -> hsc_pb2.ClaimAnswer:
-    """The answer to one proposal."""
-    if task is None:
-        return hsc_pb2.ClaimAnswer(verdict=hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED)
-    message = hsc_pb2.ClaimedTask(
-        claim=hsc_pb2.Claim(task_id=task.task_id, token=task.token),
-        priority=task_pb2.Priority.ValueType(task.priority),
-        payload=task.payload,
-        payload_encoding=task_pb2.Encoding.ValueType(task.encoding),
-        attempt=task.failures + task.crashes + 1,
-        fence=task.fence,
-        crashes=task.crashes,
-        max_runtime=to_duration(task.max_runtime),
-    )
-    setattr(message, "lambda", task.lambda_name)
-    message.due_at.FromMicroseconds(task.due_at_us)
-    return hsc_pb2.ClaimAnswer(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED, task=message)
+def claimed_to_wire(
+    tasks: Sequence[ClaimedTask | None], terms: hsc_pb2.LeaseTerms
+) -> hsc_pb2.ClaimTaskResponse:
+    """The answers to proposals, in order.
+
+    Fields are set in place: messages that are made first and put into others are copied (three times the cost).
+    """
+    response = hsc_pb2.ClaimTaskResponse(terms=terms)
+    add = response.answers.add
+    for task in tasks:
+        if task is None:
+            add(verdict=hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED)
+            continue
+        message = add(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED).task
+        claim = message.claim
+        claim.task_id = task.task_id
+        claim.token = task.token
+        setattr(message, "lambda", task.lambda_name)
+        message.priority = task.priority  # type: ignore[assignment]  # they are the wire's
+        message.payload = task.payload
+        message.payload_encoding = task.encoding  # type: ignore[assignment]
+        message.attempt = task.failures + task.crashes + 1
+        message.fence = task.fence
+        message.crashes = task.crashes
+        message.max_runtime.CopyFrom(_duration(task.max_runtime))
+        due_at = message.due_at
+        due_at.seconds, microseconds = divmod(task.due_at_us, 1_000_000)
+        due_at.nanos = microseconds * 1_000
+    return response
+
+
+@lru_cache
+def _duration(value: timedelta) -> duration_pb2.Duration:
+    return to_duration(value)
 
 
 def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[Beat]:
@@ -135,18 +155,19 @@ def results(messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
 
 
 def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Result:
-    try:
-        outcome = Outcome(message.outcome)
-    except ValueError as error:
-        raise InvalidRequestError("results.outcome", f"{message.outcome} is no outcome") from error
+    outcome = _OUTCOMES.get(message.outcome)
+    if outcome is None:
+        raise InvalidRequestError("results.outcome", f"{message.outcome} is no outcome")
     if outcome is Outcome.SUCCESS:
-        if len(message.result) > _RESULT_LIMIT:
+        result = message.result
+        if len(result) > _RESULT_LIMIT:
             raise InvalidRequestError("results.result", f"must be at most {_RESULT_LIMIT:,} bytes")
-        try:
-            encoding = Encoding(message.result_encoding or task_pb2.ENCODING_JSON)
-        except ValueError as error:
-            raise InvalidRequestError("results.result_encoding", str(error)) from error
-        return Result(task_id, token, outcome, message.result, encoding, started_at=_started_at(message))
+        encoding = _ENCODINGS.get(message.result_encoding or task_pb2.ENCODING_JSON)
+        if encoding is None:
+            raise InvalidRequestError(
+                "results.result_encoding", f"{message.result_encoding} is not a valid Encoding"
+            )
+        return Result(task_id, token, outcome, result, encoding, started_at=_started_at(message))
     retry_after = _retry_after(message)
     if outcome is Outcome.SNOOZED and retry_after is None:
         raise InvalidRequestError("results.retry_after", "a snoozed task must say for how long")

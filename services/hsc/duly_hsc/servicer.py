@@ -83,10 +83,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if not 1 <= len(request.holder) <= HOLDER_LIMIT or "\x00" in request.holder:
             raise InvalidRequestError("holder", f"must be 1 to {HOLDER_LIMIT} characters without NUL")
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
-        answers = [
-            convert.claimed_to_wire(task) for task in await self._claim(asked, context.time_remaining())
-        ]
-        return hsc_pb2.ClaimTaskResponse(answers=answers, terms=self._terms)
+        return convert.claimed_to_wire(await self._claim(asked, context.time_remaining()), self._terms)
 
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
         if failpoints.on:
