@@ -44,10 +44,15 @@ class Board:
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
         self.processes, self.slots = _shape_of(self._memory)
-        self._records = _SHAPE.size + self.processes * _WORD
+        records = _SHAPE.size + self.processes * _WORD
         # Aligned words are written and read whole; struct writes byte by byte, and a start that is half
         # written looks like one of long ago.
         self._words = memoryview(self._memory)[: _size(self.processes, self.slots)].cast("q")
+        # Worked out once: two of them are needed for each task.
+        self._places = [
+            [records + (process * self.slots + slot) * _RECORD for slot in range(self.slots)]
+            for process in range(self.processes)
+        ]
 
     @classmethod
     def create(cls, processes: int, slots: int) -> "Board":
@@ -68,14 +73,15 @@ class Board:
 
     def started(self, process: int, slot: int, task_id: TaskId, boot_ns: int) -> None:
         """A callback is about to start. The start is written last, so that no reader sees half a record."""
-        place = self._place(process, slot)
-        self._words[place // _WORD] = 0
+        place = self._places[process][slot]
+        words, word = self._words, place // _WORD
+        words[word] = 0
         self._memory[place + _WORD : place + _RECORD] = task_id
-        self._words[place // _WORD] = boot_ns
+        words[word] = boot_ns
 
     def ended(self, process: int, slot: int) -> None:
         """The callback is over."""
-        self._words[self._place(process, slot) // _WORD] = 0
+        self._words[self._places[process][slot] // _WORD] = 0
 
     def clear(self, process: int) -> None:
         """The process is gone, and what it ran has been dealt with."""
@@ -87,7 +93,7 @@ class Board:
         """What runs, in one process or in all."""
         for number in range(self.processes) if process is None else (process,):
             for slot in range(self.slots):
-                place = self._place(number, slot)
+                place = self._places[number][slot]
                 started = self._words[place // _WORD]
                 task_id = self._memory[place + _WORD : place + _RECORD]
                 if (
@@ -99,9 +105,6 @@ class Board:
         """Let go of the memory."""
         self._words.release()
         self._memory.close()
-
-    def _place(self, process: int, slot: int) -> int:
-        return self._records + (process * self.slots + slot) * _RECORD
 
 
 def _size(processes: int, slots: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import time
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
@@ -42,7 +41,8 @@ def run(
     callback raised is logged with its traceback, and reported as one line.
     """
     result = hsc_pb2.TaskResult(claim=task.claim)
-    result.started_at.seconds, result.started_at.nanos = divmod(time.time_ns(), _SECOND_NS)
+    started_at = result.started_at
+    started_at.seconds, started_at.nanos = divmod(context.started_ns, _SECOND_NS)
     try:
         payload = callback.read(task.payload, task.payload_encoding)
     except PayloadError as error:
@@ -60,6 +60,10 @@ def run(
 
 
 def _set_returned(result: hsc_pb2.TaskResult, callback: Callback, value: object) -> None:
+    if value is None:  # what most return
+        result.outcome = hsc_pb2.OUTCOME_SUCCESS
+        result.result_encoding = task_pb2.ENCODING_JSON
+        return
     if isinstance(value, RetriableFailure | FatalFailure | Snooze):
         _set_outcome(result, value)
         return

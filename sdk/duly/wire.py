@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_timestamp(moment: datetime) -> Timestamp:
@@ -24,7 +24,7 @@ def to_duration(delta: timedelta) -> Duration:
 
 def to_datetime(stamp: Timestamp) -> datetime:
     """Return a Timestamp as an aware datetime in UTC, to the microsecond."""
-    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+    return EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
 
 
 def to_timedelta(duration: Duration) -> timedelta:

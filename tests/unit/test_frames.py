@@ -55,10 +55,11 @@ def test_many_large_results_go_in_several_frames_in_their_order() -> None:
     results = [
         hsc_pb2.TaskResult(result=bytes(1024 * 1024), failure_message=str(number)) for number in range(100)
     ]
-    report = callback_pb2.CallbackReport(results=results, unstarted=[b"id"], recalled=True)
+    rest = callback_pb2.SerializedReport(unstarted=[b"id"], recalled=True)
 
-    sent = list(parts(report))
+    frames_sent = list(parts([result.SerializeToString() for result in results], rest))
 
+    sent = [callback_pb2.CallbackReport.FromString(part.SerializeToString()) for part in frames_sent]
     assert [result.failure_message for part in sent for result in part.results] == [
         str(n) for n in range(100)
     ]
@@ -68,6 +69,6 @@ def test_many_large_results_go_in_several_frames_in_their_order() -> None:
 
 
 def test_a_report_without_results_is_one_frame() -> None:
-    report = callback_pb2.CallbackReport(recalled=True)
+    report = callback_pb2.SerializedReport(recalled=True)
 
-    assert list(parts(report)) == [report]
+    assert list(parts([], report)) == [report]

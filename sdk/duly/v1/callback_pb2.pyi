@@ -118,6 +118,41 @@ class CallbackProgress(_message.Message):
 Global___CallbackProgress: _TypeAlias = CallbackProgress  # noqa: Y015
 
 @_typing.final
+class SerializedReport(_message.Message):
+    """A CallbackReport in what is already serialized; on the wire, the two are the same."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    UNSTARTED_FIELD_NUMBER: _builtins.int
+    RECALLED_FIELD_NUMBER: _builtins.int
+    recalled: _builtins.bool
+    @_builtins.property
+    def results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """TaskResults."""
+
+    @_builtins.property
+    def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackProgress]: ...
+    @_builtins.property
+    def unstarted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[_builtins.bytes] | None = ...,
+        progress: _abc.Iterable[Global___CallbackProgress] | None = ...,
+        unstarted: _abc.Iterable[_builtins.bytes] | None = ...,
+        recalled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SerializedReport: _TypeAlias = SerializedReport  # noqa: Y015
+
+@_typing.final
 class CallbackOrder(_message.Message):
     """From an Executor to a callback process."""
 
@@ -126,13 +161,23 @@ class CallbackOrder(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    START_BEFORE_BOOTTIME_NS_FIELD_NUMBER: _builtins.int
     recall: _builtins.bool
     """Give back (as unstarted) what waits for a slot."""
+    start_before_boottime_ns: _builtins.int
+    """The callbacks of `tasks` may start only before this instant of CLOCK_BOOTTIME, in nanoseconds."""
     @_builtins.property
-    def start(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackStart]: ...
+    def start(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackStart]:
+        """As `tasks`, from Executors of earlier versions: one may outlive an update of what its callbacks are started from."""
+
     @_builtins.property
     def cancel(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Task ids whose callbacks are asked to stop."""
+
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_hsc_pb2.ClaimedTask]:
+        """To be run."""
 
     def __init__(
         self,
@@ -140,10 +185,12 @@ class CallbackOrder(_message.Message):
         start: _abc.Iterable[Global___CallbackStart] | None = ...,
         cancel: _abc.Iterable[_builtins.bytes] | None = ...,
         recall: _builtins.bool = ...,
+        tasks: _abc.Iterable[_hsc_pb2.ClaimedTask] | None = ...,
+        start_before_boottime_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "recall", b"recall", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "recall", b"recall", "start", b"start", "start_before_boottime_ns", b"start_before_boottime_ns", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

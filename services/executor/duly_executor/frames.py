@@ -1,7 +1,7 @@
 """Frames on the socket pair between an Executor and a callback process: a length of 4 bytes, then protobuf."""
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -16,7 +16,7 @@ FULL_BYTES = 8 * 1024 * 1024
 LENGTH = struct.Struct("<I")
 
 Frame = TypeVar("Frame", bound=Message)
-Item = TypeVar("Item", bound=Message)
+Item = TypeVar("Item")
 
 
 def write(message: Message) -> bytes:
@@ -37,12 +37,15 @@ def length(head: bytes) -> int:
     return size
 
 
-def divided(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """In parts that fit into a frame each; at least one, be it empty."""
+def divided(items: Sequence[Item], weigh: Callable[[Item], int]) -> Iterator[Sequence[Item]]:
+    """In parts that fit into a frame each; at least one, be it empty. `weigh` says how many bytes an item takes."""
+    if sum(map(weigh, items)) <= FULL_BYTES:
+        yield items
+        return
     part: list[Item] = []
     size = 0
     for item in items:
-        bytes_of_this = item.ByteSize()
+        bytes_of_this = weigh(item)
         if part and size + bytes_of_this > FULL_BYTES:
             yield part
             part, size = [], 0

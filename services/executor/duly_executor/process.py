@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from google.protobuf.message import DecodeError
@@ -144,15 +144,11 @@ class CallbackProcess:
         loop.call_later(_LAST_WORDS.total_seconds(), self._writer.transport.abort)
         return code
 
-    def give(self, tasks: Iterable[hsc_pb2.ClaimedTask], start_before_boot_ns: int) -> None:
+    def give(self, tasks: Sequence[hsc_pb2.ClaimedTask], start_before_boot_ns: int) -> None:
         """Have these run; they must start before that instant."""
-        starts = [
-            callback_pb2.CallbackStart(task=task, start_before_boottime_ns=start_before_boot_ns)
-            for task in tasks
-        ]
-        self.tasks.update(start.task.claim.task_id for start in starts)
-        for part in frames.divided(starts):
-            self._write(callback_pb2.CallbackOrder(start=part))
+        self.tasks.update([task.claim.task_id for task in tasks])
+        for part in frames.divided(tasks, hsc_pb2.ClaimedTask.ByteSize):
+            self._write(callback_pb2.CallbackOrder(tasks=part, start_before_boottime_ns=start_before_boot_ns))
 
     def cancel(self, task_ids: Iterable[TaskId]) -> None:
         """Ask these to stop."""

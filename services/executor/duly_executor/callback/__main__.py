@@ -84,7 +84,9 @@ def _obey(link: socket.socket, slots: Slots) -> None:
                 slots.cancel(task_id)
             if order.recall:
                 slots.recall()
-            slots.start(list(order.start))
+            for start in order.start:  # from an Executor of an earlier version
+                slots.start([start.task], start.start_before_boottime_ns)
+            slots.start(order.tasks, order.start_before_boottime_ns)
 
 
 if __name__ == "__main__":

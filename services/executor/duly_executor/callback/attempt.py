@@ -41,19 +41,20 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 class Attempt:
     """What a slot runs now."""
 
-    def __init__(self, task: hsc_pb2.ClaimedTask, context: TaskContext) -> None:
+    __slots__ = ("_cancel_on_loop", "_context", "_loop", "task")
+
+    def __init__(self, task: hsc_pb2.ClaimedTask, context: TaskContext, loop: AsyncLoop) -> None:
         self.task = task
+        self._loop = loop
         self._context = context
         self._cancel_on_loop: Callable[[], object] | None = None
 
-    def run(self, callback: Callback, loop: AsyncLoop) -> hsc_pb2.TaskResult:
+    def run(self, callback: Callback) -> hsc_pb2.TaskResult:
         """Run the callback to its end."""
-        return run(
-            callback,
-            self.task,
-            self._context,
-            lambda coroutine: loop.submit(self._cancellable(coroutine)).result(),
-        )
+        return run(callback, self.task, self._context, self._run_async)
+
+    def _run_async(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.submit(self._cancellable(coroutine)).result()
 
     def stop(self) -> None:
         """Ask the callback to stop; any thread may."""

@@ -14,33 +14,41 @@ _NOTE_CHARACTERS = 1_024
 
 
 class Outbox:
-    """Any thread may put something in; one thread sends."""
+    """Any thread may put something in; one thread sends.
+
+    Results are serialized by the slot whose they are, and their messages are copied no more. They need no lock:
+    any thread appends to their list, and the one that sends takes from its front.
+    """
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
         self._lock = threading.Lock()
         self._filled = threading.Event()
-        self._report = callback_pb2.CallbackReport()
+        self._results: list[bytes] = []
+        self._rest = callback_pb2.SerializedReport()
+        """All but results and progress."""
         self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
 
-    def result(self, result: hsc_pb2.TaskResult) -> None:
+    def result(self, task_id: TaskId, result: hsc_pb2.TaskResult) -> None:
         """An attempt ended."""
-        with self._lock:
-            self._report.results.append(result)
-            self._progress.pop(result.claim.task_id, None)
-        self._filled.set()
+        serialized = result.SerializeToString()
+        self._results.append(serialized)
+        if self._progress:
+            with self._lock:
+                self._progress.pop(task_id, None)
+        self._wake()
 
     def unstarted(self, task_id: TaskId) -> None:
         """A task will not be started here."""
         with self._lock:
-            self._report.unstarted.append(task_id)
-        self._filled.set()
+            self._rest.unstarted.append(task_id)
+        self._wake()
 
     def recalled(self) -> None:
         """A recall was obeyed: this process is well, whatever it had to give back."""
         with self._lock:
-            self._report.recalled = True
-        self._filled.set()
+            self._rest.recalled = True
+        self._wake()
 
     def progress(self, task_id: TaskId, fraction: float, note: str) -> None:
         """A callback told how far it is; only the newest counts."""
@@ -48,29 +56,36 @@ class Outbox:
             self._progress[task_id] = callback_pb2.CallbackProgress(
                 task_id=task_id, progress=fraction, note=note[:_NOTE_CHARACTERS]
             )
-        self._filled.set()
+        self._wake()
 
     def send_for_ever(self) -> None:
         """Send until the Executor is gone."""
         while True:
             self._filled.wait()
+            self._filled.clear()
             with self._lock:
-                self._filled.clear()
-                report, self._report = self._report, callback_pb2.CallbackReport()
-                report.progress.extend(self._progress.values())
+                rest, self._rest = self._rest, callback_pb2.SerializedReport()
+                rest.progress.extend(self._progress.values())
                 self._progress.clear()
+            results = self._results[:]
+            del self._results[: len(results)]
             try:
-                for part in parts(report):
+                for part in parts(results, rest):
                     self._link.sendall(frames.write(part))
             except OSError:
                 os._exit(os.EX_IOERR)  # the Executor is gone, or a callback closed what is not its own
 
+    def _wake(self) -> None:
+        if not self._filled.is_set():  # to set it again takes a lock
+            self._filled.set()
 
-def parts(report: callback_pb2.CallbackReport) -> Iterator[callback_pb2.CallbackReport]:
+
+def parts(
+    results: list[bytes], rest: callback_pb2.SerializedReport
+) -> Iterator[callback_pb2.SerializedReport]:
     """The report in frames that the Executor takes; all but results goes with the last."""
-    *some, last = frames.divided(report.results)
-    for results in some:
-        yield callback_pb2.CallbackReport(results=results)
-    yield callback_pb2.CallbackReport(
-        results=last, progress=report.progress, unstarted=report.unstarted, recalled=report.recalled
-    )
+    *some, last = frames.divided(results, len)
+    for each in some:
+        yield callback_pb2.SerializedReport(results=each)
+    rest.results.extend(last)
+    yield rest

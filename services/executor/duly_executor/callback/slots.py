@@ -3,22 +3,27 @@
 import os
 import queue
 import threading
+import time
+from collections.abc import Iterable
 
 from duly.context import TaskContext
 from duly.errors import describe
 from duly.invoke import one_line
 from duly.registry import App
-from duly.v1 import callback_pb2, hsc_pb2, task_pb2
+from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.board import Board
-from duly_core.clock import since_boot_ns
 from duly_core.task import TaskId
 from duly_executor.callback.attempt import AsyncLoop, Attempt
 from duly_executor.callback.outbox import Outbox
 
 
 class Slots:
-    """Starts what it is given in order, each callback on a free thread; async ones on one loop."""
+    """Starts what it is given in order, each callback on a free thread; async ones on one loop.
+
+    A set and a dict say what may start and what runs. They need no lock: what is done to one of them is done at once
+    (the keys are bytes), and in an order in which a cancel finds the task in one of the two.
+    """
 
     def __init__(self, app: App, board: Board, process: int, outbox: Outbox) -> None:
         self._callbacks = app.callbacks
@@ -27,25 +32,23 @@ class Slots:
         self._outbox = outbox
         self._pid = os.getpid()
         self._loop = AsyncLoop()
-        self._waiting: queue.SimpleQueue[callback_pb2.CallbackStart] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[tuple[hsc_pb2.ClaimedTask, TaskId, int]] = queue.SimpleQueue()
         self._may_start: set[TaskId] = set()
         self._running: dict[TaskId, Attempt] = {}
         for slot in range(board.slots):
             threading.Thread(target=self._serve, args=(slot,), name=f"duly-slot-{slot}", daemon=True).start()
 
-    def start(self, starts: list[callback_pb2.CallbackStart]) -> None:
-        """Run these as soon as slots are free."""
-        with self._lock:
-            self._may_start.update(start.task.claim.task_id for start in starts)
-        for start in starts:
-            self._waiting.put(start)
+    def start(self, tasks: Iterable[hsc_pb2.ClaimedTask], before_boot_ns: int) -> None:
+        """Run these as soon as slots are free, if that is before this instant of CLOCK_BOOTTIME."""
+        line = [(task, task.claim.task_id, before_boot_ns) for task in tasks]
+        self._may_start.update([task_id for _, task_id, _ in line])
+        for each in line:
+            self._waiting.put(each)
 
     def cancel(self, task_id: TaskId) -> None:
         """Ask a callback to stop; one that has not started does not start."""
-        with self._lock:
-            self._may_start.discard(task_id)
-            attempt = self._running.get(task_id)
+        self._may_start.discard(task_id)
+        attempt = self._running.get(task_id)
         if attempt is not None:
             attempt.stop()
 
@@ -53,66 +56,61 @@ class Slots:
         """Give back what waits for a slot."""
         while True:
             try:
-                start = self._waiting.get_nowait()
+                _, task_id, _ = self._waiting.get_nowait()
             except queue.Empty:
                 self._outbox.recalled()
                 return
-            self._not_started(start.task.claim.task_id)
-
-    def _not_started(self, task_id: TaskId) -> None:
-        with self._lock:
             self._may_start.discard(task_id)
-        self._outbox.unstarted(task_id)
+            self._outbox.unstarted(task_id)
 
     def _serve(self, slot: int) -> None:
         while True:
-            start = self._waiting.get()
-            task_id = start.task.claim.task_id
-            try:
-                attempt = self._begin(start)
-            except Exception as error:  # noqa: BLE001 (whatever a task is made of, its slot lives on)
-                with self._lock:
-                    self._may_start.discard(task_id)
-                self._outbox.result(_unusable(start.task, error))
-                continue
-            now = since_boot_ns()
-            with self._lock:
-                starts = task_id in self._may_start and now < start.start_before_boottime_ns
-                self._may_start.discard(task_id)
-                if starts:
-                    self._running[task_id] = attempt
-            if not starts:
+            task, task_id, before_boot_ns = self._waiting.get()
+            result = self._attempt(slot, task, task_id, before_boot_ns)
+            if os.getpid() != self._pid:
+                os._exit(0)  # a fork that came back out of its callback: this life is its parent's to lead
+            if result is None:
                 self._outbox.unstarted(task_id)
                 continue
+            self._outbox.result(task_id, result)
+            self._board.ended(self._process, slot)
+
+    def _attempt(
+        self, slot: int, task: hsc_pb2.ClaimedTask, task_id: TaskId, before_boot_ns: int
+    ) -> hsc_pb2.TaskResult | None:
+        """Its end; None if it is not to start, or not any more."""
+        context = TaskContext.for_task(task, lambda done, note: self._outbox.progress(task_id, done, note))
+        attempt = self._running[task_id] = Attempt(task, context, self._loop)
+        try:
+            self._may_start.remove(task_id)
+        except KeyError:
+            del self._running[task_id]
+            return None
+        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        result = None
+        if now < before_boot_ns:
             self._board.started(self._process, slot, task_id, now)
             if failpoints.on:
                 failpoints.hit_here("callback.user_code.before")
             result = self._run(attempt)
             if failpoints.on:
                 failpoints.hit_here("callback.user_code.after")
-            if os.getpid() != self._pid:
-                os._exit(0)  # a fork that came back out of its callback: this life is its parent's to lead
-            with self._lock:
-                del self._running[task_id]
-            self._outbox.result(result)
-            self._board.ended(self._process, slot)
-
-    def _begin(self, start: callback_pb2.CallbackStart) -> Attempt:
-        task_id = start.task.claim.task_id
-        context = TaskContext.for_task(
-            start.task, lambda done, note: self._outbox.progress(task_id, done, note)
-        )
-        return Attempt(start.task, context)
+        del self._running[task_id]
+        return result
 
     def _run(self, attempt: Attempt) -> hsc_pb2.TaskResult:
-        callback = self._callbacks.get(getattr(attempt.task, "lambda"))
+        task = attempt.task
+        callback = self._callbacks.get(getattr(task, "lambda"))
         if callback is None:
             return _failed(
-                attempt.task,
+                task,
                 task_pb2.FAILURE_KIND_NO_CALLBACK,
                 "this host's application has no callback of that name",
             )
-        return attempt.run(callback, self._loop)
+        try:
+            return attempt.run(callback)
+        except Exception as error:  # noqa: BLE001 (whatever a task is made of, its slot lives on)
+            return _unusable(task, error)
 
 
 def _unusable(task: hsc_pb2.ClaimedTask, error: Exception) -> hsc_pb2.TaskResult:
