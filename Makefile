@@ -50,7 +50,7 @@ format: $(STAMP) ## Put code and proto files into their one format
 chaos: $(STAMP) ## Break a whole Duly for a minute and judge what became of the tasks (ARGS="--seed 7 --runs 20 --parallel 2")
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-bench: $(STAMP) ## Measure (ARGS="..." are passed on)
+bench: $(STAMP) ## Measure Duly and its rivals on the same work (an hour; ARGS="--only duly drain --runs 1")
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 bench-recovery: $(STAMP) ## Kill parts of a local stack and measure how long until work goes on (about 20 minutes; ARGS="--only hot")
@@ -79,7 +79,7 @@ constraints: $(STAMP) ## Move constraints.txt to the newest versions that pyproj
 ##@ Tidy up
 
 clean: ## Remove .venv, caches and the data of local runs
-	rm -rf $(VENV) .duly .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-bench .duly .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## Show this list

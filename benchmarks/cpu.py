@@ -1,41 +1,77 @@
-"""CPU seconds of the stack's processes, by what each is: read from /proc before and after a workload."""
+"""CPU seconds and memory of a measured system's processes, by what each is: read from /proc."""
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _NAMES = (
+    ("benchmarks.driver", "client"),
+    ("postgres", "postgres"),
+    ("redis-server", "redis"),
     ("duly_executor.callback", "callbacks"),
     ("duly_executor", "executor"),
-    ("worker", "controller"),
-    ("frontend", "frontend"),
-    ("store-consumer", "store consumer"),
-    ("hsc", "hsc"),
-    ("postgres", "postgres"),
+    ("duly_cli worker", "controller"),
+    ("duly_cli frontend", "frontend"),
+    ("duly_cli store-consumer", "store consumer"),
+    ("duly_cli hsc", "hsc"),
+    ("moto", "moto"),
+    ("benchmarks.rivals", "workers"),
 )
 
 
 def seconds_by_process(root: int) -> Counter[str]:
-    """CPU seconds so far of all descendants of `root`, and of `root` itself (the client)."""
+    """CPU seconds so far of all descendants of `root`, and of `root` itself (the bench).
+
+    What children used that have ended is their parent's, so that nothing is lost between two readings.
+    """
+    total: Counter[str] = Counter()
+    for pid, name in _descendants(root):
+        fields = _stat(pid)
+        if fields:
+            own, ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+            # children of ours that have ended are earlier measurements'
+            total[name] += (own if pid == root else own + ended) / _TICKS
+    return total
+
+
+def memory_by_process(root: int) -> Counter[str]:
+    """MiB by process: each page counted once, shared ones in equal parts (PSS)."""
+    total: Counter[str] = Counter()
+    for pid, name in _descendants(root):
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        except OSError:
+            continue
+        total[name] += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    return total
+
+
+def count_by_process(root: int) -> Counter[str]:
+    """How many processes of each kind there are."""
+    return Counter(name for _, name in _descendants(root))
+
+
+def _descendants(root: int) -> Iterator[tuple[int, str]]:
     parents = {}
-    used = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            parents[int(folder.name)] = int(fields[1])
-            used[int(folder.name)] = (command, (int(fields[11]) + int(fields[12])) / _TICKS)
-    total: Counter[str] = Counter()
-    for pid, (command, seconds) in used.items():
+            fields = _stat(int(folder.name))
+            if fields:
+                parents[int(folder.name)] = int(fields[1])
+    for pid in parents:
         if pid == root:
-            total["client"] += seconds
+            yield pid, "bench"
         elif _descends(pid, root, parents):
-            total[_name(command)] += seconds
-    return total
+            yield pid, _name(pid)
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
@@ -46,5 +82,9 @@ def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
     return False
 
 
-def _name(command: str) -> str:
+def _name(pid: int) -> str:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "other"
     return next((name for part, name in _NAMES if part in command), "other")

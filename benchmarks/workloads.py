@@ -1,81 +1,201 @@
-"""What is measured: each workload takes a client and answers its figures."""
+"""What is measured: each workload takes a running system, and answers its figures."""
 
-import asyncio
+import os
+import random
 import time
-from datetime import timedelta
-from pathlib import Path
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
-import duly
+from benchmarks.cpu import memory_by_process, seconds_by_process
 from benchmarks.percentiles import percentile
+from benchmarks.system import BenchmarkError, Running, System
 
-PAYLOAD = b"x" * 100
-CALLERS = 16
-_SUBMITS = 200
-_SUBMIT_EVERY = 0.05
-_LOOK_EVERY = 0.02
-_MILLISECONDS = 1e-6
-_NOT_TODAY = timedelta(days=1)
-
-
-async def single_schedules(client: duly.AsyncClient, tasks: int) -> dict[str, float]:
-    """Durable schedules a second, one task a call, 16 callers with one call each in flight; none is due."""
-
-    async def caller() -> None:
-        for _ in range(tasks // CALLERS):
-            await client.schedule("bench.noop", PAYLOAD, delay=_NOT_TODAY)
-
-    started = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(CALLERS)))
-    return {"schedule, single calls, 16 at a time (tasks/s)": tasks / (time.perf_counter() - started)}
+_NANO = 1e-9
+_DAY = 86_400.0
+_PACED = 200
+_PACED_EVERY = 0.05
+_SPREAD_TASKS = 2_000
+_SPREAD_OVER = 10.0
+_SPIKE_TASKS = 8_000
+_GIVE_UP = 600.0
 
 
-async def bulk_schedules(client: duly.AsyncClient, tasks: int) -> dict[str, float]:
-    """Durable schedules a second through schedule_many; none is due."""
-    started = time.perf_counter()
-    await client.schedule_many(duly.NewTask("bench.noop", PAYLOAD, delay=_NOT_TODAY) for _ in range(tasks))
-    return {"schedule_many (tasks/s)": tasks / (time.perf_counter() - started)}
+@dataclass
+class Figures:
+    """Of one measurement."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    cpu_us_per_task: dict[str, float] = field(default_factory=dict)
+    """By process; of the whole of the measured work."""
+    memory_mib: dict[str, float] = field(default_factory=dict)
+    """By process, right after the work (PSS)."""
 
 
-async def end_to_end(client: duly.AsyncClient, tasks: int) -> dict[str, float]:
-    """From the first schedule to the last success, submitted and processed at the same time."""
-    started = time.perf_counter()
-    scheduled = await client.schedule_many(duly.NewTask("bench.noop", PAYLOAD) for _ in range(tasks))
-    await _succeeded(client, scheduled)
-    return {"end to end (tasks/s)": tasks / (time.perf_counter() - started)}
+class Meter:
+    """CPU time of a stretch of work."""
+
+    def __init__(self) -> None:
+        self._before = seconds_by_process(os.getpid())
+
+    def stop(self, tasks: int, values: dict[str, float]) -> Figures:
+        """The figures, with what each process used."""
+        used = seconds_by_process(os.getpid())
+        used.subtract(self._before)
+        spent = {name: seconds / tasks * 1e6 for name, seconds in used.items() if name != "bench"}
+        memory: Counter[str] = memory_by_process(os.getpid())
+        del memory["bench"]
+        return Figures(values, spent, dict(memory))
 
 
-async def _succeeded(client: duly.AsyncClient, scheduled: list[duly.ScheduledTask]) -> None:
-    """Return when all have succeeded: waits for those that were scheduled last, then looks for stragglers."""
-    await client.wait_many(scheduled[-10:])
-    # only tasks that are waiting for another day may be left: those of the schedule workloads
-    under_way = [
-        status for status in duly.TaskStatus if not status.is_final and status is not duly.TaskStatus.NEW
-    ]
-    while [task async for task in client.list(statuses=under_way, page_size=1)]:  # noqa: ASYNC110 (there is no event for it)
-        await asyncio.sleep(_LOOK_EVERY)
-    sample = await client.wait_many(scheduled[:: max(1, len(scheduled) // 500)])
-    if not all(task.status is duly.TaskStatus.SUCCESS for task in sample):
-        message = "a task of the benchmark did not succeed"
-        raise RuntimeError(message)
+async def submit_single(system: System, running: Running, tasks: int) -> Figures:
+    """Tasks accepted a second, one a call, up to 16 calls at a time; no worker runs."""
+    return await _submit(system, running, tasks, "single")
 
 
-async def latency(client: duly.AsyncClient, starts: Path) -> dict[str, float]:
-    """From the call of `schedule` to the first line of the callback, 20 a second, nothing else going on."""
-    called: dict[str, int] = {}
-    scheduled = []
-    for _ in range(_SUBMITS):
-        before = time.time_ns()
-        task = await client.schedule("bench.start", b"")
-        called[task.task_id] = before
-        scheduled.append(task)
-        await asyncio.sleep(_SUBMIT_EVERY)
-    await client.wait_many(scheduled)
-    lines = (line.split() for line in starts.read_text(encoding="ascii").splitlines())
-    waits = sorted((int(at) - called[task_id]) * _MILLISECONDS for task_id, at in lines if task_id in called)
-    if len(waits) != _SUBMITS:
-        message = f"{len(waits)} of {_SUBMITS} tasks noted a start"
-        raise RuntimeError(message)
-    return {
-        "submit to start, 20/s: p50 (ms)": percentile(waits, 0.5),
-        "submit to start, 20/s: p99 (ms)": percentile(waits, 0.99),
-    }
+async def submit_bulk(system: System, running: Running, tasks: int) -> Figures:
+    """Tasks accepted a second through the bulk API; no worker runs."""
+    return await _submit(system, running, tasks, "bulk")
+
+
+async def _submit(system: System, running: Running, tasks: int, how: str) -> Figures:
+    await running.warm_up(system.processes)
+    await running.stop_workers()
+    # Duly's services would else begin to work on what is due, with or without a worker
+    due_at = [time.time() + _DAY] * tasks if system.holds_back else None
+    first = running.numbers(tasks)
+    meter = Meter()
+    answer = await running.driver.ask(how, first=first, tasks=tasks, due_at=due_at)
+    return meter.stop(tasks, {"rate": tasks / ((answer["ended_at"] - answer["began_at"]) * _NANO)})
+
+
+async def drain(system: System, running: Running, tasks: int) -> Figures:
+    """Tasks ended a second, of those that were queued before the workers started."""
+    await running.warm_up(system.processes)
+    await running.stop_workers()
+    numbers = await _queue(running, tasks)
+    spawned = time.time_ns()
+    await running.start_workers()
+    await running.any_started(numbers, _GIVE_UP)
+    meter = Meter()  # what the workers' own start costs is not the tasks'
+    await running.started(numbers, _GIVE_UP)
+    settled = await running.settled(_GIVE_UP)
+    starts = sorted(running.marks.starts[number][0] for number in numbers)
+    return meter.stop(
+        tasks,
+        {
+            "rate": tasks / ((settled - starts[0]) * _NANO),
+            "rate_of_starts": tasks / ((starts[-1] - starts[0]) * _NANO),
+            "rate_from_spawn": tasks / ((settled - spawned) * _NANO),
+            "started_twice": _again(running, numbers),
+        },
+    )
+
+
+async def _queue(running: Running, tasks: int, due_at: list[float] | None = None) -> range:
+    """Submit by the quickest way that the system has."""
+    first = running.numbers(tasks)
+    way = await running.driver.ask("hello")
+    bulk = way["bulk"] and (way["bulk_takes_times"] or len(set(due_at or ())) <= 1)
+    await running.driver.ask("bulk" if bulk else "single", first=first, tasks=tasks, due_at=due_at)
+    return range(first, first + tasks)
+
+
+async def end_to_end_single(system: System, running: Running, tasks: int) -> Figures:
+    """From the first submit to the last end stored, submitted and processed at the same time, one task a call."""
+    return await _end_to_end(system, running, tasks, "single")
+
+
+async def end_to_end_bulk(system: System, running: Running, tasks: int) -> Figures:
+    """As `end_to_end_single`, through the bulk API."""
+    return await _end_to_end(system, running, tasks, "bulk")
+
+
+async def _end_to_end(system: System, running: Running, tasks: int, how: str) -> Figures:
+    await running.warm_up(system.processes)
+    first = running.numbers(tasks)
+    numbers = range(first, first + tasks)
+    meter = Meter()
+    answer = await running.driver.ask(how, first=first, tasks=tasks)
+    await running.started(numbers, _GIVE_UP)
+    settled = await running.settled(_GIVE_UP)
+    seconds = (settled - answer["began_at"]) * _NANO
+    return meter.stop(tasks, {"rate": tasks / seconds, "started_twice": _again(running, numbers)})
+
+
+async def latency(system: System, running: Running, tasks: int) -> Figures:
+    """From the call of submit to the start, 20 a second, nothing else going on."""
+    await running.warm_up(system.processes)
+    paced = min(_PACED, tasks)
+    first = running.numbers(paced)
+    numbers = range(first, first + paced)
+    meter = Meter()
+    answer = await running.driver.ask("paced", first=first, tasks=paced, every=_PACED_EVERY)
+    await running.started(numbers, _GIVE_UP)
+    called = dict(zip(numbers, answer["called"], strict=True))
+    waits = sorted((running.marks.starts[number][0] - called[number]) * 1e-6 for number in numbers)
+    return meter.stop(paced, _percentiles(waits))
+
+
+async def lateness(system: System, running: Running, tasks: int) -> Figures:
+    """From the due time to the start: due times at random over 10 s, all submitted ahead."""
+    count = min(_SPREAD_TASKS, tasks)
+    chance = random.Random(4)  # the same times for everybody
+    spread = sorted(chance.uniform(0, _SPREAD_OVER) for _ in range(count))
+    figures, _ = await _scheduled(system, running, spread)
+    return figures
+
+
+async def spike(system: System, running: Running, tasks: int) -> Figures:
+    """As `lateness`, with all due at one instant: how late they were, and when the last had started."""
+    figures, settled_in = await _scheduled(system, running, [0.0] * min(_SPIKE_TASKS, tasks))
+    figures.values["drained_s"] = figures.values["max_ms"] / 1000
+    figures.values["settled_s"] = settled_in
+    return figures
+
+
+async def _scheduled(system: System, running: Running, spread: list[float]) -> tuple[Figures, float]:
+    await running.warm_up(system.processes)
+    meter = Meter()
+    ahead = 5.0 + len(spread) / 1000
+    base = time.time() + ahead
+    numbers = await _queue(running, len(spread), [base + offset for offset in spread])
+    late_by = time.time() - base
+    if late_by > 0:
+        raise BenchmarkError(
+            f"submitting took {late_by:.1f} s longer than the {ahead:g} s before the due time"
+        )
+    await running.started(numbers, _GIVE_UP)
+    settled = await running.settled(_GIVE_UP)
+    starts = running.marks.starts
+    waits = sorted(
+        starts[number][0] * 1e-6 - (base + offset) * 1e3
+        for number, offset in zip(numbers, spread, strict=True)
+    )
+    values = _percentiles(waits) | {"max_ms": waits[-1], "started_twice": _again(running, numbers)}
+    return meter.stop(len(spread), values), settled * _NANO - base
+
+
+def _percentiles(waits: Sequence[float]) -> dict[str, float]:
+    return {f"p{round(part * 100)}_ms": percentile(waits, part) for part in (0.5, 0.95, 0.99)}
+
+
+def _again(running: Running, numbers: range) -> float:
+    return sum(1 for number in numbers if len(running.marks.starts[number]) > 1)
+
+
+Workload = Callable[[System, Running, int], Awaitable[Figures]]
+
+WORKLOADS: dict[str, Workload] = {
+    "submit_single": submit_single,
+    "submit_bulk": submit_bulk,
+    "drain": drain,
+    "end_to_end_single": end_to_end_single,
+    "end_to_end_bulk": end_to_end_bulk,
+    "latency": latency,
+    "lateness": lateness,
+    "spike": spike,
+}
+
+BULK = frozenset({"submit_bulk", "end_to_end_bulk"})
+"""Those that need a bulk API."""

@@ -1,0 +1,101 @@
+"""Duly as it is measured: the five services on one machine, on the Postgres queue."""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from benchmarks import marks
+from benchmarks.system import Description, Driver, Running, System, driving
+from duly_local.options import Ports, StackOptions
+from duly_local.prefixing import MergedOutput
+from duly_local.services import child_specs
+from duly_local.specification import Pace
+from duly_local.stack import LocalStack
+from duly_local.supervisor import Supervisor
+
+_READY_WITHIN = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many of what a host runs."""
+
+    executors: int = 1
+    processes: int = 1
+    slots: int = 8
+    app: str = "benchmarks.noop:app"
+    queue: str = "postgres"
+
+
+class RunningDuly(Running):
+    """The stack without a worker, and a supervisor of its own for the worker."""
+
+    def __init__(
+        self, driver: Driver, noted: marks.Marks, stack: LocalStack, output: MergedOutput, shape: Shape
+    ) -> None:
+        super().__init__(driver, noted)
+        self.stack = stack
+        self._output = output
+        self._shape = shape
+        self._workers: Supervisor | None = None
+
+    async def start_workers(self) -> None:
+        options = replace(self.stack.options, apps=(self._shape.app,))
+        (*_, worker) = child_specs(options, self.stack.dsn, self.stack.ports)
+        self._workers = Supervisor(
+            [replace(worker, depends_on=())], self._output, Pace(ready_within=_READY_WITHIN)
+        )
+        self._workers.start()
+        await self._workers.wait_until_ready(_READY_WITHIN)
+
+    async def stop_workers(self) -> None:
+        if self._workers is not None:
+            await self._workers.stop()
+            self._workers = None
+
+
+class Duly(System):
+    """Everything that `duly up` starts."""
+
+    name = "duly"
+    holds_back = True
+
+    def __init__(self, shape: Shape | None = None) -> None:
+        self.shape = shape or Shape()
+        self.processes = self.shape.executors * self.shape.processes
+        self.description = Description(
+            "Duly",
+            f"Postgres queue, {self.shape.executors} Executor(s) of {self.shape.processes} callback process(es) x "
+            f"{self.shape.slots} slots, results and history kept, every start under a claim",
+            "Postgres, synchronous_commit on: an accepted task survives a server crash",
+        )
+
+    @asynccontextmanager
+    async def running(self, folder: Path) -> AsyncIterator[RunningDuly]:
+        noted = folder / "marks"
+        noted.mkdir()
+        os.environ[marks.FOLDER] = str(noted)
+        options = StackOptions(
+            data_directory=folder / "data",
+            executors=self.shape.executors,
+            processes=self.shape.processes,
+            slots=self.shape.slots,
+            queue="sqs" if self.shape.queue == "sqs" else "postgres",
+            ports=Ports.free(("worker",)),
+        )
+        with (folder / "duly.log").open("ab") as log:
+            output = MergedOutput(log)
+            async with LocalStack(options, output, Pace(ready_within=_READY_WITHIN)) as stack:
+                environment = {"DULY_BENCH_FRONTEND": stack.frontend_address, "DULY_BENCH_DSN": stack.dsn}
+                async with driving(
+                    sys.executable, "benchmarks.duly_submitter", environment, folder
+                ) as driver:
+                    duly = RunningDuly(driver, marks.Marks(noted), stack, output, self.shape)
+                    try:
+                        yield duly
+                    finally:
+                        await duly.stop_workers()

@@ -1,0 +1,85 @@
+"""Runs what was asked for in rounds (A B C, A B C, ...), so that the machine's drift hits all alike."""
+
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.calibration import calibrate
+from benchmarks.system import BenchmarkError, System
+from benchmarks.workloads import BULK, WORKLOADS, Figures
+from duly_core.errors import DulyError
+
+Tell = Callable[["Measurement"], None]
+
+
+@dataclass
+class Measurement:
+    """One workload on one system in one round."""
+
+    round: int
+    system: str
+    workload: str
+    tasks: int
+    calibration: dict[str, float]
+    figures: Figures = field(default_factory=Figures)
+    problem: str = ""
+    """Why there are no figures; empty: there are."""
+
+
+async def measure(system: System, workload: str, number: int, tasks: int) -> Measurement:
+    """One measurement, on services started for it alone."""
+    with tempfile.TemporaryDirectory(prefix="duly-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o711)  # Postgres runs as another user, if we are root
+        measurement = Measurement(number, system.name, workload, tasks, calibrate(folder))
+        try:
+            async with system.running(folder) as running:
+                if workload in BULK and not (await running.driver.ask("hello"))["bulk"]:
+                    measurement.problem = "no such API"
+                    return measurement
+                await running.start_workers()
+                measurement.figures = await WORKLOADS[workload](system, running, tasks)
+        except (BenchmarkError, DulyError, OSError) as error:
+            measurement.problem = f"{type(error).__name__}: {error}{_logs(folder)}"
+        except Exception:  # noqa: BLE001 (one that fails must not cost the others' figures)
+            measurement.problem = traceback.format_exc() + _logs(folder)
+    return measurement
+
+
+def _logs(folder: Path) -> str:
+    """The end of what each process said."""
+    said = []
+    for log in sorted(folder.glob("*.log")):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+        said += [f"\n  {log.name}: {line[:300]}" for line in lines]
+    return "".join(said)
+
+
+async def run_rounds(
+    systems: Sequence[System], workloads: Sequence[str], runs: int, tasks: int, tell: Tell
+) -> list[Measurement]:
+    """All of it."""
+    measurements: list[Measurement] = []
+    for number in range(1, runs + 1):
+        for workload in workloads:
+            for system in systems:
+                if any(
+                    each.problem == "no such API" and each.system == system.name and each.workload == workload
+                    for each in measurements
+                ):
+                    continue
+                measurement = await measure(system, workload, number, tasks)
+                measurements.append(measurement)
+                tell(measurement)
+    return measurements
+
+
+def summary(measurement: Measurement) -> str:
+    """One line for the terminal."""
+    values = measurement.figures.values
+    told = ", ".join(f"{name} {value:,.1f}" for name, value in values.items()) or measurement.problem
+    cpu = sum(measurement.figures.cpu_us_per_task.values())
+    costs = f", CPU {cpu:,.0f} us a task" if cpu else ""
+    return f"round {measurement.round}  {measurement.workload:18} {measurement.system:14} {told}{costs}"
