@@ -53,6 +53,7 @@ def migrate(dsn: str) -> None:
             _lock(connection)
             try:
                 current = MigrationContext.configure(connection).get_current_revision()
+                connection.commit()  # each migration has transactions of its own
                 if current is not None and current not in known:
                     log.warning("the store's schema is newer than this release", schema=current)
                     return
