@@ -1,5 +1,11 @@
 """Loads the shared fixtures; each stands in a module of its own under tests/fixtures."""
 
+import os
+
+# Tests start programs while calls are under way. gRPC's fork handlers then begin threads in the child, which
+# crash before it has become the program. gRPC reads this when it is imported: before the plugins below.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 pytest_plugins = [
     "tests.fixtures.clock",
     "tests.fixtures.embedded",

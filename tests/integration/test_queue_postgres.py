@@ -11,9 +11,10 @@ from structlog.testing import capture_logs
 
 from duly_core.errors import QueueUnavailableError, SettingsError
 from duly_core.queues import postgres_wakeups
-from duly_core.queues.factory import open_sender
+from duly_core.queues.factory import open_receiver, open_sender
 from duly_core.queues.settings import QueueSettings
 from tests.fixtures.queues import NO_WAIT, SECOND, message, queue_of
+from tests.fixtures.waiting import until
 
 DEADLINE = 5
 
@@ -182,3 +183,25 @@ async def test_a_dsn_that_cannot_be_read_is_refused_without_repeating_its_passwo
         await open_sender(QueueSettings(dsn="postgresql//duly:secret@host"), "")
 
     assert "secret" not in str(refusal.value)
+
+
+async def test_closing_leaves_no_connection_half_way():
+    under_way, ended = set(), set()
+
+    async def never_answer(reader, writer):
+        under_way.add(writer)
+        while await reader.read(1_000):
+            pass
+        ended.add(writer)
+        writer.close()
+
+    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        dsn = f"postgresql://duly@{host}:{port}/duly?connect_timeout=60"  # not by itself while we look
+        receiver = await open_receiver(QueueSettings(backend="postgres"), dsn)
+        await until(lambda: len(under_way) == 2)  # the pool's and the one that listens
+
+        await receiver.close()
+
+        await until(lambda: ended == under_way)
+    assert len(ended) == 2

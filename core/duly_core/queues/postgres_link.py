@@ -9,6 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
+from duly_core.connecting import Connecting, Connection
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.closed import ClosedError
 from duly_core.queues.postgres_connection import UNAVAILABLE, connection_string, reason_of
@@ -27,8 +28,10 @@ class PostgresLink:
 
     def __init__(self, dsn: str) -> None:
         self._conninfo = connection_string(dsn)
+        self._connecting = Connecting()
         self._pool = AsyncConnectionPool(
             self._conninfo,
+            connection_class=self._connecting.connection_class,
             kwargs={"autocommit": True},
             min_size=1,
             max_size=4,
@@ -50,7 +53,7 @@ class PostgresLink:
         Raises:
             psycopg.Error: it cannot be made.
         """
-        return await AsyncConnection.connect(self._conninfo, autocommit=True)
+        return await Connection.connect(self._conninfo, autocommit=True)
 
     async def run(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[TupleRow]:
         """Run one statement in a transaction of its own; answer its rows.
@@ -75,6 +78,7 @@ class PostgresLink:
     async def close(self) -> None:
         """Let go of the connections; one that is at work is closed when its statement ends."""
         await self._pool.close(timeout=_CLOSE_WAIT)
+        await self._connecting.abandon()
 
     async def _ask(
         self,

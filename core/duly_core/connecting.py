@@ -1,0 +1,64 @@
+"""Making connections to Postgres so that nothing is left of an attempt that is given up.
+
+psycopg leaves the socket of a cancelled attempt to the garbage collector, and a closed pool leaves its attempts
+to themselves. Postgres waits up to a minute for a client that stands half-way through its authentication, and
+`drop database`, which waits for every process of the server, waits with it.
+"""
+
+import asyncio
+import traceback
+from datetime import timedelta
+from typing import Any, Final, Self, cast
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+_ABANDON_WITHIN: Final = timedelta(milliseconds=100)
+"""It takes a turn of the loop."""
+
+
+class Connection(AsyncConnection[TupleRow]):
+    """A connection; an attempt to make one that fails or is cancelled closes its socket at once."""
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **named: Any) -> Self:
+        """Connect, as psycopg does."""
+        try:
+            return await super().connect(conninfo, **named)
+        except BaseException as error:
+            # the frames of the attempt hold its socket, and the error holds the frames
+            traceback.clear_frames(error.__traceback__)
+            raise
+
+
+class Connecting:
+    """The attempts to connect of one pool: what is under way when the pool has closed can be ended."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.connection_class = _noted_in(self._tasks)
+        """What the pool makes its connections with."""
+
+    async def abandon(self) -> None:
+        """End the attempts; their tasks are the pool's, which has no more use for them."""
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_ABANDON_WITHIN.total_seconds())
+
+
+def _noted_in(tasks: set[asyncio.Task[Any]]) -> type[Connection]:
+    """A class of connections that notes who makes one, for as long as it takes."""
+
+    class Noted(Connection):
+        @classmethod
+        async def connect(cls, conninfo: str = "", **named: Any) -> Self:
+            task = cast("asyncio.Task[Any]", asyncio.current_task())
+            tasks.add(task)
+            try:
+                return await super().connect(conninfo, **named)
+            finally:
+                tasks.discard(task)
+
+    return Noted
