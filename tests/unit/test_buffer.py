@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from duly_controller.buffer import Buffer, Reference, queues_of
+from duly_controller.buffer import Buffer, Run, queues_of
 from duly_core.queues.port import Received
 from duly_core.routing import Priority, QueueKey
 
@@ -26,12 +26,20 @@ def filled(*messages: Received, share: float = 0.0) -> Buffer:
     return buffer
 
 
-def ids(references: list[Reference]) -> list[bytes]:
-    return [reference.task_id for reference in references]
+def ids(runs: list[Run]) -> list[bytes]:
+    return [task_id for run in runs for task_id in run.task_ids]
 
 
-def priorities(references: list[Reference]) -> list[Priority]:
-    return [reference.message.received.queue.priority for reference in references]
+def queues(runs: list[Run]) -> list[QueueKey]:
+    return [run.message.received.queue for run in runs for _ in run.task_ids]
+
+
+def priorities(runs: list[Run]) -> list[Priority]:
+    return [queue.priority for queue in queues(runs)]
+
+
+def lambdas_of(runs: list[Run]) -> list[str]:
+    return [queue.lambda_name for queue in queues(runs)]
 
 
 def test_the_best_priority_is_served_first() -> None:
@@ -54,7 +62,7 @@ def test_references_of_one_queue_are_served_in_the_order_in_which_they_came() ->
 def test_no_more_is_taken_than_was_asked_for() -> None:
     buffer = filled(message(references=5))
 
-    assert len(buffer.take(MAIL, 3, NOW)) == 3
+    assert len(ids(buffer.take(MAIL, 3, NOW))) == 3
     assert buffer.size(QueueKey("mail", Priority.NORMAL)) == 2
 
 
@@ -86,7 +94,7 @@ def test_with_no_share_lower_priorities_wait() -> None:
 def test_a_lower_priority_alone_needs_no_share() -> None:
     buffer = filled(message(priority=Priority.LOW, references=3), share=0.0)
 
-    assert len(buffer.take(MAIL, 10, NOW)) == 3
+    assert len(ids(buffer.take(MAIL, 10, NOW))) == 3
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
@@ -97,11 +105,7 @@ def test_lambdas_of_one_priority_take_turns_whatever_lower_ones_get(share: float
 
     taken = buffer.take(lambdas, 60, NOW)
 
-    served = Counter(
-        reference.lambda_name
-        for reference in taken
-        if reference.message.received.queue.priority is Priority.HIGH
-    )
+    served = Counter(queue.lambda_name for queue in queues(taken) if queue.priority is Priority.HIGH)
     assert max(served.values()) - min(served[name] for name in lambdas) <= 1
 
 
@@ -110,7 +114,35 @@ def test_a_lambda_with_a_deep_backlog_does_not_hold_up_another() -> None:
 
     taken = buffer.take(frozenset({"deep", "shallow"}), 2, NOW)
 
-    assert {reference.lambda_name for reference in taken} == {"deep", "shallow"}
+    assert set(lambdas_of(taken)) == {"deep", "shallow"}
+
+
+def test_a_lambda_waits_for_a_few_of_another_and_never_for_all() -> None:
+    buffer = filled(message("deep", references=100), message("shallow", references=10))
+
+    taken = lambdas_of(buffer.take(frozenset({"deep", "shallow"}), 100, NOW))
+
+    assert taken.index("shallow") <= 8
+    assert Counter(taken) == {"deep": 90, "shallow": 10}
+
+
+def test_each_of_many_lambdas_gets_its_turn_over_several_picks() -> None:
+    names = [f"lambda-{number:02}" for number in range(50)]
+    buffer = filled(*(message(name, references=4) for name in names))
+
+    taken = [lambdas_of(buffer.take(frozenset(names), 10, NOW)) for _ in range(10)]
+
+    assert Counter(name for some in taken for name in some) == dict.fromkeys(names, 2)
+
+
+def test_one_lambda_alone_is_picked_in_whole_messages() -> None:
+    messages = [message(references=100), message(references=100)]
+    buffer = filled(*messages)
+
+    taken = buffer.take(MAIL, 150, NOW)
+
+    assert [len(run.task_ids) for run in taken] == [100, 50]
+    assert ids(buffer.take(MAIL, 100, NOW)) == list(messages[1].task_ids[50:])
 
 
 def test_only_lambdas_that_were_asked_for_are_taken() -> None:
@@ -118,7 +150,7 @@ def test_only_lambdas_that_were_asked_for_are_taken() -> None:
 
     taken = buffer.take(frozenset({"image"}), 10, NOW)
 
-    assert [reference.lambda_name for reference in taken] == ["image"]
+    assert lambdas_of(taken) == ["image"]
     assert buffer.has_any(MAIL)
     assert not buffer.has_any(frozenset({"image", "report"}))
 
@@ -139,11 +171,20 @@ def test_what_was_buffered_too_long_is_dropped_and_its_message_is_left_to_come_b
 def test_a_message_is_closed_by_the_answer_to_the_last_of_its_references() -> None:
     received = message(references=3)
     buffer = filled(received)
-    taken = buffer.take(MAIL, 3, NOW)
+    taken = [run for _ in range(3) for run in buffer.take(MAIL, 1, NOW)]
 
     assert buffer.answered(taken[:1]) == []
     assert buffer.answered(taken[1:2]) == []
     assert buffer.answered(taken[2:]) == [received]
+
+
+def test_what_is_withdrawn_is_what_nothing_was_picked_of() -> None:
+    begun, untouched = message(references=3), message(references=2)
+    buffer = filled(begun, untouched)
+    buffer.take(MAIL, 1, NOW)
+
+    assert buffer.withdraw("mail") == [untouched]
+    assert ids(buffer.take(MAIL, 10, NOW)) == list(begun.task_ids[1:])
 
 
 def test_a_message_of_which_a_reference_was_dropped_is_never_closed() -> None:

@@ -1,11 +1,10 @@
 """What the Controller knows of the answers that an Executor may not have got."""
 
-from duly.v1 import hsc_pb2
-from duly_controller.call_log import CallLog
+from duly_controller.call_log import CallLog, Held
 
 
-def claims(*names: bytes) -> list[hsc_pb2.Claim]:
-    return [hsc_pb2.Claim(task_id=name, token=name) for name in names]
+def claims(*names: bytes) -> list[Held]:
+    return [(name, name) for name in names]
 
 
 def test_what_a_call_was_answered_is_told_once_when_the_call_was_given_up() -> None:

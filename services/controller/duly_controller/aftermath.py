@@ -42,8 +42,11 @@ class Aftermath:
                 await prove_dead(executor)
                 # only now: until the last of them was dead, its callback processes may have started more
                 started = executor.started_tasks()
-                crashed = [claim for task_id, claim in executor.held.items() if task_id in started]
-                unstarted = [claim for task_id, claim in executor.held.items() if task_id not in started]
+                held = [
+                    hsc_pb2.Claim(task_id=task_id, token=token) for task_id, token in executor.held.items()
+                ]
+                crashed = [claim for claim in held if claim.task_id in started]
+                unstarted = [claim for claim in held if claim.task_id not in started]
                 events.executor_ended(executor.executor_id, len(crashed), len(unstarted), attached)
                 for some in _batches(crashed):
                     await self._call(self._hsc.SetResults, _crashes(some))

@@ -1,142 +1,202 @@
 """The references a host holds, by queue: who is served next, and what of a message is still open.
 
 No I/O and no clock of its own. Priorities are served best first, but a share of the picks goes to the
-lower ones that wait, in turn; lambdas of one priority take turns.
+lower ones that wait, in turn; lambdas of one priority take turns. What is picked are runs of a message's
+references: how much work a pick is does not grow with the references, nor with the queues that are empty.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple
 
 from duly_core.queues.port import Received
 from duly_core.routing import Priority, QueueKey
 from duly_core.task import TaskId
 
-Ordered = TypeVar("Ordered", str, Priority)
+_LONGEST_TURN = 8
+"""So many references of a lambda go one after the other while others of its priority wait."""
 
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """A received message, and how many of its references have had no definite answer yet."""
+    """A received message: how far it is picked, and how many references have had no definite answer yet."""
 
     received: Received
     received_at: float
     open: int
+    picked: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One task id of a message."""
+class Run(NamedTuple):
+    """References of one message, in their order."""
 
-    task_id: TaskId
-    lambda_name: str
     message: Message
+    task_ids: tuple[TaskId, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """The messages of one queue that have references to be picked, and how many those are."""
+
+    messages: deque[Message] = field(default_factory=deque)
+    size: int = 0
+
+    def pick(self, most: int) -> Run:
+        """The next references, from one message; there must be one."""
+        message = self.messages[0]
+        picked = message.received.task_ids[message.picked : message.picked + most]
+        message.picked += len(picked)
+        self.size -= len(picked)
+        if message.picked == len(message.received.task_ids):
+            self.messages.popleft()
+        return Run(message, picked)
+
+    def drop_stale(self, not_before: float) -> int:
+        """Forget what was received before; how many references that were."""
+        size = self.size
+        while self.messages and self.messages[0].received_at < not_before:
+            message = self.messages.popleft()
+            self.size -= len(message.received.task_ids) - message.picked
+        return size - self.size
 
 
 @dataclass(slots=True)
 class Buffer:
-    """Deques of references, one a queue."""
+    """Queues of references; those that are empty are not in it."""
 
     low_priority_share: float
-    _queues: dict[QueueKey, deque[Reference]] = field(default_factory=dict)
+    _waiting: dict[Priority, dict[str, _Queue]] = field(
+        default_factory=lambda: {priority: {} for priority in Priority}
+    )
+    """By lambda, whose turn it is next comes first."""
     _credit: float = 0
     _last_lower: Priority = Priority.LOW
-    _last_served: dict[Priority, str] = field(default_factory=dict)
     on_stale: Callable[[int], None] | None = None
     """Told how many references were dropped."""
 
     def add(self, messages: Iterable[Received], now: float) -> None:
         """Take in what was received at `now`."""
         for received in messages:
-            message = Message(received, now, len(received.task_ids))
-            waiting = self._queues.setdefault(received.queue, deque())
-            waiting.extend(
-                Reference(task_id, received.queue.lambda_name, message) for task_id in received.task_ids
-            )
+            number = len(received.task_ids)
+            if not number:
+                continue
+            queues = self._waiting[received.queue.priority]
+            queue = queues.setdefault(received.queue.lambda_name, _Queue())
+            queue.messages.append(Message(received, now, number))
+            queue.size += number
 
     def size(self, queue: QueueKey) -> int:
         """How many references of this queue wait here."""
-        return len(self._queues.get(queue, ()))
+        waiting = self._waiting[queue.priority].get(queue.lambda_name)
+        return waiting.size if waiting else 0
 
     def has_any(self, lambdas: Collection[str]) -> bool:
         """Whether anything of these lambdas waits here."""
-        return any(waiting and key.lambda_name in lambdas for key, waiting in self._queues.items())
+        return any(name in lambdas for queues in self._waiting.values() for name in queues)
 
-    def take(self, lambdas: Collection[str], most: int, not_before: float) -> list[Reference]:
+    def take(self, lambdas: Collection[str], most: int, not_before: float) -> list[Run]:
         """Pick up to `most` references of these lambdas.
 
         Those received before `not_before` are dropped: their message is about to be seen by others.
         """
-        taken: list[Reference] = []
-        stale = 0
-        while len(taken) < most:
-            waiting = self._next(lambdas)
-            if waiting is None:
+        self._drop_stale(lambdas, not_before)
+        taken: list[Run] = []
+        while most > 0:
+            served = [
+                priority
+                for priority, queues in self._waiting.items()
+                if any(name in lambdas for name in queues)
+            ]
+            if not served:
                 break
-            reference = waiting.popleft()
-            if reference.message.received_at >= not_before:
-                taken.append(reference)
-            else:
-                stale += 1
-        if stale and self.on_stale:
-            self.on_stale(stale)
+            priority, number = self._next(served, most)
+            most -= self._turns(priority, lambdas, number, taken)
         return taken
 
-    def _next(self, lambdas: Collection[str]) -> deque[Reference] | None:
-        served = [key for key, waiting in self._queues.items() if waiting and key.lambda_name in lambdas]
-        if not served:
-            return None
-        best, *lower = sorted({key.priority for key in served})
-        chosen = best
-        if lower:
+    def _next(self, served: list[Priority], most: int) -> tuple[Priority, int]:
+        """The priority whose turn it is, and how many picks it gets; of these priorities something waits."""
+        best, *lower = served
+        if not lower or not self.low_priority_share:
+            return best, most
+        for number in range(most):
             self._credit += self.low_priority_share
             if self._credit >= 1:
+                if number:  # these first
+                    self._credit -= self.low_priority_share
+                    return best, number
                 self._credit -= 1
-                chosen = self._last_lower = _after(self._last_lower, lower)
-        names = sorted(key.lambda_name for key in served if key.priority is chosen)
-        name = self._last_served[chosen] = _after(self._last_served.get(chosen, ""), names)
-        return self._queues[QueueKey(name, chosen)]
+                self._last_lower = next((each for each in lower if each > self._last_lower), lower[0])
+                return self._last_lower, 1
+        return best, most
 
-    def answered(self, references: Iterable[Reference]) -> list[Received]:
+    def _turns(self, priority: Priority, lambdas: Collection[str], most: int, taken: list[Run]) -> int:
+        """Pick so many, if there are, for these lambdas in turn; how many."""
+        queues = self._waiting[priority]
+        number = most
+        names = [name for name in queues if name in lambdas]
+        while names and number:
+            turn = number if len(names) == 1 else max(1, min(_LONGEST_TURN, number // len(names)))
+            for name in names[:number]:
+                queue = queues.pop(name)
+                left = min(turn, queue.size)
+                number -= left
+                while left:
+                    run = queue.pick(left)
+                    left -= len(run.task_ids)
+                    taken.append(run)
+                if queue.size:
+                    queues[name] = queue  # behind the others
+            names = [name for name in names if name in queues]
+        return most - number
+
+    def _drop_stale(self, lambdas: Collection[str], not_before: float) -> None:
+        stale = 0
+        for queues in self._waiting.values():
+            for name, queue in list(queues.items()):
+                if queue.messages[0].received_at < not_before and name in lambdas:
+                    stale += queue.drop_stale(not_before)
+                    if not queue.size:
+                        del queues[name]
+        if stale and self.on_stale:
+            self.on_stale(stale)
+
+    def answered(self, runs: Iterable[Run]) -> list[Received]:
         """These had a definite answer; the messages that have nothing open any more, to be deleted."""
         closed = []
-        for reference in references:
-            reference.message.open -= 1
-            if not reference.message.open:
-                closed.append(reference.message.received)
+        for message, task_ids in runs:
+            message.open -= len(task_ids)
+            if not message.open:
+                closed.append(message.received)
         return closed
 
     def lambdas(self) -> set[str]:
         """The lambdas of which anything waits here."""
-        return {queue.lambda_name for queue, waiting in self._queues.items() if waiting}
+        return set().union(*self._waiting.values())
 
     def withdraw(self, lambda_name: str) -> list[Received]:
         """Take out this lambda's messages of which nothing was picked yet, to be given back."""
         untouched = []
-        for queue, waiting in self._queues.items():
-            if queue.lambda_name != lambda_name:
-                continue
-            here = Counter(reference.message for reference in waiting)
-            whole = {message for message, number in here.items() if number == len(message.received.task_ids)}
-            untouched += [message.received for message in here if message in whole]
-            self._queues[queue] = deque(reference for reference in waiting if reference.message not in whole)
+        for queues in self._waiting.values():
+            if queue := queues.pop(lambda_name, None):
+                untouched += [message.received for message in queue.messages if not message.picked]
+                begun = deque(message for message in queue.messages if message.picked)
+                if begun:
+                    left = sum(len(message.received.task_ids) - message.picked for message in begun)
+                    queues[lambda_name] = _Queue(begun, left)
         return untouched
 
     def drain(self) -> list[Received]:
         """Empty the buffer; the messages that were in it, to be given back."""
-        messages = {
-            id(reference.message): reference.message
-            for waiting in self._queues.values()
-            for reference in waiting
-        }
-        self._queues.clear()
-        return [message.received for message in messages.values()]
-
-
-def _after(last: Ordered, candidates: Sequence[Ordered]) -> Ordered:
-    """Whose turn it is when `last` was served last; candidates are in order."""
-    return next((each for each in candidates if each > last), candidates[0])
+        messages = [
+            message.received
+            for queues in self._waiting.values()
+            for queue in queues.values()
+            for message in queue.messages
+        ]
+        for queues in self._waiting.values():
+            queues.clear()
+        return messages
 
 
 def queues_of(lambdas: Iterable[str]) -> list[QueueKey]:

@@ -1,11 +1,16 @@
 """What an Executor's latest calls of NextWork were answered, for it may not have got the answer."""
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
-from duly.v1 import hsc_pb2
+from duly_core.task import TaskId, Token
 
 _REMEMBERED = 64
 """An Executor has two calls open, and tells of one that failed with the next."""
+
+
+Held: TypeAlias = tuple[TaskId, Token]
+"""A claim that an Executor has."""
 
 
 class CallLog:
@@ -14,7 +19,7 @@ class CallLog:
     def __init__(self) -> None:
         self._open: set[int] = set()
         self._given_up: set[int] = set()
-        self._answered: dict[int, Sequence[hsc_pb2.Claim]] = {}
+        self._answered: dict[int, Sequence[Held]] = {}
 
     def begin(self, call: int) -> None:
         """It came."""
@@ -25,19 +30,19 @@ class CallLog:
         self._open.discard(call)
         self._given_up.discard(call)
 
-    def answer(self, call: int, claims: Sequence[hsc_pb2.Claim]) -> bool:
+    def answer(self, call: int, claims: Sequence[Held]) -> bool:
         """It is to be answered with these; False: nobody waits for it any more."""
         if call in self._given_up:
             return False
         if call:
             self._answered[call] = claims
-            for oldest in list(self._answered)[:-_REMEMBERED]:
-                del self._answered[oldest]
+            while len(self._answered) > _REMEMBERED:
+                del self._answered[next(iter(self._answered))]
         return True
 
-    def unanswered(self, calls: Iterable[int]) -> list[hsc_pb2.Claim]:
+    def unanswered(self, calls: Iterable[int]) -> list[Held]:
         """The Executor gave these calls up; the claims that it never got."""
-        lost: list[hsc_pb2.Claim] = []
+        lost: list[Held] = []
         for call in calls:
             if call in self._open:
                 self._given_up.add(call)  # it may still be cancelled; its answer must go nowhere

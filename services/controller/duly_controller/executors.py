@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from duly.v1 import controller_pb2, hsc_pb2
-from duly_controller.call_log import CallLog
+from duly.v1 import controller_pb2
+from duly_controller.call_log import CallLog, Held
 from duly_core.board import Board
-from duly_core.task import TaskId
+from duly_core.task import TaskId, Token
 
 
 @dataclass(slots=True, eq=False)
@@ -24,18 +24,19 @@ class Executor:
     pidfd: int
     cgroup: Path | None = None
     """The folder of the cgroup of its callback processes."""
-    held: dict[TaskId, hsc_pb2.Claim] = field(default_factory=dict)
+    held: dict[TaskId, Token] = field(default_factory=dict)
     """Claims handed to it and not settled as far as it has told."""
     calls: CallLog = field(default_factory=CallLog)
     """What its latest calls of NextWork were answered."""
 
-    def settle(self, claims: Iterable[hsc_pb2.Claim]) -> list[hsc_pb2.Claim]:
+    def settle(self, claims: Iterable[Held]) -> list[Held]:
         """Their results are acknowledged, or they are lost; those of them that were held.
 
         By claim, not by task: a new claim of the same task may be on its way to this Executor.
         """
-        settled = [claim for claim in claims if self.held.get(claim.task_id) == claim]
-        self.settle_tasks(claim.task_id for claim in settled)
+        settled = [claim for claim in claims if self.held.get(claim[0]) == claim[1]]
+        for task_id, _ in settled:
+            self.held.pop(task_id, None)
         return settled
 
     def settle_tasks(self, task_ids: Iterable[TaskId]) -> None:
@@ -91,7 +92,7 @@ class Executors:
             self._attached[request.executor_id] = executor
             asyncio.get_running_loop().add_reader(executor.pidfd, self._ended, executor)
         executor.lambdas = lambdas
-        executor.held.update((claim.task_id, claim) for claim in request.held)
+        executor.held.update((claim.task_id, claim.token) for claim in request.held)
         return executor
 
     def _ended(self, executor: Executor) -> None:

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from datetime import timedelta
 
-from duly.v1 import controller_pb2, controller_pb2_grpc, hsc_pb2
+from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
-from duly_controller.buffer import Buffer, Reference
+from duly_controller.buffer import Buffer, Run
+from duly_controller.call_log import Held
 from duly_controller.claimer import Claimed, Claimer
 from duly_controller.demand import Demand
 from duly_controller.executors import Executor, Executors
@@ -75,7 +76,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         executor = self._executors.get(request.executor_id)
         if executor is None:
             raise NotAttachedError("attach first: this Controller does not know this Executor")
-        executor.settle(request.settled)
+        executor.settle((claim.task_id, claim.token) for claim in request.settled)
         executor.settle_tasks(request.settled_task_ids)
         self._hand_back_unanswered(executor, request.unanswered_calls)
         if request.unanswered_calls and not request.max_tasks:  # it wants nothing more
@@ -92,33 +93,33 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         executor.calls.begin(request.call)
         try:
             with self._demand.asking(executor.lambdas, request.max_tasks):
-                response = await self._find_work(executor, request.max_tasks, timeout)
-            claims = [task.claim for task in response.tasks]
-            if not executor.calls.answer(request.call, claims):
-                self._hand_back_held(executor, claims)
+                claimed = await self._find_work(executor, request.max_tasks, timeout)
+            if claimed is None:
+                return controller_pb2.NextWorkResponse()
+            if not executor.calls.answer(request.call, claimed.claims):
+                self._hand_back_held(executor, claimed.claims)
                 return controller_pb2.NextWorkResponse()
         finally:
             executor.calls.end(request.call)
-        if failpoints.on and response.tasks:
+        if failpoints.on:
             await failpoints.hit("controller.next_work.before_answer")
-        return response
+        return _response(claimed)
 
-    async def _find_work(
-        self, executor: Executor, most: int, timeout: timedelta
-    ) -> controller_pb2.NextWorkResponse:
+    async def _find_work(self, executor: Executor, most: int, timeout: timedelta) -> Claimed | None:
+        """Wait for tasks, claimed; None if none came in time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout.total_seconds()
         while not self._demand.closed.is_set():
-            references = self._buffer.take(executor.lambdas, most, loop.time() - self._freshness)
-            if references:
-                claimed = await self._claim(executor, references)
+            runs = self._buffer.take(executor.lambdas, most, loop.time() - self._freshness)
+            if runs:
+                claimed = await self._claim(executor, runs)
                 if claimed.tasks:
                     events.in_flight(self._executors.held())
-                    return _response(claimed)
+                    return claimed
                 self._demand.taken()
             elif not await self._something_comes(end - loop.time()):
                 break
-        return controller_pb2.NextWorkResponse()
+        return None
 
     async def _something_comes(self, seconds: float) -> bool:
         try:
@@ -128,11 +129,9 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             return False
         return True
 
-    async def _claim(self, executor: Executor, references: list[Reference]) -> Claimed:
+    async def _claim(self, executor: Executor, runs: list[Run]) -> Claimed:
         """Claim to the end even if the Executor hangs up meanwhile, and then hand back what it cannot get."""
-        claiming = asyncio.get_running_loop().create_task(
-            self._claimer.claim(references, executor.executor_id)
-        )
+        claiming = asyncio.get_running_loop().create_task(self._claimer.claim(runs, executor.executor_id))
         try:
             claimed = await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -141,7 +140,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         if self._executors.get(executor.executor_id) is not executor:
             self._begin_to_hand_back(claiming)  # it died meanwhile, and what it held has been dealt with
             raise NotAttachedError("this Executor's process has ended")
-        executor.held.update((task.claim.task_id, task.claim) for task in claimed.tasks)
+        executor.held.update(claimed.claims)
         return claimed
 
     def _begin_to_hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
@@ -158,13 +157,13 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         except Exception as error:  # noqa: BLE001 (nobody waits for this task; unanswered claims run out)
             events.not_handed_back(error)
         else:
-            await self._claimer.release([task.claim for task in claimed.tasks])
+            await self._claimer.release(claimed.claims)
 
     def _hand_back_unanswered(self, executor: Executor, calls: Iterable[int]) -> None:
         """Hand back what calls were answered with whose answer the Executor never got."""
         self._hand_back_held(executor, executor.calls.unanswered(calls))
 
-    def _hand_back_held(self, executor: Executor, claims: Iterable[hsc_pb2.Claim]) -> None:
+    def _hand_back_held(self, executor: Executor, claims: Iterable[Held]) -> None:
         lost = executor.settle(claims)
         if lost:
             events.unanswered(executor.executor_id, len(lost))
