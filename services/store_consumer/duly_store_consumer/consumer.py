@@ -1,25 +1,26 @@
 """One round of the Store Consumer: enqueue what is due, push it, take up silences, find the next instant.
 
 Update, then push: pushed first, a fast Controller could claim before the row says `enqueued`, be refused,
-and delete the only message.
+and delete the only message. What is due goes first: nobody waits to the millisecond for the rest.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter as Count
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
-from duly_core.queues.message import batches
-from duly_core.queues.port import FULL, QueueSender
+from duly_core.queues.port import QueueSender
 from duly_core.routing import QueueKey
 from duly_core.store import trigger
 from duly_core.store.pool import Connection, Store
-from duly_core.task import DueTask
 from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.around import Around
 from duly_store_consumer.depth import DepthBounds
+from duly_store_consumer.outlet import Outlet
 from duly_store_consumer.pace import VoidingPace
 from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -66,7 +67,6 @@ class Consumer:
         """
         self.wake = asyncio.Event()
         self._store = store
-        self._sender = sender
         self._around = Around(store, settings)
         self._quiet = quiet or QuietLease(Timing.load())
         self._queue_is_in_store = queue_is_in_store
@@ -74,9 +74,14 @@ class Consumer:
         self._bounds = DepthBounds(
             settings.depth_horizon, settings.depth_least, settings.depth_most, sender.depth_age
         )
+        self._outlet = Outlet(store, sender, self._bounds)
         self._polled_at = float("-inf")
         self._silence_at = float("-inf")
         self._sleeps_until = float("inf")
+        self._expects = True
+        """Something is due, as far as was told; else a round looks before it locks rows."""
+        self._due_at = float("inf")
+        """When something will be, as far as the last round saw."""
         self._completed_at: float | None = None
 
     @property
@@ -90,7 +95,7 @@ class Consumer:
     def surroundings_changed(self) -> None:
         """Lambdas were registered, or settings changed: go by them from the next round on, which is now."""
         self._around.changed()
-        self.wake.set()
+        self._something_is_due()
 
     def due_in(self, ahead: timedelta) -> None:
         """A hint: something is due so far ahead."""
@@ -99,9 +104,13 @@ class Consumer:
             return
         if ahead > timedelta():
             self._sleeps_until = loop.time() + ahead.total_seconds()
-            loop.call_later(ahead.total_seconds(), self.wake.set)
+            loop.call_later(ahead.total_seconds(), self._something_is_due)
         else:
-            self.wake.set()
+            self._something_is_due()
+
+    def _something_is_due(self) -> None:
+        self._expects = True
+        self.wake.set()
 
     async def run_once(self) -> timedelta:
         """One round; answers how long nothing needs to be done.
@@ -110,31 +119,57 @@ class Consumer:
             StoreUnavailableError, QueueUnavailableError: the round was not completed.
         """
         now = await self._keep_the_gap()
+        expects = self._expects or now >= self._due_at or not self._settings.exact
+        self._expects = False  # a hint that comes from here on is of the next round
         self._sleeps_until = float("inf")
-        if await self._around.read(now):
-            self._retune()
-        queue_problem = await self._look_at_depths(now)
-        # silences first: what was sent and lost is older than what is due, and ending tasks needs no queue
-        silence_in, silence_problem = _SILENCE_EVERY, None
         try:
-            silence_in = await self._take_up_silences(now)
-        except Exception as error:  # noqa: BLE001 (raised below: what is due must not wait for it)
-            silence_problem = error
-        room = _share(self._bounds.room(self._queues, self._settings.batch))
-        due = await trigger.enqueue(self._store, room, self._settings.enqueue_timeout)
-        if due:
-            await self._push(due, "due")
-        if problem := silence_problem or queue_problem:
-            raise problem
-        pause = min(
-            await self._next_due(room), silence_in, self._settings.poll_interval, self._around.fresh_for(now)
-        )
+            pause = await self._round(now, expects=expects)
+        except BaseException:
+            self._expects = True
+            raise
         if not self._settings.exact:
             pause = self._settings.poll_interval
         self._sleeps_until = asyncio.get_running_loop().time() + pause.total_seconds()
         self._completed_at = asyncio.get_running_loop().time()
         events.round_completed()
         return pause
+
+    async def _round(self, now: float, *, expects: bool) -> timedelta:
+        if await self._around.read(now):
+            self._retune()
+        problems: list[Exception] = []
+        sent: Count[QueueKey] = Count()
+        ahead: dict[QueueKey, timedelta] | None = None
+        room: dict[QueueKey, int] = {}
+        # none of the parts may hold up the others: what is due needs a queue, ending a silent task needs none
+        try:
+            if not expects:
+                ahead = await trigger.next_triggers(self._store, self._queues)
+            if ahead is None or any(due_in <= timedelta() for due_in in ahead.values()):
+                await self._outlet.look(self._bounds.unsure(self._queues, now), now)
+                room = _share(self._bounds.room(self._queues, self._settings.batch, now))
+                due = await trigger.enqueue(self._store, room, self._settings.enqueue_timeout)
+                sent.update(task.queue for task in due)
+                await self._outlet.push(due, "due", now, self._settings.put_back_delay)
+                ahead = None
+        except Exception as error:  # noqa: BLE001 (raised below)
+            problems.append(error)
+        silence_in = _SILENCE_EVERY
+        try:
+            silence_in = await self._take_up_silences(now, sent)
+        except Exception as error:  # noqa: BLE001 (raised below)
+            problems.append(error)
+        try:
+            await self._outlet.look(self._bounds.stale(self._queues, now), now)
+        except QueueUnavailableError as error:
+            problems.append(error)
+        if problems:
+            raise problems[0]
+        if ahead is None:
+            ahead = await trigger.next_triggers(self._store, self._queues)
+        next_due = self._next_due(ahead, room)
+        self._due_at = asyncio.get_running_loop().time() + next_due.total_seconds()
+        return min(next_due, silence_in, self._settings.poll_interval, self._around.fresh_for(now))
 
     def trouble(self) -> str | None:
         """Why this one does no good, though it runs: it has not completed a round for long. None: it does."""
@@ -160,51 +195,7 @@ class Consumer:
         self._pace.set_rate(settings.reclaim_rate)
         self._bounds.tune(settings.depth_horizon, settings.depth_least, settings.depth_most)
 
-    async def _look_at_depths(self, now: float) -> QueueUnavailableError | None:
-        """Look at what may be full; the problem if no queue answers, which must not hold up what needs none."""
-        unsure = self._bounds.unsure(self._queues, now)
-        if not unsure:
-            return None
-        try:
-            answers = await self._sender.depth(unsure)
-        except QueueUnavailableError as error:
-            self._bounds.not_told(unsure, now)
-            return error
-        depths = {key: answers.get(key, 0) for key in unsure}
-        self._bounds.not_told([key for key, depth in depths.items() if depth >= FULL], now)
-        self._bounds.looked({key: depth for key, depth in depths.items() if depth < FULL}, now)
-        for key, depth in depths.items():
-            events.depth(key, depth)
-        return None
-
-    async def _push(self, tasks: Sequence[DueTask], kind: str) -> None:
-        by_queue: dict[QueueKey, list[bytes]] = {}
-        for task in tasks:
-            by_queue.setdefault(task.queue, []).append(task.task_id)
-        for key, task_ids in by_queue.items():
-            self._bounds.sent(key, len(task_ids))
-        messages = batches(by_queue)
-        try:
-            if failpoints.on:
-                await failpoints.hit("store_consumer.push.before")
-            failed = await self._sender.send(messages)
-        except QueueUnavailableError:
-            await self._put_back(tasks)
-            raise
-        if failpoints.on:
-            await failpoints.hit("store_consumer.push.after")
-        events.sent(tasks, kind)
-        if failed:
-            lost = {task_id for message in failed for task_id in message.task_ids}
-            await self._put_back([task for task in tasks if task.task_id in lost])
-
-    async def _put_back(self, tasks: Sequence[DueTask]) -> None:
-        events.unsent(tasks)
-        if failpoints.on:
-            await failpoints.hit("store_consumer.put_back.before")
-        await trigger.put_back(self._store, [task.task_id for task in tasks], self._settings.put_back_delay)
-
-    async def _take_up_silences(self, now: float) -> timedelta:
+    async def _take_up_silences(self, now: float, just_sent: Mapping[QueueKey, int]) -> timedelta:
         """Every now and then under load, and whenever there is nothing else to do; answers when the next is due."""
         if now - self._silence_at < _SILENCE_EVERY.total_seconds():
             return _SILENCE_EVERY
@@ -217,8 +208,7 @@ class Consumer:
             return self._settings.poll_interval
         if ahead > timedelta():
             return ahead
-        # one at least for each queue: a reference that is lost must not wait until a full queue has room
-        room = dict.fromkeys(self._queues, 1) | self._bounds.room(self._queues, _SILENCE_BATCH)
+        room = await self._room_for_lost(now, just_sent)
         if failpoints.on:
             await failpoints.hit("store_consumer.reclaim.before")
         found = await trigger.end_silence(
@@ -228,10 +218,22 @@ class Consumer:
         if failpoints.on:
             await failpoints.hit("store_consumer.reclaim.after")
         if found.again:
-            await self._push(found.again, "again")
+            await self._outlet.push(found.again, "again", now, self._settings.put_back_delay)
         if found.again or found.ended:
             events.silence(found)
         return _SILENCE_EVERY
+
+    async def _room_for_lost(self, now: float, just_sent: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+        """One at least for each queue: a reference that is lost must not wait until a full queue has room.
+
+        What this round has just sent took none of it: what is lost is older than what is due.
+        """
+        with suppress(QueueUnavailableError):  # the sending will say so
+            await self._outlet.look(self._bounds.unsure(self._queues, now), now)
+        free = self._bounds.room(self._queues, _SILENCE_BATCH, now)
+        return {
+            key: max(1, min(_SILENCE_BATCH, free.get(key, 0) + just_sent.get(key, 0))) for key in self._queues
+        }
 
     async def _mend_queue(self) -> None:
         """What a crash of the store took out of the queue in it is soon looked at again, all of it."""
@@ -248,9 +250,8 @@ class Consumer:
             return trigger.MayVoid(0, self._quiet.looked_at)
         return trigger.MayVoid(min(_SILENCE_BATCH, self._pace.allowance()), self._quiet.looked_at)
 
-    async def _next_due(self, room: dict[QueueKey, int]) -> timedelta:
+    def _next_due(self, ahead: Mapping[QueueKey, timedelta], room: Mapping[QueueKey, int]) -> timedelta:
         """How long until a queue has something due; a full queue is looked at again soon."""
-        ahead = await trigger.next_triggers(self._store, self._queues)
         waits = [
             max(timedelta(), due_in) if key in room else max(_FULL_QUEUE_PAUSE, due_in)
             for key, due_in in ahead.items()

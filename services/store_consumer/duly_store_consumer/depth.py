@@ -8,13 +8,19 @@ priorities, gates and cancels still bind.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from math import isinf
 
 from duly_core.routing import QueueKey
 
 _SMOOTHING = 0.5
 _FIRST_BOUND = 1_000
-_LOOK_EVERY = timedelta(milliseconds=250)
 _LOOK_GAP = timedelta(milliseconds=10)
+_BLIND = timedelta(milliseconds=250)
+"""After so long others may have filled a queue: little is sent to it before it is looked at."""
+_LOOK_EVERY = timedelta(seconds=1)
+_LOOK_EVERY_EMPTY = timedelta(seconds=30)
+"""Nobody waits for what is in a queue that was empty and was sent nothing: it is looked at for the metric only."""
+_OTHERS_FOR = timedelta(seconds=60)
 
 
 @dataclass(slots=True)
@@ -23,6 +29,10 @@ class _Queue:
     depth: int = 0
     sent: int = 0
     """Since the depth was looked at."""
+    filled_at: float = float("-inf")
+    """When it was sent something after it was found empty: before that nothing could drain."""
+    others_at: float = float("-inf")
+    """When it was last seen that other Store Consumers send to it, too."""
     looked_at: float = float("-inf")
     unknown: bool = False
     """It did not tell its depth when it was last asked."""
@@ -36,6 +46,7 @@ class DepthBounds:
     def __init__(self, horizon: timedelta, least: int, most: int, look_gap: timedelta = _LOOK_GAP) -> None:
         """Make one; `look_gap` is how soon a queue's depth is worth another look: it must be measured anew by then."""
         self._look_gap = look_gap.total_seconds()
+        self._blind = max(self._look_gap, _BLIND.total_seconds())
         self._look_every = max(self._look_gap, _LOOK_EVERY.total_seconds())
         self.tune(horizon, least, most)
         self._queues: dict[QueueKey, _Queue] = {}
@@ -47,16 +58,25 @@ class DepthBounds:
         self._most = most
 
     def unsure(self, queues: Iterable[QueueKey], now: float) -> list[QueueKey]:
-        """The queues whose depth should be looked at: those that might be near their bound, or were not for long."""
+        """The queues whose depth must be looked at before they are sent more."""
+        return [key for key in queues if self._is_unsure(self._queue(key), now)]
+
+    def _is_unsure(self, queue: _Queue, now: float) -> bool:
+        age, held = now - queue.looked_at, queue.depth + queue.sent
+        near = queue.unknown or held > queue.bound // 2
+        return (
+            (near and age >= self._look_gap) or (age > self._blind and held > self._least // 2) or isinf(age)
+        )
+
+    def stale(self, queues: Iterable[QueueKey], now: float) -> list[QueueKey]:
+        """The queues that are worth a look when there is nothing better to do."""
+        empty_age = max(self._look_every, _LOOK_EVERY_EMPTY.total_seconds())
         return [
             key
             for key in queues
-            if self._may_be_near(queue := self._queue(key), now) or now - queue.looked_at > self._look_every
+            if now - (queue := self._queue(key)).looked_at
+            > (self._look_every if queue.depth or queue.sent or queue.unknown else empty_age)
         ]
-
-    def _may_be_near(self, queue: _Queue, now: float) -> bool:
-        near = queue.unknown or queue.depth + queue.sent > queue.bound // 2
-        return near and now - queue.looked_at >= self._look_gap
 
     def not_told(self, queues: Iterable[QueueKey], now: float) -> None:
         """These did not tell their depth: they get nothing until they do, and what was learned of them stays."""
@@ -69,9 +89,15 @@ class DepthBounds:
         for key, depth in depths.items():
             queue = self._queue(key)
             held = queue.depth + queue.sent
-            elapsed = now - queue.looked_at
-            # more than was sent from here: other Store Consumers send too, and nothing can be told of the drain
-            if depth <= held and held and not queue.unknown and 0 < elapsed < float("inf"):
+            known = not isinf(queue.looked_at)
+            elapsed = now - max(queue.looked_at, queue.filled_at)
+            if depth > held and known:
+                queue.others_at = now
+            # more than was sent from here: other Store Consumers send too, and nothing can be told of the drain; nor
+            # by one that stands by, and sees a depth which another keeps up
+            tells = depth < held or queue.sent or now - queue.others_at > _OTHERS_FOR.total_seconds()
+            long_enough = elapsed >= self._look_gap and elapsed > 0
+            if depth <= held and held and tells and known and not queue.unknown and long_enough:
                 rate = (held - depth) / elapsed
                 if queue.rate is None or (rate > queue.rate and depth == 0):
                     queue.rate = rate
@@ -79,17 +105,23 @@ class DepthBounds:
                     queue.rate += _SMOOTHING * (rate - queue.rate)
                 queue.bound = max(self._least, min(self._most, round(queue.rate * self._horizon)))
             queue.depth, queue.sent, queue.looked_at, queue.unknown = depth, 0, now, False
+            queue.filled_at = float("-inf")
 
-    def sent(self, key: QueueKey, references: int) -> None:
+    def sent(self, key: QueueKey, references: int, now: float) -> None:
         """So many references went to this queue."""
-        self._queue(key).sent += references
+        queue = self._queue(key)
+        if not queue.depth and not queue.sent:
+            queue.filled_at = now
+        queue.sent += references
 
-    def room(self, queues: Iterable[QueueKey], batch: int) -> dict[QueueKey, int]:
+    def room(self, queues: Iterable[QueueKey], batch: int, now: float) -> dict[QueueKey, int]:
         """How many references each queue may be sent now, at most `batch`; full ones are left out."""
         room = {}
         for key in queues:
             queue = self._queue(key)
-            free = 0 if queue.unknown else min(batch, queue.bound - queue.depth - queue.sent)
+            blind = now - queue.looked_at > self._blind and not isinf(queue.looked_at)
+            most = min(batch, self._least) if blind else batch
+            free = 0 if queue.unknown else min(most, queue.bound - queue.depth - queue.sent)
             if free > 0:
                 room[key] = free
         return room
