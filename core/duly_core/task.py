@@ -54,8 +54,7 @@ class Outcome(enum.IntEnum):
     CANCELLED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class NewTask:
+class NewTask(NamedTuple):
     """A task that was asked for and found valid; not written yet."""
 
     task_id: TaskId

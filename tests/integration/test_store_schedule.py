@@ -87,7 +87,7 @@ async def test_a_repeated_call_writes_nothing_and_answers_the_first_task(ladder,
     task = a_task(idempotency_key=key)
     await schedule(ladder.store, [task])
 
-    repeat = replace(task, task_id=task.task_id if key is None else new_task_id().bytes)
+    repeat = task._replace(task_id=task.task_id if key is None else new_task_id().bytes)
     answers = await schedule(ladder.store, [repeat])
 
     assert answers == [Scheduled(Scheduling.REPEATED, task.task_id)]
@@ -111,7 +111,7 @@ async def test_the_same_id_or_key_that_says_something_else_is_a_conflict(ladder,
     before = await ladder.row(task.task_id)
 
     other_id = task.task_id if key is None else new_task_id().bytes
-    answers = await schedule(ladder.store, [replace(task, task_id=other_id, **change)])
+    answers = await schedule(ladder.store, [task._replace(task_id=other_id, **change)])
 
     assert answers == [Scheduled(Scheduling.CONFLICT, task.task_id)]
     assert await ladder.row(task.task_id) == before
@@ -122,7 +122,7 @@ async def test_an_id_of_another_lambdas_task_is_a_conflict(ladder):
     await ladder.register(OTHER)
     await schedule(ladder.store, [task := a_task()])
 
-    answers = await schedule(ladder.store, [replace(task, lambda_name=OTHER)])
+    answers = await schedule(ladder.store, [task._replace(lambda_name=OTHER)])
 
     assert answers == [Scheduled(Scheduling.CONFLICT, task.task_id)]
 
@@ -150,7 +150,7 @@ async def test_a_key_twice_in_one_batch_makes_one_task(ladder, dsn):
 async def test_an_id_twice_in_one_batch_makes_one_task_and_hides_no_conflict(ladder, dsn):
     task = a_task()
 
-    answers = await schedule(ladder.store, [task, replace(task, payload=b"[1]"), task])
+    answers = await schedule(ladder.store, [task, task._replace(payload=b"[1]"), task])
 
     assert verdicts(answers).count(Scheduling.CREATED) == 1
     written = (await ladder.row(task.task_id))["payload"]

@@ -19,48 +19,53 @@ async def schedule(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled]:
     Raises:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
     """
+    if not tasks:
+        return []
     # one order of locks for all callers, so that two batches with the same keys cannot deadlock
-    ordered = sorted(
-        range(len(tasks)),
-        key=lambda place: (
-            tasks[place].lambda_name if tasks[place].idempotency_key else "",
-            tasks[place].idempotency_key or "",
-            tasks[place].task_id,
-        ),
+    keyed = any(task.idempotency_key for task in tasks)
+    order = [_key_then_id(task) if keyed else task.task_id for task in tasks]
+    ordered = sorted(range(len(tasks)), key=order.__getitem__)
+    ids, lambdas, payloads, encodings, priorities, collections, scheduled_at, delays, expires_at, keys = zip(
+        *(tasks[place] for place in ordered), strict=True
     )
-    batch = [tasks[place] for place in ordered]
     parameters: dict[str, Any] = {
-        "task_ids": uuids(task.task_id for task in batch),
-        "lambdas": texts([task.lambda_name for task in batch]),
-        "collections": texts([task.collection for task in batch]),
-        "priorities": int2s([task.priority for task in batch]),
-        "encodings": int2s([task.encoding for task in batch]),
-        "payloads": byteas([task.payload for task in batch]),
-        "keys": texts([task.idempotency_key for task in batch]),
+        "task_ids": uuids(ids),
+        "lambdas": texts(lambdas),
+        "collections": texts(collections),
+        "priorities": int2s(priorities),
+        "encodings": int2s(encodings),
+        "payloads": byteas(payloads),
+        "keys": texts(keys),
     }
     rows = await store.run(
         TRANSITIONS["schedule"],
         parameters
         | {
-            "scheduled_at": timestamps([task.scheduled_at for task in batch]),
-            "delays": intervals([task.delay for task in batch]),
-            "expires_at": timestamps([task.expires_at for task in batch]),
+            "scheduled_at": timestamps(scheduled_at),
+            "delays": intervals(delays),
+            "expires_at": timestamps(expires_at),
         },
     )
-    created: dict[TaskId, timedelta] = {row[0]: row[1] for row in rows}
-    found: dict[int, tuple[TaskId, bool]] = {}
-    if len(created) < len(tasks):
-        found = {row[0]: (row[1], row[2]) for row in await store.run(READS["existing"], parameters)}
+    created: dict[TaskId, int] = dict(rows)
+    due_in = {ahead_us: timedelta(microseconds=ahead_us) for ahead_us in set(created.values())}
+    if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
+        return [Scheduled(Scheduling.CREATED, task.task_id, due_in[created[task.task_id]]) for task in tasks]
+    found = {row[0]: (row[1], row[2]) for row in await store.run(READS["existing"], parameters)}
     answers = {}
     for number, place in enumerate(ordered, start=1):
         task = tasks[place]
         # of tasks that share an id in this very batch, one that says what was written is the created one
         if task.task_id in created and found.get(number, (task.task_id, True)) == (task.task_id, True):
-            due_in = created.pop(task.task_id)
-            answers[place] = Scheduled(Scheduling.CREATED, task.task_id, due_in=due_in)
+            ahead = due_in[created.pop(task.task_id)]
+            answers[place] = Scheduled(Scheduling.CREATED, task.task_id, ahead)
         else:
             answers[place] = _explain(task, found.get(number))
     return [answers[place] for place in range(len(tasks))]
+
+
+def _key_then_id(task: NewTask) -> tuple[str, str, TaskId]:
+    key = task.idempotency_key or ""
+    return task.lambda_name if key else "", key, task.task_id
 
 
 def _explain(task: NewTask, found: tuple[TaskId, bool] | None) -> Scheduled:

@@ -44,7 +44,7 @@ with asked as (
     insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at)
     select task_id, lambda, priority, 'new', scheduled_at, scheduled_at, expires_at from entity
 )
-select task_id, scheduled_at - created_at as due_in from entity
+select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us from entity
 
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued
