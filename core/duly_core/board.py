@@ -95,10 +95,10 @@ class Board:
             for slot in range(self.slots):
                 place = self._places[number][slot]
                 started = self._words[place // _WORD]
+                if not started:
+                    continue
                 task_id = self._memory[place + _WORD : place + _RECORD]
-                if (
-                    started and self._words[place // _WORD] == started
-                ):  # else the slot changed hands meanwhile
+                if self._words[place // _WORD] == started:  # else the slot changed hands meanwhile
                     yield Running(number, slot, task_id, started)
 
     def close(self) -> None:

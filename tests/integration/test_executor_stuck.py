@@ -125,6 +125,7 @@ class Process:
     def __init__(self, number: int, *, slow: bool) -> None:
         self.number = number
         self.slow = slow
+        self.slow_slots = 0
         self.tasks: set[bytes] = set()
         self.alone = self.spare = False
         self.takes_others = True
@@ -236,6 +237,20 @@ def test_only_a_process_that_moves_is_given_more_than_its_slots(crew: FakeCrew) 
     given = {process.number: len(batch) for process, batch in assignment.assign(processes)}
 
     assert given == {0: 2, 1: 7}
+
+
+def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(crew: FakeCrew) -> None:
+    assignment = Assignment(8, lambda _: True)
+    processes: Any = crew.all
+    held_up, free = crew.all
+    held_up.tasks, held_up.slow_slots = {bytes([number]) for number in range(7)}, 7
+
+    assert assignment.plan_ahead(90, processes, len(processes)) == 8 + 8 + 90
+    for _ in range(200):
+        assignment.add(claimed(), 0.0)
+    given = {process.number: len(batch) for process, batch in assignment.assign(processes)}
+
+    assert given == {held_up.number: 1 + 10, free.number: 8 + 80}
 
 
 # ---- heartbeats ------------------------------------------------------------------------------------------

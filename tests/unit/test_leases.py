@@ -21,7 +21,7 @@ def test_without_claims_nothing_limits_the_process(leases: Leases) -> None:
 def test_a_claim_counts_from_when_it_was_sent(leases: Leases) -> None:
     assert leases.claimed([A, B], sent_ns=100) == 100 + LENGTH
 
-    assert leases.deadline(A) == leases.deadline(B) == 100 + LENGTH
+    assert leases.earliest_of([A]) == leases.earliest_of([B]) == 100 + LENGTH
 
 
 def test_the_earliest_deadline_of_all_is_that_of_the_process(leases: Leases) -> None:
@@ -53,7 +53,7 @@ def test_an_answer_that_was_overtaken_takes_nothing_back(leases: Leases) -> None
 
     leases.acknowledged([A], sent_ns=115)
 
-    assert leases.deadline(A) == 130 + LENGTH
+    assert leases.earliest_of([A]) == 130 + LENGTH
 
 
 def test_a_heartbeat_does_not_bring_back_a_claim_that_ended(leases: Leases) -> None:

@@ -22,7 +22,9 @@ class Assignment:
         """Args: `moving` says whether tasks ended in a process lately: only there others may wait for a slot."""
         self._slots = slots
         self._moving = moving
-        self._ahead_each = 0
+        self._ahead = 0
+        self._quick = 0
+        """Slots whose callbacks end soon, in all processes: each holds the same number ahead."""
         self._waiting: deque[hsc_pb2.ClaimedTask] = deque()
         self._suspects: deque[tuple[hsc_pb2.ClaimedTask, float]] = deque()
         """With the time when they came."""
@@ -55,14 +57,24 @@ class Assignment:
         return taken
 
     def plan_ahead(self, tasks: int, processes: Collection[CallbackProcess], of: int) -> int:
-        """Let so many wait for a slot, spread over `of` processes; how many tasks these can hold now."""
-        self._ahead_each = -(-tasks // of)
+        """Let so many wait for a slot, spread over `of` processes; how many tasks these can hold now.
+
+        A process gets as many as its slots can run that are not held up by callbacks that take long: short tasks
+        must not wait for its last free slot while another process could run them.
+        """
         alive = [process for process in processes if process.killed_for is None]
+        self._ahead = tasks
+        self._quick = of * self._slots - sum(process.slow_slots for process in alive if not process.spare)
         running = sum(self._slots if process.takes_others else len(process.tasks) for process in alive)
         return running + min(tasks, sum(self._ahead_of(process) for process in alive if process.takes_others))
 
     def _ahead_of(self, process: CallbackProcess) -> int:
-        return self._ahead_each if self._ahead_each and self._moving(process) else 0
+        quick = self._slots - process.slow_slots
+        if not self._ahead or quick <= 0 or not self._moving(process):
+            return 0
+        return -(
+            -self._ahead * quick // max(quick, self._quick)
+        )  # they may have become more since it was planned
 
     def assign(self, processes: Collection[CallbackProcess]) -> Iterator[Batch]:
         """Spread what waits; each batch must have been given to its process before the next is asked for."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core import failpoints
@@ -13,7 +13,7 @@ from duly_executor.assignment import Assignment
 from duly_executor.containment import Containment
 from duly_executor.holdings import Holdings
 from duly_executor.launcher import Launcher
-from duly_executor.process import CallbackProcess
+from duly_executor.process import CallbackProcess, given_among
 from duly_executor.reporter import Reporter
 from duly_executor.settings import ExecutorSettings
 from duly_executor.verdicts import cancelled, crash, ending_of
@@ -125,19 +125,19 @@ class Crew:
             process.kill(b"")
         await asyncio.gather(*self._keepers, return_exceptions=True)
 
-    def give(self, tasks: Iterable[hsc_pb2.ClaimedTask]) -> None:
+    def give(self, tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
         """Have these run; they are held already."""
         now = asyncio.get_running_loop().time()
+        given = self._given_among([task.claim.task_id for task in tasks])
         for task in tasks:
-            task_id = task.claim.task_id
-            process = self._process_of(task_id)
-            if process is None:
+            if not given or task.claim.task_id not in given:
                 self._assignment.add(task, now)
-            else:
-                # claimed anew while a process has not told the end of a former claim: never both at a time, here or
-                # elsewhere. The new claim is released when the process tells of it, or is buried.
-                process.cancel([task_id])
-        self.kill_those_that_run_on()
+        for task_id, process in given.items():
+            # claimed anew while a process has not told the end of a former claim: never both at a time, here or
+            # elsewhere. The new claim is released when the process tells of it, or is buried.
+            process.cancel([task_id])
+        if given:
+            self.kill_those_that_run_on()
         self._assign()
 
     def plan_ahead(self, tasks: int) -> int:
@@ -167,18 +167,19 @@ class Crew:
 
     def _assign(self) -> None:
         for process, batch in self._assignment.assign(self._processes.values()):
-            deadlines, alive = [], []
+            alive: dict[TaskId, hsc_pb2.ClaimedTask] = {}
             for task in batch:
-                held = self._holdings.get(task.claim.task_id)
-                if held is None or held.reporting or not self._holdings.is_current(task.claim):
+                claim = task.claim
+                task_id = claim.task_id
+                held = self._holdings.get(task_id)
+                if held is None or held.reporting or held.token != claim.token:
                     continue  # its claim was lost, or it was cancelled, while it waited
                 held.process = process.number
-                deadlines.append(self._holdings.leases.deadline(task.claim.task_id))
-                alive.append(task)
+                alive[task_id] = task
             if alive:
                 if failpoints.on:
                     failpoints.hit_here("executor.give.before")
-                process.give(alive, min(deadlines))
+                process.give(alive, self._holdings.leases.earliest_of(alive))
         if self._assignment.wants_spare and self._ordinary not in self._processes:
             self._spare_wanted.set()
 
@@ -187,24 +188,25 @@ class Crew:
         if report.results:
             process.ended_at = asyncio.get_running_loop().time()
             process.waits_since = None
-        results = []
+        ends: list[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]] = []
         for result in report.results:
-            process.tasks.discard(result.claim.task_id)
-            if not self._holdings.is_current(result.claim):
-                self._release([result.claim.task_id])  # a newer claim waited for the end of this one
-                continue
-            held = self._holdings.report(result.claim.task_id)
-            if held is not None:
-                events.attempt_ended(held.task, result)
-                results.append(result)
+            claim = result.claim
+            task_id = claim.task_id
+            process.tasks.discard(task_id)
+            held = self._holdings.get(task_id)
+            if held is None or held.token != claim.token:
+                self._release([task_id])  # a newer claim waited for the end of this one
+            elif self._holdings.report(task_id) is not None:
+                ends.append((held.task, result))
+        events.attempts_ended(ends)
         self._holdings.note_progress(report.progress)
         process.tasks.difference_update(report.unstarted)
         self._release(report.unstarted)
         if not process.tasks:
             process.alone = False
-        self._reporter.results(results)
+        self._reporter.results([result for _, result in ends])
         self._assign()
-        self._ended(len(results))
+        self._ended(len(ends))
 
     def _release(self, task_ids: Iterable[TaskId]) -> None:
         held = [self._holdings.report(task_id) for task_id in task_ids]
@@ -232,7 +234,7 @@ class Crew:
         held = self._holdings.report(task_id)
         if held is None:
             return
-        process = self._process_of(task_id)
+        process = self._given_among([task_id]).get(task_id)
         verdict = [result] if result is not None else []
         if process is not None and (process in self._dying or task_id in self.running_in(process)):
             process.verdicts += verdict  # reported when the callback, and what it started, surely run no more
@@ -275,10 +277,9 @@ class Crew:
         elif (process := self._processes.get(held.process)) is not None:
             process.cancel([task_id])
 
-    def _process_of(self, task_id: TaskId) -> CallbackProcess | None:
-        """The one that was given this task and has not told its end; it may be dying."""
-        everyone = (*self._processes.values(), *self._dying)
-        return next((each for each in everyone if task_id in each.tasks), None)
+    def _given_among(self, task_ids: Sequence[TaskId]) -> dict[TaskId, CallbackProcess]:
+        """Those of these that a process was given whose end it has not told; it may be dying."""
+        return given_among((*self._processes.values(), *self._dying), task_ids)
 
     def _was_given(self, process: CallbackProcess, task_id: TaskId) -> bool:
         """Whether the claim that is held now is the one that it runs under."""

@@ -1,6 +1,7 @@
 """Limits of running callbacks: max_runtime, the grace after a cancel, standing still, and work that waits behind."""
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 from duly.v1 import hsc_pb2, task_pb2
@@ -34,6 +35,7 @@ class Enforcement:
         self._holdings = holdings
         self._crew = crew
         self._settings = settings
+        self._slow_ns = nanoseconds(settings.ahead)
         self._patience = Patience(crew, settings)
         self._standstill = Standstill(crew, settings.stopped_limit or heartbeat_timeout)
 
@@ -52,17 +54,22 @@ class Enforcement:
         """One round; answers how long until the next."""
         now = asyncio.get_running_loop().time()
         self._crew.kill_those_that_run_on()
+        slow: Counter[int] = Counter()
         for entry in list(self._board.running()):
             held = self._holdings.get(entry.task_id)
             if held is None or held.reporting or held.process != entry.process:
                 continue
             limit = from_duration(held.task.max_runtime)
-            if since_boot_ns() - entry.started_boot_ns > nanoseconds(limit):
+            ran_ns = since_boot_ns() - entry.started_boot_ns
+            slow[entry.process] += ran_ns > self._slow_ns
+            if ran_ns > nanoseconds(limit):
                 self._crew.stop_for(entry.task_id, "max_runtime", _ran_too_long(held.task, limit))
             elif held.cancel_asked_at is not None:
                 grace = self._settings.cancel_grace.total_seconds()
                 if now - held.cancel_asked_at > grace:
                     self._crew.stop_for(entry.task_id, "cancel", cancelled(held.task))
+        for process in self._crew.processes():
+            process.slow_slots = slow[process.number]
         self._patience.look(now)
         self._standstill.look(now)
         return _LOOK_EVERY

@@ -1,7 +1,9 @@
 """Everything the Executor logs and counts."""
 
-from collections.abc import Collection
+from collections import Counter as Tally
+from collections.abc import Collection, Iterable
 from datetime import timedelta
+from functools import cache
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -51,13 +53,27 @@ def not_attached(address: str, reason: str) -> None:
     log.warning("no work from the controller; trying again", address=address, reason=reason)
 
 
-def attempt_ended(task: hsc_pb2.ClaimedTask, result: hsc_pb2.TaskResult) -> None:
-    """A callback is over."""
-    name = getattr(task, "lambda")
-    _ended.labels(name, hsc_pb2.Outcome.Name(result.outcome).removeprefix("OUTCOME_").lower()).inc()
-    started, due = result.started_at, task.due_at
-    lateness = started.seconds - due.seconds + (started.nanos - due.nanos) / 1e9
-    _lateness.labels(name, Priority(task.priority).name.lower()).observe(max(0.0, lateness))
+def attempts_ended(ends: Iterable[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]]) -> None:
+    """Callbacks are over."""
+    outcomes: Tally[tuple[str, hsc_pb2.Outcome.ValueType]] = Tally()
+    for task, result in ends:
+        name = getattr(task, "lambda")
+        outcomes[name, result.outcome] += 1
+        started, due = result.started_at, task.due_at
+        lateness = started.seconds - due.seconds + (started.nanos - due.nanos) / 1e9
+        _lateness_of(name, task.priority).observe(max(0.0, lateness))
+    for (name, outcome), count in outcomes.items():
+        _ended_as(name, outcome).inc(count)
+
+
+@cache  # as many as there are series
+def _lateness_of(name: str, priority: int) -> Histogram:
+    return _lateness.labels(name, Priority(priority).name.lower())
+
+
+@cache
+def _ended_as(name: str, outcome: hsc_pb2.Outcome.ValueType) -> Counter:
+    return _ended.labels(name, hsc_pb2.Outcome.Name(outcome).removeprefix("OUTCOME_").lower())
 
 
 def held(tasks: int) -> None:

@@ -13,6 +13,8 @@ class Held:
     """One claim."""
 
     task: hsc_pb2.ClaimedTask
+    token: bytes
+    """Of its claim."""
     process: int | None = None
     """The callback process that was given it; None: it waits for one, or its result is on its way."""
     reporting: bool = False
@@ -27,6 +29,8 @@ class Holdings:
     def __init__(self, leases: Leases) -> None:
         self.leases = leases
         self._held: dict[TaskId, Held] = {}
+        self._reporting = 0
+        """How many of them are being reported."""
         self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
         self._settled: list[hsc_pb2.Claim] = []
 
@@ -43,7 +47,7 @@ class Holdings:
 
     def unfinished(self) -> int:
         """How many wait or run; the others are being reported."""
-        return sum(not held.reporting for held in self._held.values())
+        return len(self._held) - self._reporting
 
     def is_running(self, task_id: TaskId) -> bool:
         """Whether it waits or runs here: its end has not been told."""
@@ -53,12 +57,20 @@ class Holdings:
     def is_current(self, claim: hsc_pb2.Claim) -> bool:
         """Whether this very claim is held, and not another one of its task."""
         held = self._held.get(claim.task_id)
-        return held is not None and held.task.claim.token == claim.token
+        return held is not None and held.token == claim.token
 
     def add(self, tasks: Sequence[hsc_pb2.ClaimedTask], sent_boot_ns: int) -> int:
         """Claims that came in; their common deadline in CLOCK_BOOTTIME."""
-        self._held.update((task.claim.task_id, Held(task)) for task in tasks)
-        return self.leases.claimed((task.claim.task_id for task in tasks), sent_boot_ns)
+        task_ids: list[TaskId] = []
+        for task in tasks:
+            claim = task.claim
+            task_id = claim.task_id
+            former = self._held.get(task_id)
+            if former is not None:
+                self._reporting -= former.reporting
+            self._held[task_id] = Held(task, claim.token)
+            task_ids.append(task_id)
+        return self.leases.claimed(task_ids, sent_boot_ns)
 
     def report(self, task_id: TaskId) -> Held | None:
         """Its callback is over, or will not run; None if that is known already."""
@@ -66,6 +78,7 @@ class Holdings:
         if held is None or held.reporting:
             return None
         held.reporting = True
+        self._reporting += 1
         held.process = None
         self._progress.pop(task_id, None)
         return held
@@ -75,12 +88,18 @@ class Holdings:
 
         By claim, not by task: the task may have come back under a new claim before the word on the old one did.
         """
-        settled = [claim for claim in claims if self.is_current(claim)]
-        for claim in settled:
-            del self._held[claim.task_id]
-            self._progress.pop(claim.task_id, None)
-        self.leases.ended([claim.task_id for claim in settled])
-        self._settled += settled
+        ended: list[TaskId] = []
+        for claim in claims:
+            task_id = claim.task_id
+            held = self._held.get(task_id)
+            if held is None or held.token != claim.token:
+                continue
+            del self._held[task_id]
+            self._reporting -= held.reporting
+            self._progress.pop(task_id, None)
+            ended.append(task_id)
+            self._settled.append(claim)
+        self.leases.ended(ended)
 
     def take_settled(self) -> list[hsc_pb2.Claim]:
         """What was settled since last asked, for the Controller to know."""

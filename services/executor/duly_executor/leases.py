@@ -39,9 +39,9 @@ class Leases:
         for task_id in task_ids:
             self._deadlines.pop(task_id, None)
 
-    def deadline(self, task_id: TaskId) -> int:
-        """The instant before which this held task's callback must have started."""
-        return self._deadlines[task_id]
+    def earliest_of(self, task_ids: Iterable[TaskId]) -> int:
+        """The instant before which the callbacks of these held tasks must have started."""
+        return min(map(self._deadlines.__getitem__, task_ids))
 
     def earliest(self) -> int | None:
         """The instant by which this process must be dead unless a heartbeat comes through; None: no claim is held."""

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from google.protobuf.message import DecodeError
@@ -55,6 +55,8 @@ class CallbackProcess:
         """When an attempt last ended in it (the loop's time)."""
         self.waits_since: float | None = None
         """Since when something waits in it for a slot and nothing has ended (the loop's time)."""
+        self.slow_slots = 0
+        """How many of its slots run callbacks that take long: what waits for a slot gets none of these soon."""
         self.recall_sent_at: float | None = None
         """When it was asked to give back what waits, if it has told nothing since (the loop's time)."""
         self.killed_for: TaskId | None = None
@@ -144,10 +146,10 @@ class CallbackProcess:
         loop.call_later(_LAST_WORDS.total_seconds(), self._writer.transport.abort)
         return code
 
-    def give(self, tasks: Sequence[hsc_pb2.ClaimedTask], start_before_boot_ns: int) -> None:
-        """Have these run; they must start before that instant."""
-        self.tasks.update([task.claim.task_id for task in tasks])
-        for part in frames.divided(tasks, hsc_pb2.ClaimedTask.ByteSize):
+    def give(self, tasks: Mapping[TaskId, hsc_pb2.ClaimedTask], start_before_boot_ns: int) -> None:
+        """Have these run, in their order; they must start before that instant."""
+        self.tasks.update(tasks)
+        for part in frames.divided(list(tasks.values()), hsc_pb2.ClaimedTask.ByteSize):
             self._write(callback_pb2.CallbackOrder(tasks=part, start_before_boottime_ns=start_before_boot_ns))
 
     def cancel(self, task_ids: Iterable[TaskId]) -> None:
@@ -206,6 +208,18 @@ async def _spawn(
         env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
         start_new_session=True,
     )
+
+
+def given_among(
+    processes: Iterable[CallbackProcess], task_ids: Sequence[TaskId]
+) -> dict[TaskId, CallbackProcess]:
+    """Those of these tasks whose end a process has not told that was given them."""
+    return {
+        task_id: process
+        for process in processes
+        if not process.tasks.isdisjoint(task_ids)
+        for task_id in process.tasks.intersection(task_ids)
+    }
 
 
 def _kill_all(pid: int, cage: Cage) -> None:

@@ -156,6 +156,9 @@ _REASON_LENGTH = 1_000
 
 def _parts(results: Sequence[hsc_pb2.TaskResult], most_bytes: int) -> Iterator[Sequence[hsc_pb2.TaskResult]]:
     """As few as fit into requests of this size; a single one that does not fit goes alone."""
+    if sum(map(hsc_pb2.TaskResult.ByteSize, results)) + len(results) * _FRAMING_BYTES <= most_bytes:
+        yield results
+        return
     start, size = 0, 0
     for place, result in enumerate(results):
         bytes_of_this = result.ByteSize() + _FRAMING_BYTES
