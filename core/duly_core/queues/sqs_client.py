@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from prometheus_client import Counter as MetricCounter
 
 from duly_core.errors import QueueUnavailableError, SettingsError
 from duly_core.queues.closed import ClosedError
@@ -15,6 +16,10 @@ from duly_core.queues.threads import AbandonedError, DaemonThreads
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
+
+_calls = MetricCounter(
+    "duly_sqs_calls_total", "Calls of SQS, by operation; retries are not counted.", ["operation"]
+)
 
 _QUICK_LIMIT: Final = 10.0
 """How long a call that does not wait for messages may take, its retries and its turn included, in seconds."""
@@ -91,6 +96,7 @@ class SqsClient:
         client = self._clients[polls]
         operation = client.meta.method_to_api_mapping[method]
         self.calls[operation] += 1
+        _calls.labels(operation).inc()
         call = functools.partial(getattr(client, method), **parameters)
         try:
             async with asyncio.timeout(limit):
