@@ -58,7 +58,7 @@ bench-recovery: $(STAMP) ## Kill parts of a local stack and measure how long unt
 
 models: $(STAMP) ## Hold the store and the protocol against their models at length (an hour; spin and gcc for the protocol)
 	@DULY_MODEL_EXHAUSTIVE=1 DULY_MODEL_EXAMPLES=$${DULY_MODEL_EXAMPLES:-5000} \
-		$(BIN)/python -m pytest -n $(WORKERS) -q tests/models $(ARGS)
+		$(BIN)/python -m pytest -n $(WORKERS) -q -o faulthandler_timeout=0 tests/models $(ARGS)
 
 fuzz: $(STAMP) ## Send every service what no client would send (ARGS="--seconds 600 --seed 1")
 	@$(BIN)/python -m tests.fuzz $(ARGS)

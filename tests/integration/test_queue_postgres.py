@@ -63,6 +63,18 @@ async def test_a_stale_receipt_does_not_delete(installation, sender, receiver):
     assert len(await installation.receive_after_visibility(receiver, sent.queue)) == 1
 
 
+async def test_receivers_that_take_at_once_never_hold_the_same_message(installation, sender, receiver):
+    sent = [message() for _ in range(60)]
+    await sender.send(sent)
+    hosts = [receiver, await installation.open_receiver(), await installation.open_receiver()]
+
+    taken = await asyncio.gather(*(host.receive(queue_of(), 3, SECOND) for host in hosts for _ in range(5)))
+
+    assert sorted(each.task_ids for received in taken for each in received) == sorted(
+        each.task_ids for each in sent[:45]
+    )
+
+
 async def test_the_oldest_message_comes_first(sender, receiver):
     sent = [message() for _ in range(20)]
     await sender.send(sent[:10])

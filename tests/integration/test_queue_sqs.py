@@ -22,8 +22,8 @@ DEADLINE = 10
 
 
 @pytest.fixture
-def installation(sqs_queue):
-    return sqs_queue
+def installation(clocked_sqs_queue):
+    return clocked_sqs_queue
 
 
 def url_of(sender, installation, queue):
@@ -206,6 +206,6 @@ async def test_what_a_cancelled_poll_receives_is_given_back(sender, receiver):
     polling.cancel()
     await sender.send([sent])
 
-    await until(lambda: receiver.client.calls["ChangeMessageVisibilityBatch"])
+    await until(lambda: receiver.client.calls["ChangeMessageVisibilityBatch"])  # begun: it comes meanwhile
 
-    assert [each.task_ids for each in await receiver.receive(sent.queue, 1, SECOND)] == [sent.task_ids]
+    assert [each.task_ids for each in await receiver.receive(sent.queue, 1, 10 * SECOND)] == [sent.task_ids]
