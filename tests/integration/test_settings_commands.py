@@ -1,0 +1,116 @@
+"""`duly settings` and the blocking client, against a Frontend that serves."""
+
+import asyncio
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import duly
+from duly.enums import SettingSource
+from duly_cli.__main__ import app
+from duly_core import live_settings
+from duly_core.store import live_settings as kept_settings
+
+POLL = "store_consumer.poll_interval"
+EXACT = "store_consumer.exact"
+
+
+@pytest.fixture
+def run(frontend):
+    """Run a command; what is said on stdout and stderr, and the exit code."""
+
+    async def invoke(*arguments):
+        settings = {"DULY_ADDRESS": frontend.address, "COLUMNS": "200"}
+        return await asyncio.to_thread(CliRunner().invoke, app, ["settings", *arguments], env=settings)
+
+    return invoke
+
+
+async def listed(run):
+    return {line["name"]: line for line in map(json.loads, (await run("--json")).stdout.splitlines())}
+
+
+async def test_each_setting_is_a_line_with_value_default_source_time_and_effect(run):
+    await run("set", POLL, "500ms")
+
+    shown = (await run()).stdout.splitlines()
+
+    assert shown[0].split() == ["SETTING", "VALUE", "DEFAULT", "SET", "BY", "SINCE", "EFFECT"]
+    assert len(shown) == 1 + len(live_settings.NAMES)
+    (line,) = [line for line in shown if line.startswith(POLL)]
+    assert line.split()[1:4] == ["500ms", "2s", "operator"]
+    assert line.endswith("nothing that is due waits longer than this to be found.")
+
+
+async def test_what_is_set_is_told_and_kept_until_it_is_reset(run):
+    was_set = await run("set", POLL, "1m30s")
+
+    assert (was_set.exit_code, was_set.stdout.splitlines()[-1]) == (0, f"{POLL} = 90s")
+    assert (await listed(run))[POLL] | {"changed_at": "", "effect": ""} == {
+        "name": POLL,
+        "value": "90s",
+        "default": "2s",
+        "own": "2s",
+        "source": "operator",
+        "changed_at": "",
+        "effect": "",
+        "ignored": None,
+    }
+    was_reset = await run("reset", POLL)
+    assert (was_reset.exit_code, was_reset.stdout.splitlines()[-1]) == (0, f"{POLL} = 2s")
+    assert (await listed(run))[POLL]["source"] == "default"
+
+
+async def test_all_are_reset_at_once(run):
+    await run("set", POLL, "5s")
+    await run("set", EXACT, "off")
+
+    done = await run("reset", "--all")
+
+    assert done.exit_code == 0
+    assert {line["source"] for line in (await listed(run)).values()} == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("set", "poll_interval", "5s"), f"do you mean {POLL}"),
+        (("set", POLL, "5"), "is no duration"),
+        (("set", POLL, "1h"), "less than or equal to 2 minutes"),
+        (("reset", POLL, "nonsense"), "there is no setting 'nonsense'"),
+    ],
+)
+async def test_what_cannot_be_is_said_in_a_line(run, arguments, reason):
+    done = await run(*arguments)
+
+    assert done.exit_code == 1
+    assert reason in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+async def test_a_reset_says_which_or_all(run):
+    for arguments in (("reset",), ("reset", POLL, "--all")):
+        assert (await run(*arguments)).exit_code == 2
+
+
+async def test_a_value_that_is_passed_over_is_told(run, store):
+    await kept_settings.put(store, {POLL: "an hour"})
+
+    done = await run()
+
+    assert f"{POLL}: 'an hour'" in done.stderr
+    assert "passed over" in done.stderr
+
+
+async def test_the_blocking_client_does_the_same(frontend):
+    def use():
+        with duly.Client(frontend.address) as client:
+            assert client.set_setting(POLL, "5s").value == "5s"
+            wrong, right = client.set_settings({"x": "1", EXACT: "no"})
+            assert isinstance(wrong, duly.UnknownSettingError)
+            assert right.value == "false"
+            assert [each.source for each in client.settings()].count(SettingSource.OPERATOR) == 2
+            assert {each.source for each in client.reset_settings([POLL, EXACT])} == {SettingSource.DEFAULT}
+
+    await asyncio.to_thread(use)
