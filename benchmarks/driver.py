@@ -63,12 +63,15 @@ async def obey(submitter: Submitting, command: dict[str, Any]) -> dict[str, Any]
     """Carry out one command."""
     began_at, cpu = time.time_ns(), time.process_time()
     numbers = range(command.get("first", 0), command.get("first", 0) + command.get("tasks", 0))
+    due_at = command.get("due_at")
+    if isinstance(due_at, int | float):  # one for all
+        due_at = [due_at] * len(numbers)
     answer: dict[str, Any] = {}
     match command["do"]:
         case "single":
-            await submit(submitter, numbers, command.get("due_at"))
+            await submit(submitter, numbers, due_at)
         case "bulk":
-            await submitter.many(numbers, command.get("due_at"))
+            await submitter.many(numbers, due_at)
         case "paced":
             answer["called"] = await paced(submitter, numbers, command["every"])
         case "left":

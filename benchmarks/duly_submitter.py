@@ -1,12 +1,36 @@
 """Duly's submitter: the SDK's async client."""
 
+import asyncio
 import os
+import time
 from datetime import UTC, datetime
 
 import psycopg
 
 import duly
 from benchmarks.marks import payload_of
+from benchmarks.noop import LAMBDAS
+
+SIZE = "DULY_BENCH_PAYLOAD"
+"""Bytes of each payload."""
+
+_LOOKUPS = "-c enable_seqscan=off -c plan_cache_mode=force_custom_plan"
+
+# What is under way, or will be within the hour: what waits for another day is not to run. Every live task has its
+# row in task_assoc, until its end is stored.
+_LEFT = """
+select (
+    select count(*) from task_assoc where status in ('enqueued', 'claimed', 'processing')
+) + (
+    select count(*) from lambda cross join generate_series(1, 4) as priority cross join lateral (
+        select from task_assoc as assoc
+        where assoc.lambda = lambda.name and assoc.priority = priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= now() + interval '1 hour'
+        limit 1
+    ) as waiting
+)
+"""
 
 
 class Submitter:
@@ -17,32 +41,63 @@ class Submitter:
     bulk_takes_times = True
 
     async def open(self) -> None:
+        self._lambdas = int(os.environ.get(LAMBDAS, "0"))
+        self._size = int(os.environ.get(SIZE, "100"))
         self._client = duly.AsyncClient(os.environ["DULY_BENCH_FRONTEND"])
         await self._client.open()
-        self._store = await psycopg.AsyncConnection.connect(os.environ["DULY_BENCH_DSN"], autocommit=True)
-
-    async def install(self) -> None:
-        pass
+        dsn = os.environ["DULY_BENCH_DSN"]
+        self._store = await psycopg.AsyncConnection.connect(dsn, autocommit=True, options=_LOOKUPS)
 
     async def one(self, number: int, due_at: float | None = None) -> None:
-        await self._client.schedule("bench.noop", payload_of(number), at=_time(due_at))
+        name, priority = self._queue(number)
+        payload = payload_of(number, self._size)
+        await self._client.schedule(name, payload, priority=priority, at=_time(due_at))
 
     async def many(self, numbers: range, due_at: list[float] | None = None) -> None:
         due = map(_time, due_at or [None] * len(numbers))
         await self._client.schedule_many(
-            duly.NewTask("bench.noop", payload_of(number), at=at)
+            duly.NewTask(name, payload_of(number, self._size), priority, at=at)
             for number, at in zip(numbers, due, strict=True)
+            for name, priority in [self._queue(number)]
         )
 
     async def left(self) -> int:
-        # every task has its row here until it has ended
-        cursor = await self._store.execute("select count(*) from task_assoc")
+        cursor = await self._store.execute(_LEFT)
         row = await cursor.fetchone()
         return int(row[0]) if row else 0
+
+    async def tidy(self) -> None:
+        """What a store that has had its load for a while has had: statistics, and a checkpoint."""
+        await self._store.execute("vacuum (analyze) task_assoc")
+        await self._store.execute("analyze task")
+        await self._store.execute("checkpoint")
+
+    async def mix(
+        self, first: int, seconds: float, rates: dict[str, float]
+    ) -> dict[str, list[tuple[int, int]]]:
+        """Tasks of several lambdas, each at its rate a second; (number, nanoseconds of the call) by lambda."""
+        called: dict[str, list[tuple[int, int]]] = {name: [] for name in rates}
+        numbers = iter(range(first, first + 10**7))
+        ends_at = time.monotonic() + seconds
+
+        async def keep(name: str, every: float) -> None:
+            while time.monotonic() < ends_at:
+                number = next(numbers)
+                called[name].append((number, time.time_ns()))
+                await self._client.schedule(name, payload_of(number))
+                await asyncio.sleep(every)
+
+        await asyncio.gather(*(keep(name, 1 / rate) for name, rate in rates.items()))
+        return called
 
     async def close(self) -> None:
         await self._store.close()
         await self._client.close()
+
+    def _queue(self, number: int) -> tuple[str, duly.Priority]:
+        if not self._lambdas:
+            return "bench.noop", duly.Priority.NORMAL
+        return f"bench.many.{number % self._lambdas}", duly.Priority(1 + number // self._lambdas % 4)
 
 
 def _time(at: float | None) -> datetime | None:

@@ -3,13 +3,15 @@
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from benchmarks import marks
 from benchmarks.system import Description, Driver, Running, System, driving
+from duly_local.moto import MotoServer
 from duly_local.options import Ports, StackOptions
 from duly_local.prefixing import MergedOutput
 from duly_local.services import child_specs
@@ -28,7 +30,7 @@ class Shape:
     processes: int = 1
     slots: int = 8
     app: str = "benchmarks.noop:app"
-    queue: str = "postgres"
+    queue: Literal["postgres", "sqs"] = "postgres"
 
 
 class RunningDuly(Running):
@@ -84,10 +86,13 @@ class Duly(System):
             executors=self.shape.executors,
             processes=self.shape.processes,
             slots=self.shape.slots,
-            queue="sqs" if self.shape.queue == "sqs" else "postgres",
+            queue=self.shape.queue,
             ports=Ports.free(("worker",)),
         )
-        with (folder / "duly.log").open("ab") as log:
+        with ExitStack() as services, (folder / "duly.log").open("ab") as log:
+            if options.needs_moto:  # ours, so that the worker, which comes later, is told of it too
+                moto = services.enter_context(MotoServer(folder / "sqs.log"))
+                options = replace(options, endpoint_url=moto.endpoint_url)
             output = MergedOutput(log)
             async with LocalStack(options, output, Pace(ready_within=_READY_WITHIN)) as stack:
                 environment = {"DULY_BENCH_FRONTEND": stack.frontend_address, "DULY_BENCH_DSN": stack.dsn}

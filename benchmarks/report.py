@@ -3,9 +3,12 @@
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks import report_growth
+from benchmarks.tables import rows, spread
 
 RATES = {
     "submit_single": "submit, up to 16 single calls at a time",
@@ -71,24 +74,6 @@ class Table:
         return best, ratios
 
 
-def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    body = list(body)
-    if not body:
-        return ""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(row) + " |" for row in body]
-    return "\n".join(lines)
-
-
-def spread(values: Sequence[float], digits: int = 0) -> str:
-    """Median, and lowest to highest."""
-    median = f"{statistics.median(values):,.{digits}f}"
-    if len(values) == 1:
-        return median
-    return f"{median} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
-
-
 def _rates(table: Table) -> Iterator[list[str]]:
     for workload, title in RATES.items():
         if not table.measured(workload):
@@ -111,6 +96,22 @@ def _times(table: Table) -> Iterator[list[str]]:
                 values = list(table.values(workload, system, figure).values())
                 cells.append(spread(values, 1) if values else table.problem(workload, system))
             yield [f"{title}: {figure.removesuffix('_ms')}", *cells]
+
+
+def _idle(table: Table) -> Iterator[list[str]]:
+    if not table.measured("footprint"):
+        return
+    titles = {"idle_cpu_percent": "CPU, %", "memory_mib": "memory, MiB", "processes": "processes"}
+    for figure, title in titles.items():
+        cells = []
+        for system in table.systems:
+            values = list(table.values("footprint", system, figure).values())
+            cells.append(
+                spread(values, 0 if figure == "processes" else 1)
+                if values
+                else table.problem("footprint", system)
+            )
+        yield [title, *cells]
 
 
 def _costs(found: dict[str, Any], kind: str, workload: str, system: str) -> dict[str, float]:
@@ -151,6 +152,8 @@ def render(found: dict[str, Any]) -> str:
     table = Table(found)
     titles = [described["title"] for described in found["systems"].values()]
     parts = [", ".join(f"{name}: {value}" for name, value in found["machine"].items()), _machine_speed(found)]
+    if not table.systems:
+        return "\n\n".join([parts[0], *report_growth.parts(found)])
     settings = ([each["title"], each["settings"], each["durability"]] for each in found["systems"].values())
     parts.append(rows(["system", "settings", "durability"], settings))
     head = ["work", "system", "in all", "by process"]
@@ -165,9 +168,14 @@ def render(found: dict[str, Any]) -> str:
             "Memory right after the work, MiB (PSS):",
             rows(head, _cost_rows(found, "memory_mib", ["end_to_end_bulk", "end_to_end_single"])),
         ),
+        (
+            "With nothing to do (percent of a core over 30 s; MiB, PSS):",
+            rows(["", *titles], _idle(table)),
+        ),
     ):
         if table_:
             parts += [title, table_]
+    parts += report_growth.parts(found)
     return "\n\n".join(part for part in parts if part)
 
 

@@ -30,6 +30,13 @@ class Results:
         self._measurements.append(asdict(measurement))
         self._write()
 
+    def append(self, part: str, found: dict[str, Any]) -> None:
+        """Keep one figure of how cost grows, and tell the terminal."""
+        told = {name: value for name, value in found.items() if name != "calibration"}
+        print(f"{part}: {told}", flush=True)
+        self._more.setdefault("growth", {}).setdefault(part, []).append(found)
+        self._write()
+
     def put(self, name: str, found: Any) -> None:
         """Keep what one of the other parts found: floor, growth, footprint, sqs."""
         self._more[name] = found

@@ -2,14 +2,20 @@
 
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.calibration import calibrate
+from benchmarks.floor import floor
+from benchmarks.meter import Figures
+from benchmarks.suite import BULK, ONCE, WORKLOADS
 from benchmarks.system import BenchmarkError, System
-from benchmarks.workloads import BULK, WORKLOADS, Figures
 from duly_core.errors import DulyError
+
+FLOOR = "floor"
+NO_API = "no such API"
 
 Tell = Callable[["Measurement"], None]
 
@@ -30,14 +36,12 @@ class Measurement:
 
 async def measure(system: System, workload: str, number: int, tasks: int) -> Measurement:
     """One measurement, on services started for it alone."""
-    with tempfile.TemporaryDirectory(prefix="duly-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o711)  # Postgres runs as another user, if we are root
+    with _folder() as folder:
         measurement = Measurement(number, system.name, workload, tasks, calibrate(folder))
         try:
             async with system.running(folder) as running:
                 if workload in BULK and not (await running.driver.ask("hello"))["bulk"]:
-                    measurement.problem = "no such API"
+                    measurement.problem = NO_API
                     return measurement
                 await running.start_workers()
                 measurement.figures = await WORKLOADS[workload](system, running, tasks)
@@ -59,21 +63,37 @@ def _logs(folder: Path) -> str:
 
 async def run_rounds(
     systems: Sequence[System], workloads: Sequence[str], runs: int, tasks: int, tell: Tell
-) -> list[Measurement]:
+) -> None:
     """All of it."""
-    measurements: list[Measurement] = []
+    without: set[tuple[str, str]] = set()
     for number in range(1, runs + 1):
         for workload in workloads:
+            if workload == FLOOR:
+                tell(await measure_floor(number, tasks))
+                continue
             for system in systems:
-                if any(
-                    each.problem == "no such API" and each.system == system.name and each.workload == workload
-                    for each in measurements
-                ):
+                if (system.name, workload) in without or (number > 1 and workload in ONCE):
                     continue
                 measurement = await measure(system, workload, number, tasks)
-                measurements.append(measurement)
+                if measurement.problem == NO_API:
+                    without.add((system.name, workload))
                 tell(measurement)
-    return measurements
+
+
+async def measure_floor(number: int, tasks: int) -> Measurement:
+    """The store's statements with nothing around them."""
+    with _folder() as folder:
+        measurement = Measurement(number, FLOOR, FLOOR, tasks, calibrate(folder))
+        measurement.figures = await floor(folder, tasks)
+    return measurement
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="duly-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o711)  # Postgres runs as another user, if we are root
+        yield folder
 
 
 def summary(measurement: Measurement) -> str:

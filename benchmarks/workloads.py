@@ -1,13 +1,10 @@
 """What is measured: each workload takes a running system, and answers its figures."""
 
-import os
 import random
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from benchmarks.cpu import memory_by_process, seconds_by_process
+from benchmarks.meter import Figures, Meter
 from benchmarks.percentiles import percentile
 from benchmarks.system import BenchmarkError, Running, System
 
@@ -19,33 +16,6 @@ _SPREAD_TASKS = 2_000
 _SPREAD_OVER = 10.0
 _SPIKE_TASKS = 8_000
 _GIVE_UP = 600.0
-
-
-@dataclass
-class Figures:
-    """Of one measurement."""
-
-    values: dict[str, float] = field(default_factory=dict)
-    cpu_us_per_task: dict[str, float] = field(default_factory=dict)
-    """By process; of the whole of the measured work."""
-    memory_mib: dict[str, float] = field(default_factory=dict)
-    """By process, right after the work (PSS)."""
-
-
-class Meter:
-    """CPU time of a stretch of work."""
-
-    def __init__(self) -> None:
-        self._before = seconds_by_process(os.getpid())
-
-    def stop(self, tasks: int, values: dict[str, float]) -> Figures:
-        """The figures, with what each process used."""
-        used = seconds_by_process(os.getpid())
-        used.subtract(self._before)
-        spent = {name: seconds / tasks * 1e6 for name, seconds in used.items() if name != "bench"}
-        memory: Counter[str] = memory_by_process(os.getpid())
-        del memory["bench"]
-        return Figures(values, spent, dict(memory))
 
 
 async def submit_single(system: System, running: Running, tasks: int) -> Figures:
@@ -182,20 +152,3 @@ def _percentiles(waits: Sequence[float]) -> dict[str, float]:
 
 def _again(running: Running, numbers: range) -> float:
     return sum(1 for number in numbers if len(running.marks.starts[number]) > 1)
-
-
-Workload = Callable[[System, Running, int], Awaitable[Figures]]
-
-WORKLOADS: dict[str, Workload] = {
-    "submit_single": submit_single,
-    "submit_bulk": submit_bulk,
-    "drain": drain,
-    "end_to_end_single": end_to_end_single,
-    "end_to_end_bulk": end_to_end_bulk,
-    "latency": latency,
-    "lateness": lateness,
-    "spike": spike,
-}
-
-BULK = frozenset({"submit_bulk", "end_to_end_bulk"})
-"""Those that need a bulk API."""

@@ -1,0 +1,86 @@
+"""The limit: the statements that a task costs Duly, run over groups with no service between them.
+
+A task is written, enqueued, claimed and finished, each a statement over a group and a commit of its own, on as many
+connections as the machine has cores. No wire, no queue, no callback: no system on these statements can be quicker.
+"""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+from benchmarks.marks import payload_of
+from benchmarks.meter import Figures, Meter
+from benchmarks.system import BenchmarkError
+from duly.ids import new_task_id
+from duly_core.routing import Priority, QueueKey
+from duly_core.store import claims, lambdas, results, schedule, trigger
+from duly_core.store.migrate import migrate
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from duly_core.task import Encoding, NewTask, Outcome, Proposal, Result, TaskId
+from duly_local.postgres import EmbeddedPostgres
+
+GROUP = 200
+_TIMEOUT = timedelta(minutes=1)
+_WARM_UP = 2_000
+
+
+async def floor(folder: Path, tasks: int) -> Figures:
+    """Tasks a second through the store alone, and how long each statement took of its connection's time."""
+    postgres = EmbeddedPostgres(folder / "data")
+    with postgres:
+        await asyncio.to_thread(migrate, postgres.dsn)
+        async with Store(StoreSettings(dsn=postgres.dsn)) as store:
+            await lambdas.register(store, [lambdas.LambdaPolicy(name) for name in _lambdas()])
+            await _lanes(store, _WARM_UP)
+            meter = Meter()
+            started = time.perf_counter()
+            spent = await _lanes(store, tasks)
+            seconds = time.perf_counter() - started
+            shares = {f"{name}_us": taken / tasks * 1e6 for name, taken in spent.items()}
+            return meter.stop(tasks, {"rate": tasks / seconds, **shares}, own="client")
+
+
+async def _lanes(store: Store, tasks: int) -> Counter[str]:
+    lanes = _lambdas()
+    spent: Counter[str] = Counter()
+    await asyncio.gather(*(_lane(store, name, tasks // len(lanes), spent) for name in lanes))
+    return spent
+
+
+def _lambdas() -> list[str]:
+    """One for each connection, so that none takes another's tasks."""
+    return [f"bench.floor.{number}" for number in range(os.cpu_count() or 1)]
+
+
+async def _lane(store: Store, name: str, tasks: int, spent: Counter[str]) -> None:
+    for first in range(0, tasks, GROUP):
+        await _group(store, name, min(GROUP, tasks - first), spent)
+
+
+async def _group(store: Store, name: str, size: int, spent: Counter[str]) -> None:
+    clock = time.perf_counter
+    before = clock()
+    tasks = [NewTask(new_id(), name, payload_of(number), Encoding.RAW) for number in range(size)]
+    await schedule.schedule(store, tasks)
+    spent["schedule"] += clock() - before
+    before = clock()
+    due = await trigger.enqueue(store, {QueueKey(name, Priority.NORMAL): size}, _TIMEOUT)
+    spent["enqueue"] += clock() - before
+    before = clock()
+    asked = [(Proposal(task.task_id, os.urandom(16), name), "floor") for task in due]
+    claimed = [task for task in await claims.claim(store, asked, _TIMEOUT) if task is not None]
+    spent["claim"] += clock() - before
+    before = clock()
+    await results.set_results(store, [Result(task.task_id, task.token, Outcome.SUCCESS) for task in claimed])
+    spent["finish"] += clock() - before
+    if len(claimed) != size:
+        raise BenchmarkError(f"the floor claimed {len(claimed)} of {size} tasks that it had enqueued")
+
+
+def new_id() -> TaskId:
+    """A task's id as the store wants it."""
+    return new_task_id().bytes

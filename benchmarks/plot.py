@@ -1,0 +1,82 @@
+"""`python -m benchmarks.plot FILE PNG`: the picture of a run, drawn with the bench venv's matplotlib."""
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import RATES, TIMES, Table
+
+_COLOURS = ("#c0392b", "#34678f", "#6c9ac3", "#7f7f7f", "#b5b5b5")
+_INK = "#333333"
+
+
+def _bars(axes: Any, table: Table, workload: str, figure: str, title: str, unit: str) -> None:
+    """One bar a system, median, with lowest and highest as a whisker."""
+    names = [name for name in table.systems if table.values(workload, name, figure)]
+    for place, name in enumerate(names):
+        values = list(table.values(workload, name, figure).values())
+        median = statistics.median(values)
+        colour = _COLOURS[list(table.systems).index(name) % len(_COLOURS)]
+        whisker = [[median - min(values)], [max(values) - median]]
+        axes.barh(place, median, color=colour, height=0.7, xerr=whisker, error_kw={"ecolor": _INK, "lw": 0.8})
+        told = f" {median:,.0f}" if median >= 100 else f" {median:,.1f}"
+        axes.text(max(values), place, told, va="center", ha="left", fontsize=8, color=_INK)
+    axes.set_yticks(range(len(names)), [table.systems[name]["title"] for name in names], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_title(title, fontsize=9, loc="left", color=_INK)
+    axes.set_xlabel(unit, fontsize=7, color=_INK)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.margins(x=0.22)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def draw(found: dict[str, Any], file: Path) -> None:
+    """All workloads that were measured, one panel each."""
+    import matplotlib as mpl  # the bench venv has it, ours has not
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    table = Table(found)
+    panels = [(name, "rate", title, "tasks/s: more is better") for name, title in RATES.items()]
+    panels += [(name, "p99_ms", f"{title}, p99", "ms: less is better") for name, title in TIMES.items()]
+    panels.append(("spike", "drained_s", "all due at one instant: the last one's start", "s: less is better"))
+    panels.append(
+        ("footprint", "idle_cpu_percent", "idle CPU of the whole stack", "% of a core: less is better")
+    )
+    panels.append(("footprint", "memory_mib", "memory of the whole stack, idle", "MiB (PSS): less is better"))
+    panels = [
+        panel for panel in panels if any(table.values(panel[0], name, panel[1]) for name in table.systems)
+    ]
+    columns = min(2, len(panels))
+    lines = -(-len(panels) // columns)
+    figure, grid = plt.subplots(lines, columns, figsize=(5.6 * columns, 1.9 * lines + 0.6), squeeze=False)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        workload, value, title, unit = panel
+        _bars(axes, table, workload, value, title, unit)
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.set_visible(False)
+    machine = found["machine"]
+    told = f"{machine['processor']}, {machine['cores']} cores; everything on this one machine; median, lowest and highest"
+    figure.suptitle(told, fontsize=8, color=_INK)
+    figure.tight_layout()
+    figure.savefig(file, dpi=130)
+
+
+def main() -> None:
+    """Draw, in the venv that can."""
+    source, target = map(Path, sys.argv[1:3])
+    try:
+        draw(json.loads(source.read_text(encoding="utf-8")), target)
+    except ModuleNotFoundError:
+        from benchmarks.rivals.venv import python
+
+        sys.exit(subprocess.run([python(), "-m", "benchmarks.plot", *sys.argv[1:]], check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
