@@ -62,6 +62,7 @@ def build(**overrides: object) -> Serve:
             if await migrate_when_there(store_settings, stop):
                 events.serving(address)
                 await HealthFollower(server, [store], store_settings.unhealthy_after).run(stop)
+            frontend.close()
             await server.stop()
 
     return serve

@@ -189,6 +189,10 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         all_final = all(not result.HasField("task") or result.task.status in final for result in results)
         return frontend_pb2.WaitTaskResponse(results=results, all_final=all_final)
 
+    def close(self) -> None:
+        """Answer the long polls: the server is about to stop."""
+        self._ends.close()
+
     async def _get(self, texts: Sequence[str], *, history: bool = False) -> list[frontend_pb2.GetTaskResult]:
         ids = self._ids(texts)
         rows = await store_tasks.get_tasks(
