@@ -9,6 +9,7 @@ from datetime import timedelta
 import psycopg
 import structlog
 
+from duly_core.connecting import Connection
 from duly_core.errors import StoreUnavailableError
 from duly_core.loop import backoff
 from duly_core.store.lambdas import NEW_LAMBDA_CHANNEL
@@ -80,7 +81,7 @@ class Listener:
         failures = 0
         while True:
             try:
-                async with await psycopg.AsyncConnection.connect(
+                async with await Connection.connect(
                     **connect_arguments(self._settings), autocommit=True
                 ) as connection:
                     for channel in (DUE_CHANNEL, *_CHANGES):

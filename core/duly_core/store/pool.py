@@ -15,6 +15,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
+from duly_core.connecting import Connecting
 from duly_core.errors import RowLockedError, StoreUnavailableError
 from duly_core.store import arrays
 from duly_core.store.dsn import describe, parse
@@ -103,7 +104,9 @@ class Store:
         self.settings = settings
         self.answered_at = float("-inf")
         """When Postgres last did what it was asked, on the loop's clock."""
+        self._connecting = Connecting()
         self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
+            connection_class=self._connecting.connection_class,
             kwargs=connect_arguments(settings, lock_timeout),
             min_size=1,
             max_size=settings.connections,
@@ -119,6 +122,7 @@ class Store:
 
     async def __aexit__(self, *_: object) -> None:
         await self._pool.close(timeout=2)
+        await self._connecting.abandon()
 
     @property
     def where(self) -> str:
