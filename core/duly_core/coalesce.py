@@ -1,6 +1,7 @@
 """Group commit: what was asked for while the last statement ran goes together into the next one.
 
-There is no fixed wait: when nothing is under way, an item is served at once and alone.
+There is no fixed wait: when nothing is under way, an item is served at once and alone. A `rest` may be asked for
+between the starts of groups that are not full: who calls often then pays for fewer and larger ones.
 """
 
 import asyncio
@@ -40,9 +41,10 @@ class Coalescer(Generic[Item, Answer]):
         serve: Callable[[list[Item]], Awaitable[list[Answer]]],
         *,
         max_items: int = 500,
-        weigh: Callable[[Item], int] = lambda _: 1,
+        weigh: Callable[[Sequence[Item]], int] = len,
         concurrency: int = 1,
         most_groups_waiting: int = _MOST_GROUPS_WAITING,
+        rest: float = 0,
         observe: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Make one.
@@ -50,16 +52,21 @@ class Coalescer(Generic[Item, Answer]):
         Args:
             serve: takes many items, answers as many, in their order.
             max_items: bounds a group (a single larger call is not split).
-            weigh: for how many an item counts: large ones must not come together in their hundreds.
+            weigh: for how many a call's items count: large ones must not come together in their hundreds.
             concurrency: how many calls of `serve` may be under way.
             most_groups_waiting: beyond so many full groups a caller is refused at once: it would have given up
                 before its turn.
+            rest: seconds from the start of one group to that of the next, unless it is full by then. Nobody waits who
+                comes after a rest.
             observe: told each group's size.
         """
         self._serve = serve
         self._max_items = max_items
         self._weigh = weigh
         self._free = concurrency
+        self._rest = rest
+        self._rests_until = float("-inf")
+        self._starting: asyncio.TimerHandle | None = None
         self._observe = observe
         self._waiting: deque[_Call[Item, Answer]] = deque()
         self._waiting_weight = 0
@@ -81,7 +88,7 @@ class Coalescer(Generic[Item, Answer]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Answer]] = loop.create_future()
         until = float("inf") if within is None else loop.time() + within
-        call = _Call(items, sum(map(self._weigh, items)), until, future)
+        call = _Call(items, self._weigh(items), until, future)
         if self._waiting and self._waiting_weight + call.weight > self._most_waiting:
             message = "more is asked than can be written: try again later"
             raise OverloadedError(message)
@@ -91,7 +98,7 @@ class Coalescer(Generic[Item, Answer]):
         return await future
 
     def _start(self) -> None:
-        while self._free and self._waiting:
+        while self._free and self._waiting and not self._is_resting():
             group: list[_Call[Item, Answer]] = []
             weight = 0
             while self._waiting and (not group or weight + self._waiting[0].weight <= self._max_items):
@@ -103,9 +110,22 @@ class Coalescer(Generic[Item, Answer]):
             if not group:
                 return
             self._free -= 1
+            self._rests_until = asyncio.get_running_loop().time() + self._rest
             task = asyncio.get_running_loop().create_task(self._run(group))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
+
+    def _is_resting(self) -> bool:
+        loop = asyncio.get_running_loop()
+        if not self._rest or self._waiting_weight >= self._max_items or loop.time() >= self._rests_until:
+            return False
+        if self._starting is None:
+            self._starting = loop.call_at(self._rests_until, self._rested)
+        return True
+
+    def _rested(self) -> None:
+        self._starting = None
+        self._start()
 
     def _is_waited_for(self, call: _Call[Item, Answer]) -> bool:
         if not call.future.done() and asyncio.get_running_loop().time() >= call.until:

@@ -131,7 +131,7 @@ async def test_a_row_that_somebody_holds_fails_the_call_that_wants_it_and_no_oth
 
 
 async def test_heavy_items_do_not_come_together_in_their_hundreds(served):
-    calls = await begin(Coalescer(served, max_items=10, weigh=lambda item: item), [9], [6], [6], [2])
+    calls = await begin(Coalescer(served, max_items=10, weigh=sum), [9], [6], [6], [2])
     await served.until(groups=1)
     served.open.set()
     await asyncio.gather(*calls)
@@ -217,3 +217,23 @@ async def test_the_size_of_each_group_is_told(served):
     await asyncio.gather(*await begin(coalescer, [1, 2], [3], [4, 5]))
 
     assert sizes == [2, 3]
+
+
+async def test_after_a_rest_what_came_meanwhile_is_one_group(served):
+    served.open.set()
+    coalescer = Coalescer(served, rest=0.05)
+
+    first = await coalescer([1])
+    rest = await asyncio.gather(coalescer([2]), coalescer([3]), coalescer([4]))
+
+    assert (first, rest) == ([2], [[4], [6], [8]])
+    assert served.groups == [[1], [2, 3, 4]]
+
+
+async def test_a_full_group_does_not_rest(served):
+    served.open.set()
+    coalescer = Coalescer(served, max_items=2, rest=3_600)
+
+    await coalescer([1])
+
+    assert await asyncio.wait_for(coalescer([2, 3]), 5) == [4, 6]

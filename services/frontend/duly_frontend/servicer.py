@@ -44,7 +44,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self._write = Coalescer(
             self._write_group,
             max_items=settings.max_group,
-            weigh=lambda task: 1 + len(task.payload) // _WEIGHTY,
+            weigh=_weight,
             concurrency=settings.group_concurrency,
             observe=events.group_written,
         )
@@ -225,6 +225,10 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     def _check_count(self, field: str, count: int, limit: int) -> None:
         if not 1 <= count <= limit:
             raise InvalidRequestError(field, f"there must be 1 to {limit:,} in one call, not {count:,}")
+
+
+def _weight(tasks: Sequence[NewTask]) -> int:
+    return len(tasks) + sum(len(task.payload) for task in tasks) // _WEIGHTY
 
 
 def _not_found() -> task_pb2.ItemError:

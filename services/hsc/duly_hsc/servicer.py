@@ -5,7 +5,7 @@ refused when more is asked than can be written, and what nobody waits for any mo
 """
 
 from collections import Counter as Count
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
@@ -70,7 +70,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._set = Coalescer(
             self._set_group,
             max_items=group,
-            weigh=lambda result: 1 + len(result.result or b"") // _WEIGHTY,
+            weigh=_weight,
             concurrency=settings.result_concurrency,
             observe=partial(events.group_written, "SetResults"),
         )
@@ -150,3 +150,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self._hinter.due_in(due_in)
         events.released(verdicts)
         return verdicts
+
+
+def _weight(results: Sequence[Result]) -> int:
+    return len(results) + sum(len(result.result) for result in results if result.result) // _WEIGHTY
