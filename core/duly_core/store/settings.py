@@ -24,3 +24,11 @@ class StoreSettings(Section):
     """How long a statement may wait for a free connection."""
     unhealthy_after: Duration = Field(default=timedelta(seconds=5), ge=timedelta(seconds=1))
     """Health checks are told NOT_SERVING when Postgres has not answered for so long."""
+    retention: Duration = Field(default=timedelta(days=7), ge=timedelta(minutes=1))
+    """Finished tasks are kept for so long, their results and idempotency keys with them; then they are unknown."""
+    dead_letter_retention: Duration = Field(default=timedelta(days=30), ge=timedelta(minutes=1))
+    """The same for tasks that ended as fatal_failure: they wait for somebody to look."""
+    partition_span: Duration = Field(
+        default=timedelta(days=1), ge=timedelta(minutes=1), le=timedelta(days=366)
+    )
+    """Tasks made within such a time are one partition, and are removed together."""

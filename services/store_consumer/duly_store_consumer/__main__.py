@@ -12,6 +12,7 @@ from duly_core.settings import format_duration
 from duly_core.store.health import HealthFollower
 from duly_core.store.hints import Listener
 from duly_core.store.pool import Store
+from duly_core.store.retention import Tidier
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import migrate_when_there
 from duly_core.timing import Timing
@@ -19,6 +20,7 @@ from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_store_consumer.tidying import Tidying
 
 
 def build(**overrides: object) -> Serve:
@@ -46,12 +48,21 @@ def build(**overrides: object) -> Serve:
                 queue_is_in_store=queue_settings.backend == "postgres",
             )
             listener = Listener(store_settings, consumer.due_in, consumer.surroundings_changed)
+            tidying = Tidying(
+                Tidier(
+                    store,
+                    store_settings.retention,
+                    store_settings.dead_letter_retention,
+                    store_settings.partition_span,
+                )
+            )
             events.polling(address, format_duration(settings.poll_interval), exact=settings.exact)
             health = HealthFollower(server, [store], store_settings.unhealthy_after, consumer.trouble)
             async with asyncio.TaskGroup() as group:
                 group.create_task(health.run(stop))
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
+                group.create_task(repeat("tidying", tidying.run_once, stop, asyncio.Event()))
             await sender.close()
         await server.stop()
 

@@ -8,6 +8,7 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from duly_core.routing import QueueKey
+from duly_core.store.retention import Tidied
 from duly_core.store.trigger import Silence
 from duly_core.task import DueTask
 from duly_core.telemetry import SIZES
@@ -30,6 +31,11 @@ _clock_steps = Counter(
     "duly_store_clock_steps_total", "Forward steps of Postgres's clock beyond timing.clock_step."
 )
 _UNKNOWN = 2**31 - 1
+_partitions = Counter("duly_partitions_total", "Partitions of the store made and dropped.", ["change"])
+_removed = Counter("duly_removed_total", "Finished tasks that were removed one by one after their retention.")
+_moved = Counter(
+    "duly_outlived_total", "Tasks that outlived their partition and were moved to the default one."
+)
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed: liveness is progress.")
 
 
@@ -112,3 +118,24 @@ def sent_sooner(references: int) -> None:
 def round_completed() -> None:
     """One round of the loop went well."""
     _round.set_to_current_time()
+
+
+def tidied(done: Tidied) -> None:
+    """Partitions were made or dropped, rows removed; or a table was held by somebody."""
+    _partitions.labels("added").inc(len(done.added))
+    _partitions.labels("dropped").inc(len(done.dropped))
+    _removed.inc(done.removed)
+    _moved.inc(done.moved)
+    if done.added:
+        log.info("partitions were made", partitions=done.added)
+    if done.dropped:
+        log.info("partitions were dropped after their retention", partitions=done.dropped, moved=done.moved)
+    if done.removed:
+        log.info("finished tasks were removed one by one", count=done.removed)
+    if done.locked:
+        log.info("the store was not tidied: somebody holds a table; trying again later")
+
+
+def not_tidied(reason: str) -> None:
+    """Nothing is lost by it: rows are in the default partition, and finished ones stay."""
+    log.warning("the store was not tidied; trying again later", reason=reason)

@@ -1,0 +1,59 @@
+-- Statements that remove what was kept for its time. "Gone" is what ended before its limit: dead letters have their own.
+-- None is on the task path; each is bounded, and repeats what it expects where it deletes.
+
+-- name: expired_dead_letters
+-- What is no dead letter any more; the task itself leaves with its partition.
+delete from dead_letter
+using (
+    select task_id from dead_letter where finished_at <= %(dead_before)b order by finished_at limit %(limit)b
+) as old
+where dead_letter.task_id = old.task_id and dead_letter.finished_at <= %(dead_before)b
+returning dead_letter.task_id
+
+-- name: expired_keys
+-- The keys of a page of ids whose tasks ended before their limit, or are not there. Answers with the page's ids.
+with page as (
+    select key.task_id
+    from idempotency_key as key
+    where key.task_id > %(after)b and key.task_id < %(end)b
+    order by key.task_id
+    limit %(limit)b
+), gone as (
+    delete from idempotency_key as key
+    using page left join task on task.task_id = page.task_id and task.task_id > %(after)b and task.task_id < %(end)b
+    where key.task_id = page.task_id and (
+        task.task_id is null
+        or task.finished_at <= case when task.status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end
+    )
+)
+select task_id from page
+
+-- name: survivors
+-- What must outlive a partition: what lives, and what ended within its limit.
+select task_id
+from {task}
+where finished_at is null
+    or finished_at > case when status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end
+limit %(limit)b
+
+-- name: thin
+-- Removes one by one what is gone of a page of a partition that stays; answers with the page's ids, and which went.
+with page as (
+    select task_id,
+        finished_at <= case when status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end as ended
+    from {task}
+    where task_id > %(after)b
+    order by task_id
+    limit %(limit)b
+), gone as (
+    delete from {task} as task
+    using page
+    where page.ended and task.task_id = page.task_id
+        and task.finished_at <= case when task.status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end
+    returning task.task_id
+), keys as (
+    delete from idempotency_key as key using gone where key.task_id = gone.task_id
+), attempts as (
+    delete from {attempt} as attempt using gone where attempt.task_id = gone.task_id
+)
+select page.task_id, gone.task_id is not null from page left join gone using (task_id) order by page.task_id
