@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from duly_core.queues.port import MAX_REFERENCES, Outgoing, TaskId
 from duly_core.routing import QueueKey
 
-_MARK = b"duly1:"
+MARK = b"duly1:"
+"""What every body begins with."""
 _ID_BYTES = 16
-_SPREAD = 8
+SPREAD = 8
+"""How many messages the references of one queue are divided into, unless more are needed."""
 
 
 class ForeignBodyError(ValueError):
@@ -33,7 +35,7 @@ def pack(task_ids: Sequence[TaskId]) -> bytes:
     if any(len(task_id) != _ID_BYTES for task_id in task_ids):
         message = f"a task id has {_ID_BYTES} bytes"
         raise ValueError(message)
-    return _MARK + b"".join(task_ids)
+    return MARK + b"".join(task_ids)
 
 
 def unpack(body: bytes) -> tuple[TaskId, ...]:
@@ -42,10 +44,10 @@ def unpack(body: bytes) -> tuple[TaskId, ...]:
     Raises:
         ForeignBodyError: the body is not ours.
     """
-    if not body.startswith(_MARK):
+    if not body.startswith(MARK):
         message = "the body does not begin as ours do"
         raise ForeignBodyError(message)
-    ids = body[len(_MARK) :]
+    ids = body[len(MARK) :]
     count, rest = divmod(len(ids), _ID_BYTES)
     if rest or not 1 <= count <= MAX_REFERENCES:
         message = f"the body does not hold 1 to {MAX_REFERENCES} ids of {_ID_BYTES} bytes"
@@ -59,8 +61,8 @@ def pack_text(task_ids: Sequence[TaskId]) -> str:
     Raises:
         ValueError: as `pack`.
     """
-    ids = pack(task_ids).removeprefix(_MARK)
-    return (_MARK + base64.b64encode(ids)).decode("ascii")
+    ids = pack(task_ids).removeprefix(MARK)
+    return (MARK + base64.b64encode(ids)).decode("ascii")
 
 
 def unpack_text(body: str) -> tuple[TaskId, ...]:
@@ -69,7 +71,7 @@ def unpack_text(body: str) -> tuple[TaskId, ...]:
     Raises:
         ForeignBodyError: the body is not ours.
     """
-    mark = _MARK.decode("ascii")
+    mark = MARK.decode("ascii")
     if not body.startswith(mark):
         message = "the body does not begin as ours do"
         raise ForeignBodyError(message)
@@ -78,7 +80,7 @@ def unpack_text(body: str) -> tuple[TaskId, ...]:
     except (binascii.Error, ValueError):
         message = "the body is not base64"
         raise ForeignBodyError(message) from None
-    return unpack(_MARK + ids)
+    return unpack(MARK + ids)
 
 
 def batches(task_ids_by_queue: Mapping[QueueKey, Sequence[TaskId]]) -> list[Outgoing]:
@@ -89,7 +91,7 @@ def batches(task_ids_by_queue: Mapping[QueueKey, Sequence[TaskId]]) -> list[Outg
     """
     outgoing = []
     for queue, task_ids in task_ids_by_queue.items():
-        size = min(MAX_REFERENCES, -(-len(task_ids) // _SPREAD))
+        size = min(MAX_REFERENCES, -(-len(task_ids) // SPREAD))
         outgoing += [
             Outgoing(queue, tuple(task_ids[start : start + size]))
             for start in range(0, len(task_ids), size or 1)

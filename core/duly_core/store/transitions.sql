@@ -71,6 +71,47 @@ from due
 where assoc.task_id = due.task_id and assoc.status::text in ('new', 'retriable_failure')
 returning assoc.task_id, assoc.lambda, assoc.priority
 
+-- name: enqueue_and_send
+-- move: new|retriable_failure -> enqueued
+-- As enqueue, for the queue that is in this very store: rows and messages are seen together or not at all, in one
+-- statement where there were two. A queue's references go into so many messages, each of so many at the most.
+with room as (
+    select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as room (lambda, priority, size)
+), due as (
+    select picked.task_id
+    from room cross join lateral (
+        select assoc.task_id
+        from task_assoc as assoc
+        where assoc.lambda = room.lambda and assoc.priority = room.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select duly_now())
+            and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
+        order by assoc.next_trigger_at
+        limit room.size
+        for update skip locked
+    ) as picked
+), enqueued as (
+    update task_assoc as assoc
+    set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
+    from due
+    where assoc.task_id = due.task_id and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.task_id, assoc.lambda, assoc.priority
+), placed as (
+    select task_id, lambda, priority,
+        row_number() over (partition by lambda, priority order by task_id) - 1 as place,
+        count(*) over (partition by lambda, priority) as number
+    from enqueued
+), message as (
+    insert into queue_message (lambda, priority, reference_count, visible_at, body)
+    select lambda, priority, count(*), (select duly_now()), %(mark)b || string_agg(uuid_send(task_id), '' order by place)
+    from placed
+    group by lambda, priority, place / least(%(most)b::int, (number + %(messages)b::int - 1) / %(messages)b::int)
+    returning lambda, priority, reference_count
+), sent as (
+    select lambda, priority, sum(reference_count)::int4 as number from message group by lambda, priority
+)
+select lambda, priority, number, pg_notify('duly_queue', lambda || '/' || priority) from sent
+
 -- name: enqueue_again
 -- move: enqueued -> enqueued
 -- The message is lost, or waits too long: `send` says to send another (a duplicate dies at the claim). Where the

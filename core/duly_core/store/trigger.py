@@ -61,6 +61,30 @@ async def enqueue(store: Store, room: Mapping[QueueKey, int], enqueue_timeout: t
     return _due(await store.run(TRANSITIONS["enqueue"], parameters))
 
 
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How references become messages of the queue that is in the store; the queue's own packing, told in numbers."""
+
+    mark: bytes
+    """What a body begins with."""
+    most: int
+    """References in one message."""
+    messages: int
+    """How many messages the references of one queue are divided into, unless more are needed."""
+
+
+async def enqueue_and_send(
+    store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta, packing: Packing
+) -> dict[QueueKey, int]:
+    """Enqueue what is due and put it into the queue in this store, at once; how many references each queue got."""
+    if not room:
+        return {}
+    packed = {"mark": packing.mark, "most": packing.most, "messages": packing.messages}
+    parameters = _room(room) | packed | {"enqueue_timeout": enqueue_timeout}
+    rows = await store.run(TRANSITIONS["enqueue_and_send"], parameters)
+    return {QueueKey(row[0], Priority(row[1])): row[2] for row in rows}
+
+
 async def end_silence(
     store: Store,
     room: Mapping[QueueKey, int],
