@@ -17,7 +17,7 @@ from tests.fixtures.whole_stack import WholeStack
 
 NOBODY = "127.0.0.1:1"
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 Duly = Callable[..., Result]
 

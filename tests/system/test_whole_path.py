@@ -19,7 +19,7 @@ LONG = timedelta(seconds=40)
 SOON = {"DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT": "3s"}
 """When the store sends a reference again that a killed Store Consumer had not sent, or a queue lost."""
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module", params=["postgres", pytest.param("sqs", marks=pytest.mark.sqs)])

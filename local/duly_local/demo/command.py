@@ -54,10 +54,10 @@ def run_demo(directory: Path | None, queue: Queue, json: Path | None, *, kill_an
 
 def _run(found: Input, queue: Queue, json: Path | None, place: Place, report: Report, *, kill: bool) -> int:
     started = time.monotonic()
-    report.input(found)
-    place.set_environment(found.directory)
-    session = Session(found, queue, place, report, kill=kill)
     try:
+        report.input(found)
+        place.set_environment(found.directory)
+        session = Session(found, queue, place, report, kill=kill)
         evaluation = asyncio.run(session.run())
     except (StoppedWhileStartingError, asyncio.CancelledError, KeyboardInterrupt):
         report.line("\nInterrupted; everything is stopped.")
