@@ -119,11 +119,11 @@ def migrate(
     """Bring the store's schema up to this release (services do so themselves when they start)."""
     from duly_core.errors import DulyError
     from duly_core.store.migrate import migrate as run_migrations
-    from duly_core.store.settings import StoreSettings
+    from duly_core.store.settings import StoreSettings, direct
 
     try:
         settings = StoreSettings.load(dsn=dsn)
-        run_migrations(settings.dsn)
+        run_migrations(dsn or direct(settings).dsn)
     except DulyError as error:
         typer.echo(f"duly migrate: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error

@@ -15,7 +15,7 @@ from duly_core.loop import backoff
 from duly_core.store.lambdas import NEW_LAMBDA_CHANNEL
 from duly_core.store.live_settings import SETTING_CHANNEL
 from duly_core.store.pool import Store, connect_arguments
-from duly_core.store.settings import StoreSettings
+from duly_core.store.settings import StoreSettings, direct
 
 log = structlog.get_logger()
 
@@ -70,7 +70,11 @@ class Listener:
         self._on_change = on_change
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Listen until `stop`."""
+        """Listen until `stop`; behind a pooler that is not possible, and the poll goes on alone."""
+        if self._settings.pooled and not self._settings.direct_dsn:
+            log.info("not listening behind a pooler: store.direct_dsn is not set, and the poll goes on alone")
+            await stop.wait()
+            return
         listening = asyncio.ensure_future(self._listen_for_ever())
         await stop.wait()
         listening.cancel()
@@ -82,7 +86,7 @@ class Listener:
         while True:
             try:
                 async with await Connection.connect(
-                    **connect_arguments(self._settings), autocommit=True
+                    **connect_arguments(direct(self._settings)), autocommit=True
                 ) as connection:
                     for channel in (DUE_CHANNEL, *_CHANGES):
                         await connection.execute(f"listen {channel}")

@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 from duly_core.connecting import Connecting
 from duly_core.errors import RowLockedError, StoreUnavailableError
-from duly_core.store import arrays
+from duly_core.store import arrays, session
 from duly_core.store.dsn import describe, parse
 from duly_core.store.settings import StoreSettings
 from duly_core.store.statements import Statement
@@ -45,20 +45,6 @@ _UNAVAILABLE = (
 _GRACE = timedelta(seconds=1)
 """How much longer than statement_timeout a connection may be held: by then the server would have answered."""
 
-_LONGEST_IDLE_MS = 3_000
-"""A process that is frozen in a transaction holds its rows for no longer: heartbeats may wait for them."""
-
-# The hot path's statements look rows up by key, always. A plan is made for each run: one that is kept was made
-# for tables as they were then, and walks them once they have grown (docs/decisions/0007-plans-that-do-not-age.md).
-_PLANNER = {
-    "plan_cache_mode": "force_custom_plan",
-    "enable_seqscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "jit": "off",
-}
-
-
 _BYTES_LOADER = cast("type[Loader]", psycopg.adapters.get_loader(_BYTEA_OID, Format.BINARY))
 """psycopg's own of bytea, which is written in C."""
 
@@ -72,18 +58,14 @@ async def _configure(connection: Connection) -> None:
     connection.adapters.register_loader(arrays.UuidArray.ELEMENT, _BYTES_LOADER)
 
 
+async def _configure_pooled(connection: Connection) -> None:
+    """Behind a pooler the next transaction may be in another session, which knows nothing of this one's statements."""
+    await _configure(connection)
+    connection.prepare_threshold = None
+
+
 def connect_arguments(settings: StoreSettings, lock_timeout: timedelta | None = None) -> dict[str, Any]:
     """libpq parameters with every wait bounded: connecting, a statement, a lock, a dead peer."""
-    timeout_ms = int(settings.statement_timeout / timedelta(milliseconds=1))
-    lock_ms = max(1, int(lock_timeout / timedelta(milliseconds=1))) if lock_timeout else timeout_ms
-    options = {
-        **_PLANNER,
-        # Python's calendar ends with the year 9999: an instant near it must not be moved by the server's zone
-        "timezone": "UTC",
-        "statement_timeout": timeout_ms,
-        "lock_timeout": lock_ms,
-        "idle_in_transaction_session_timeout": min(timeout_ms * 2, _LONGEST_IDLE_MS),
-    }
     return {
         **parse(settings.dsn),
         "connect_timeout": max(2, round(settings.connect_timeout.total_seconds())),
@@ -92,7 +74,7 @@ def connect_arguments(settings: StoreSettings, lock_timeout: timedelta | None = 
         "keepalives_count": 3,
         "tcp_user_timeout": 10_000,
         "application_name": "duly",
-        "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
+        **session.start_up(settings, lock_timeout),
     }
 
 
@@ -112,7 +94,7 @@ class Store:
             max_size=settings.connections,
             timeout=settings.acquire_timeout.total_seconds(),
             reconnect_timeout=_RECONNECT.total_seconds(),
-            configure=_configure,
+            configure=_configure_pooled if settings.pooled else _configure,
             open=False,
         )
 

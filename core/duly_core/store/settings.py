@@ -24,6 +24,10 @@ class StoreSettings(Section):
     """How long a statement may wait for a free connection."""
     unhealthy_after: Duration = Field(default=timedelta(seconds=5), ge=timedelta(seconds=1))
     """Health checks are told NOT_SERVING when Postgres has not answered for so long."""
+    pooled: bool = False
+    """Postgres is behind a pooler of transactions, as pgbouncer is: nothing is asked of a session."""
+    direct_dsn: str = ""
+    """With pooled: Postgres itself, past the pooler, for migrations and for hearing at once of what is due."""
     retention: Duration = Field(default=timedelta(days=7), ge=timedelta(minutes=1))
     """Finished tasks are kept for so long, their results and idempotency keys with them; then they are unknown."""
     dead_letter_retention: Duration = Field(default=timedelta(days=30), ge=timedelta(minutes=1))
@@ -32,3 +36,10 @@ class StoreSettings(Section):
         default=timedelta(days=1), ge=timedelta(minutes=1), le=timedelta(days=366)
     )
     """Tasks made within such a time are one partition, and are removed together."""
+
+
+def direct(settings: StoreSettings) -> StoreSettings:
+    """The same store past the pooler, if there is one and its address is known."""
+    if not (settings.pooled and settings.direct_dsn):
+        return settings
+    return settings.model_copy(update={"dsn": settings.direct_dsn, "pooled": False})

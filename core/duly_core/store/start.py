@@ -10,7 +10,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.loop import backoff, wait_for, worth_telling
 from duly_core.store.dsn import parse
 from duly_core.store.pool import connect_arguments
-from duly_core.store.settings import StoreSettings
+from duly_core.store.settings import StoreSettings, direct
 
 log = structlog.get_logger()
 
@@ -29,7 +29,7 @@ async def migrate_when_there(settings: StoreSettings, stop: asyncio.Event) -> bo
                 # imported only now: a service that is started anew is there a second sooner without it
                 from duly_core.store.migrate import migrate
 
-                await asyncio.to_thread(migrate, settings.dsn)
+                await asyncio.to_thread(migrate, _past_the_pooler(settings))
         except StoreUnavailableError as error:
             failures += 1
             if worth_telling(failures):
@@ -38,6 +38,16 @@ async def migrate_when_there(settings: StoreSettings, stop: asyncio.Event) -> bo
         else:
             return True
     return False
+
+
+def _past_the_pooler(settings: StoreSettings) -> str:
+    address = direct(settings)
+    if address.pooled:
+        raise StoreUnavailableError(
+            "the schema is not this release's, and a pooler is no way to migrate: set store.direct_dsn, "
+            "or run `duly migrate --dsn` with the address of Postgres itself"
+        )
+    return address.dsn
 
 
 async def _is_up_to_date(settings: StoreSettings) -> bool:

@@ -13,7 +13,7 @@ from duly_core.store.health import HealthFollower
 from duly_core.store.hints import Listener
 from duly_core.store.pool import Store
 from duly_core.store.retention import Tidier
-from duly_core.store.settings import StoreSettings
+from duly_core.store.settings import StoreSettings, direct
 from duly_core.store.start import migrate_when_there
 from duly_core.timing import Timing
 from duly_store_consumer import events
@@ -38,7 +38,7 @@ def build(**overrides: object) -> Serve:
         if not await migrate_when_there(store_settings, stop):
             await server.stop()
             return
-        sender = await open_sender(queue_settings, store_settings.dsn)
+        sender = await open_sender(queue_settings, direct(store_settings).dsn)
         async with Store(store_settings) as store:
             consumer = Consumer(
                 store,

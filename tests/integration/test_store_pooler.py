@@ -1,0 +1,130 @@
+"""The task path through a real pgbouncer that hands its sessions out by transaction."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from duly_core.store import tasks
+from duly_core.store.pool import Store
+from duly_core.store.results import set_results
+from duly_core.store.retention import Tidier
+from duly_core.store.session import for_role
+from duly_core.store.settings import StoreSettings
+from duly_core.store.start import migrate_when_there
+from duly_core.task import Applied, FailureKind, Outcome, Result
+from duly_local.ports import free_port
+from tests.fixtures.ladder import SECOND, Ladder
+from tests.fixtures.waiting import wait_until
+
+PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")
+CONFIG = """
+[databases]
+{dbname} = host={host} port={port} dbname={dbname} user={user} password={password}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {listen}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 3
+"""
+
+
+@pytest.fixture
+def pooler(dsn: str, tmp_path: Path) -> Iterator[str]:
+    """The DSN of a pooler before the test's database."""
+    parts = conninfo_to_dict(dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        # of the database, not of the role: other tests have the same role
+        for statement in for_role(StoreSettings(dsn=dsn)).splitlines():
+            connection.execute(statement.replace("role CURRENT_USER", f"database {parts['dbname']}").encode())
+    listen = free_port()
+    file = tmp_path / "pgbouncer.ini"
+    file.write_text(CONFIG.format(**{"password": ""} | parts, listen=listen))
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    user = "nobody" if os.geteuid() == 0 else None
+    with subprocess.Popen([str(PGBOUNCER), str(file)], user=user, stderr=subprocess.PIPE) as process:
+        address = f"postgresql://duly@127.0.0.1:{listen}/{parts['dbname']}"
+        try:
+            wait_until(lambda: answers(address) or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
+            yield address
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+def answers(address: str) -> bool:
+    try:
+        psycopg.connect(address, connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+@pytest.fixture
+async def ladder(pooler: str) -> AsyncIterator[Ladder]:
+    """The ladder, all of it through the pooler."""
+    async with Store(StoreSettings(dsn=pooler, pooled=True)) as store:
+        made = Ladder(store)
+        await made.register()
+        yield made
+
+
+async def test_tasks_succeed_fail_and_run_again_through_a_pooler(ladder: Ladder) -> None:
+    one, other = await ladder.processing(), await ladder.processing()
+    written = await set_results(
+        ladder.store,
+        [
+            Result(one.task_id, one.token, Outcome.SUCCESS, result=b"1"),
+            Result(
+                other.task_id,
+                other.token,
+                Outcome.RETRIABLE_FAILURE,
+                failure_kind=FailureKind.CALLBACK,
+                failure_message="no",
+                retry_after=SECOND,
+            ),
+        ],
+    )
+
+    assert written.verdicts == [Applied.APPLIED] * 2
+    rows = await tasks.get_tasks(ladder.store, [one.task_id, other.task_id])
+    assert (rows[one.task_id]["status"], rows[one.task_id]["result"]) == ("success", b"1")
+    assert rows[other.task_id]["status"] == "retriable_failure"
+    assert set(await tasks.get_attempts(ladder.store, [one.task_id, other.task_id])) == {other.task_id}
+
+
+async def test_the_statements_are_planned_as_they_should_be_through_a_pooler(ladder: Ladder) -> None:
+    async with ladder.store.connection() as connection:
+        found = []
+        for name in ("enable_seqscan", "enable_hashjoin", "plan_cache_mode", "timezone", "lock_timeout"):
+            cursor = await connection.execute(f"show {name}".encode())
+            found.append((await cursor.fetchone() or ("",))[0])
+        prepared = await connection.execute("select count(*) from pg_prepared_statements")
+
+        assert found == ["off", "off", "force_custom_plan", "UTC", "8s"]
+        assert await prepared.fetchone() == (0,)
+
+
+async def test_partitions_are_kept_through_a_pooler(ladder: Ladder) -> None:
+    settings = ladder.store.settings
+
+    done = await Tidier(
+        ladder.store, settings.retention, settings.dead_letter_retention, settings.partition_span
+    ).run_once()
+
+    assert len(done.added) == 2
+
+
+async def test_a_service_behind_a_pooler_finds_the_schema_in_order(ladder: Ladder) -> None:
+    assert await migrate_when_there(ladder.store.settings, asyncio.Event())
