@@ -15,9 +15,12 @@ _INK = "#333333"
 
 def _bars(axes: Any, table: Table, workload: str, figure: str, title: str, unit: str) -> None:
     """One bar a system, median, with lowest and highest as a whisker."""
-    names = [name for name in table.systems if table.values(workload, name, figure)]
+    names = [name for name in table.systems if not table.systems[name]["not_run"]]
     for place, name in enumerate(names):
         values = list(table.values(workload, name, figure).values())
+        if not values:
+            axes.text(0, place, f" {_reason(table, workload, name)}", va="center", fontsize=8, color=_INK)
+            continue
         median = statistics.median(values)
         colour = _COLOURS[list(table.systems).index(name) % len(_COLOURS)]
         whisker = [[median - min(values)], [max(values) - median]]
@@ -25,13 +28,20 @@ def _bars(axes: Any, table: Table, workload: str, figure: str, title: str, unit:
         told = f" {median:,.0f}" if median >= 100 else f" {median:,.1f}"
         axes.text(max(values), place, told, va="center", ha="left", fontsize=8, color=_INK)
     axes.set_yticks(range(len(names)), [table.systems[name]["title"] for name in names], fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set_title(title, fontsize=9, loc="left", color=_INK)
     axes.set_xlabel(unit, fontsize=7, color=_INK)
     axes.tick_params(axis="x", labelsize=7)
     axes.margins(x=0.22)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _reason(table: Table, workload: str, name: str) -> str:
+    """Short, for a place where a bar would be."""
+    reason = table.problem(workload, name)
+    return reason if len(reason) < 20 else "no figure"
 
 
 def draw(found: dict[str, Any], file: Path) -> None:

@@ -1,0 +1,107 @@
+"""The tables say what was measured, of whom it was not and why, and compare within each round."""
+
+from typing import Any
+
+from benchmarks.report import Table, render
+
+
+def measurement(
+    number: int, system: str, workload: str, problem: str = "", **values: float
+) -> dict[str, Any]:
+    return {
+        "round": number,
+        "system": system,
+        "workload": workload,
+        "tasks": 100,
+        "calibration": {"loop_cpu_s": 0.05, "fdatasync_per_s": 9000.0},
+        "figures": {
+            "values": values,
+            "cpu_us_per_task": {"postgres": 40.0},
+            "memory_mib": {"postgres": 80.0},
+        },
+        "problem": problem,
+    }
+
+
+def run(*measurements: dict[str, Any]) -> dict[str, Any]:
+    def described(title: str, not_run: str = "") -> dict[str, str]:
+        return {"title": title, "settings": "its best", "durability": "Postgres", "not_run": not_run}
+
+    return {
+        "machine": {"cores": "2"},
+        "options": {},
+        "systems": {
+            "duly": described("Duly"),
+            "quick": described("Quick"),
+            "slow": described("Slow"),
+            "gone": described("Gone", "no redis-server on the PATH"),
+        },
+        "measurements": list(measurements),
+    }
+
+
+def test_duly_is_compared_with_the_best_rival_of_the_same_round() -> None:
+    found = run(
+        measurement(1, "duly", "drain", rate=300.0),
+        measurement(1, "quick", "drain", rate=100.0),
+        measurement(1, "slow", "drain", rate=10.0),
+        measurement(2, "duly", "drain", rate=100.0),
+        measurement(2, "quick", "drain", rate=20.0),
+        measurement(2, "slow", "drain", rate=50.0),
+    )
+
+    best, ratios = Table(found).ratios("drain", "rate", more_is_better=True)
+
+    assert best == "quick"
+    assert ratios == [3.0, 2.0]
+
+
+def test_of_times_the_lowest_is_the_best() -> None:
+    found = run(
+        measurement(1, "duly", "latency", p99_ms=5.0),
+        measurement(1, "quick", "latency", p99_ms=10.0),
+        measurement(1, "slow", "latency", p99_ms=90.0),
+    )
+
+    assert Table(found).ratios("latency", "p99_ms", more_is_better=False) == ("quick", [2.0])
+
+
+def test_a_system_that_was_not_run_is_shown_with_the_reason() -> None:
+    told = render(run(measurement(1, "duly", "drain", rate=300.0)))
+
+    assert "not run: no redis-server on the PATH" in told
+
+
+def test_a_measurement_that_failed_is_shown_with_the_reason() -> None:
+    told = render(run(measurement(1, "slow", "submit_bulk", problem="no such API\nand more")))
+
+    assert "no such API" in told
+    assert "and more" not in told
+
+
+def test_work_that_was_not_asked_for_has_no_row() -> None:
+    told = render(run(measurement(1, "duly", "drain", rate=300.0)))
+
+    assert "drain of queued tasks" in told
+    assert "end to end" not in told
+
+
+def test_how_cost_grows_is_one_row_for_each_size_with_all_its_runs() -> None:
+    found = run()
+    found["systems"] = {}
+    found["growth"] = {
+        "executors": [
+            {
+                "executors": count,
+                "values": {"rate": rate},
+                "cpu_us_per_task": {"hsc": 30.0},
+                "calibration": {},
+            }
+            for count, rate in ((1, 100.0), (2, 150.0), (1, 300.0))
+        ]
+    }
+
+    told = render(found)
+
+    assert "| 1 | 200 (100 to 300) | 30 (30 to 30) | hsc 30 |" in told
+    assert "| 2 | 150 | 30 | hsc 30 |" in told
