@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from zlib import crc32
 
@@ -141,7 +142,7 @@ def test_an_interrupted_demo_leaves_nothing(
     directory: Path, temporary: Path, programs: Programs, moment: str, stop_signal: int
 ) -> None:
     running: RunningProgram = programs.start(DEMO, temporary, "demo", directory)
-    running.wait_for_line(moment)
+    running.wait_for_line(moment, within=timedelta(seconds=120))  # all of Duly starts before it
 
     running.send(stop_signal)
 
