@@ -73,6 +73,7 @@ _S, _W = Status, Writer
 MOVES: tuple[Move, ...] = (
     _move("schedule", set(), _S.NEW, _W.FRONTEND, "the scheduled time"),
     _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
+    _move("enqueue_and_send", READY, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("enqueue_sooner", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + a random part of a while"),
     _move("put_back", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER, "now + a random part of the delay"),
