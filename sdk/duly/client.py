@@ -101,7 +101,8 @@ class AsyncClient(SettingCalls):
           counted on Duly's clock, so it does not depend on this host's.
         - `expires_at`: a task that has not started by then ends as FATAL_FAILURE.
         - `idempotency_key`: the same key, within one lambda, never makes a second task; the receipt
-          then names the first one, with `created` False.
+          then names the first one, with `created` False. A key holds until its task is removed, some
+          days after its end: `store.retention` says how many.
         - `timeout`: for all tries together.
 
         Raises UnknownLambdaError, PayloadTooLargeError, KeyConflictError, InvalidTaskError,
