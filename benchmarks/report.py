@@ -95,7 +95,9 @@ def _times(table: Table) -> Iterator[list[str]]:
             for system in table.systems:
                 values = list(table.values(workload, system, figure).values())
                 cells.append(spread(values, 1) if values else table.problem(workload, system))
-            yield [f"{title}: {figure.removesuffix('_ms')}", *cells]
+            best, ratios = table.ratios(workload, figure, more_is_better=False)
+            compared = f"{spread(ratios, 2)} x {best}" if ratios else "-"
+            yield [f"{title}: {figure.removesuffix('_ms')}", *cells, compared]
 
 
 def _idle(table: Table) -> Iterator[list[str]]:
@@ -156,13 +158,14 @@ def render(found: dict[str, Any]) -> str:
         return "\n\n".join([parts[0], *report_growth.parts(found)])
     settings = ([each["title"], each["settings"], each["durability"]] for each in found["systems"].values())
     parts.append(rows(["system", "settings", "durability"], settings))
+    against = "Duly against the best rival of each round"
     head = ["work", "system", "in all", "by process"]
     for title, table_ in (
         (
             "Tasks a second, median of the rounds (lowest to highest):",
-            rows(["work", *titles, "Duly against the best rival of each round"], _rates(table)),
+            rows(["work", *titles, against], _rates(table)),
         ),
-        ("Milliseconds:", rows(["work", *titles], _times(table))),
+        ("Milliseconds (ratios: above 1, Duly is sooner):", rows(["work", *titles, against], _times(table))),
         ("CPU, us a task, by process:", rows(head, _cost_rows(found, "cpu_us_per_task", list(RATES)))),
         (
             "Memory right after the work, MiB (PSS):",
