@@ -70,7 +70,7 @@ def backlog(client: duly.Client, journal: Path) -> Iterator[Callable[..., dict[s
 def test_an_urgent_task_starts_at_once_while_ten_thousand_low_ones_wait(
     client: duly.Client, journal: Path, backlog: Callable[..., dict[str, object]]
 ) -> None:
-    """It overtakes in the store, in the queue, in the Controller's buffer and ahead in the Executor."""
+    """It overtakes in the store, in the queue and in the Controller's buffer; what the Executor holds ahead starts first."""
     payload = backlog(duly.Priority.LOW, takes_ms=40, begun=300)
 
     overtaken_by = []
