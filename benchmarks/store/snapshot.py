@@ -1,0 +1,78 @@
+"""What a poll that finds nothing costs after tasks went through, while somebody holds a snapshot, and after."""
+
+from typing import Any
+
+import psycopg
+
+from benchmarks.store.fill import LAMBDA
+from benchmarks.store.touched import connect, literal, touched
+from duly.ids import new_task_id
+from duly_core.store.statements import READS, TRANSITIONS
+
+GROUP = 500
+
+
+def measure(dsn: str, tasks: int, steps: int) -> dict[str, dict[str, int]]:
+    """Pages of each poll statement, by how many tasks went through; then without the snapshot, and vacuumed."""
+    found: dict[str, dict[str, int]] = {}
+    with connect(dsn) as connection, psycopg.connect(dsn) as holder:
+        holder.execute("set transaction isolation level repeatable read")
+        holder.execute("select from task limit 1")
+        found["0"] = _poll(connection)
+        for step in range(1, steps + 1):
+            for _ in range(tasks // steps // GROUP):
+                _pass_through(connection)
+            found[f"{step * tasks // steps}"] = _poll(connection)
+        holder.rollback()
+        found["snapshot gone"] = _poll(connection)
+        connection.execute("vacuum task_assoc")
+        found["vacuumed"] = _poll(connection)
+    return found
+
+
+def _poll(connection: psycopg.Connection[Any]) -> dict[str, int]:
+    queue = {"lambdas": [LAMBDA], "priorities": [1]}
+    busy = {"lambdas": [LAMBDA], "priorities": [3]}
+    room = {"room": [100], "enqueue_timeout": "60 s"}
+    return {
+        "enqueue, its queue": touched(connection, TRANSITIONS["enqueue"], busy | room).pages,
+        "enqueue, another": touched(connection, TRANSITIONS["enqueue"], queue | room).pages,
+        "next_triggers": touched(connection, READS["next_triggers"], busy).pages,
+        "next_silence": touched(connection, READS["next_silence"], {}).pages,
+    }
+
+
+def _pass_through(connection: psycopg.Connection[Any]) -> None:
+    """A group's whole way, each step in a transaction of its own."""
+    ids = [new_task_id() for _ in range(GROUP)]
+    parameters: dict[str, dict[str, Any]] = {
+        "schedule": {
+            "task_ids": ids,
+            "lambdas": [LAMBDA] * GROUP,
+            "collections": [""] * GROUP,
+            "priorities": [3] * GROUP,
+            "encodings": [1] * GROUP,
+            "payloads": [b"x" * 100] * GROUP,
+            "scheduled_at": [None] * GROUP,
+            "delays": [None] * GROUP,
+            "expires_at": [None] * GROUP,
+            "keys": [None] * GROUP,
+        },
+        "enqueue": {"lambdas": [LAMBDA], "priorities": [3], "room": [GROUP], "enqueue_timeout": "60 s"},
+        "claim": {
+            "task_ids": ids,
+            "tokens": ids,
+            "lambdas": [LAMBDA] * GROUP,
+            "holders": ["host"] * GROUP,
+            "claim_timeout": "15 s",
+        },
+        "finish": {
+            "task_ids": ids,
+            "tokens": ids,
+            "results": [None] * GROUP,
+            "encodings": [None] * GROUP,
+            "started_at": [None] * GROUP,
+        },
+    }
+    for name, values in parameters.items():
+        connection.execute(literal(TRANSITIONS[name]).encode(), values)

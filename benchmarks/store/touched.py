@@ -1,0 +1,68 @@
+"""What one statement touches: pages by EXPLAIN (ANALYZE, BUFFERS), which does not depend on how busy the machine is."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from duly_core.store.pool import connect_arguments
+from duly_core.store.settings import StoreSettings
+from duly_core.store.statements import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """One execution."""
+
+    rows: int
+    pages: int
+    """Found in memory or read, each time that one was looked at."""
+    planning_ms: float
+    execution_ms: float
+
+
+def connect(dsn: str) -> psycopg.Connection[Any]:
+    """A connection as the services' own, that makes literals of parameters."""
+    arguments = connect_arguments(StoreSettings(dsn=dsn))
+    connection = psycopg.connect(**arguments, autocommit=True, cursor_factory=psycopg.ClientCursor)
+    connection.execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0")
+    return connection
+
+
+def touched(
+    connection: psycopg.Connection[Any], statement: Statement, parameters: Mapping[str, Any]
+) -> Touched:
+    """Run it, see what it touched, and take it back."""
+    query = f"explain (analyze, buffers, timing off, format json) {literal(statement)}"
+    connection.execute("begin")
+    try:
+        ((explained,),) = connection.execute(query.encode(), parameters).fetchall()
+    finally:
+        connection.execute("rollback")
+    plan = explained[0]["Plan"]
+    nodes = list(_nodes(plan))
+    read = {node["CTE Name"] for node in nodes if "CTE Name" in node}
+    # what nobody reads from runs after the plan's top, and is not counted there
+    apart = [
+        node
+        for node in nodes
+        if (name := node.get("Subplan Name", "")).startswith("CTE ") and name[4:] not in read
+    ]
+    return Touched(
+        rows=plan["Actual Rows"],
+        pages=sum(node["Shared Hit Blocks"] + node["Shared Read Blocks"] for node in (plan, *apart)),
+        planning_ms=explained[0]["Planning Time"],
+        execution_ms=explained[0]["Execution Time"],
+    )
+
+
+def literal(statement: Statement) -> str:
+    """The statement for a cursor that writes parameters as text."""
+    return statement.sql.replace(")b", ")s")
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from _nodes(below)
