@@ -6,13 +6,16 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from duly.ids import new_task_id
 from duly_core.routing import Priority
 from duly_core.store.hints import DUE_CHANNEL, HORIZON, Hinter, Listener
 from duly_core.store.pool import Store
+from duly_core.store.schedule import schedule
 from duly_core.store.settings import StoreSettings
+from duly_core.task import NewTask
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
-from tests.fixtures.ladder import CLAIM_TIMEOUT, SECOND
+from tests.fixtures.ladder import CLAIM_TIMEOUT, LAMBDA, SECOND
 
 DEADLINE = 10
 ANY_TIME = StoreConsumerSettings(poll_interval=timedelta(minutes=2))
@@ -181,3 +184,22 @@ async def test_rounds_are_never_closer_together_than_the_gap(store, sender):
         await consumer.run_once()
 
     assert asyncio.get_running_loop().time() - begun >= 0.12
+
+
+def new(count, **changes):
+    return [NewTask(new_task_id().bytes, LAMBDA, b"1", **changes) for _ in range(count)]
+
+
+async def test_a_lone_task_that_is_due_is_told_by_the_statement_that_writes_it(heard, ladder):
+    await schedule(ladder.store, new(1))
+
+    assert await heard.next_due() == timedelta()
+
+
+@pytest.mark.parametrize("tasks", [new(1, delay=SECOND), new(100)], ids=["not due yet", "many"])
+async def test_other_tasks_are_left_to_the_hinter(heard, ladder, dsn, tasks):
+    await schedule(ladder.store, tasks)
+
+    await tell(dsn, "7")
+
+    assert await heard.next_due() == timedelta(milliseconds=7)

@@ -47,6 +47,7 @@ CASES = {
             "delays": [SECOND] * 3,
             "expires_at": [None] * 3,
             "keys": ["a", "b", None],
+            "tell": True,
         },
         LAMBDAS | END,
     ),

@@ -10,6 +10,17 @@ from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import NewTask, Scheduled, Scheduling, TaskId
 
 
+_TOLD_AT_ONCE = 4
+
+
+def tells(number: int) -> bool:
+    """Whether a batch of so many tasks tells Store Consumers by itself that some of it is due now.
+
+    That saves a lone task a round trip. Commits that notify wait for each other, so many tasks are told of afterwards.
+    """
+    return number <= _TOLD_AT_ONCE
+
+
 async def schedule(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled]:
     """Write what is not there yet; answer for each task in order.
 
@@ -44,9 +55,10 @@ async def schedule(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled]:
             "scheduled_at": timestamps(scheduled_at),
             "delays": intervals(delays),
             "expires_at": timestamps(expires_at),
+            "tell": tells(len(tasks)),
         },
     )
-    created: dict[TaskId, int] = dict(rows)
+    created: dict[TaskId, int] = {row[0]: row[1] for row in rows}
     due_in = {ahead_us: timedelta(microseconds=ahead_us) for ahead_us in set(created.values())}
     if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
         return [Scheduled(Scheduling.CREATED, task.task_id, due_in[created[task.task_id]]) for task in tasks]

@@ -11,7 +11,8 @@
 
 -- name: schedule
 -- move: -> new
--- Writes entity and assoc together, for lambdas that are registered and keys that are not taken.
+-- Writes entity and assoc together, for lambdas that are registered and keys that are not taken. May tell Store
+-- Consumers at once that something is due; as it commits that takes a lock of the whole server, so it is for few tasks.
 with asked as (
     select *
     from unnest(
@@ -44,7 +45,10 @@ with asked as (
     insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at)
     select task_id, lambda, priority, 'new', scheduled_at, scheduled_at, expires_at from entity
 )
-select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us from entity
+select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
+    select pg_notify('duly_due', '0') where %(tell)b and exists (select from entity where scheduled_at <= created_at)
+)
+from entity
 
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued

@@ -85,7 +85,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         if failpoints.on:
             await failpoints.hit("frontend.schedule.after_commit")
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
-        if ahead is not None:
+        if ahead is not None and (ahead > timedelta() or not store_schedule.tells(len(tasks))):
             self._hinter.due_in(ahead)
         return answers
 
