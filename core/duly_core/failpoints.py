@@ -81,15 +81,15 @@ FAILPOINTS = {
         *_of_statement("hsc", "release", "duly_hsc.servicer", "releases"),
         Failpoint(
             "store_consumer.push.before",
-            "duly_store_consumer.consumer",
+            "duly_store_consumer.outlet",
             "the rows say enqueued, no message is sent",
             "queue",
         ),
         Failpoint(
-            "store_consumer.push.after", "duly_store_consumer.consumer", "messages are sent, the round goes on", "queue"
+            "store_consumer.push.after", "duly_store_consumer.outlet", "messages are sent, the round goes on", "queue"
         ),
         Failpoint(
-            "store_consumer.put_back.before", "duly_store_consumer.consumer", "messages were refused, their rows wait", "store"
+            "store_consumer.put_back.before", "duly_store_consumer.outlet", "messages were refused, their rows wait", "store"
         ),
         Failpoint(
             "store_consumer.reclaim.before", "duly_store_consumer.consumer", "somebody fell silent, nothing is done yet", "store"

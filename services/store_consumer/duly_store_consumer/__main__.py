@@ -39,6 +39,7 @@ def build(**overrides: object) -> Serve:
             await server.stop()
             return
         sender = await open_sender(queue_settings, direct(store_settings).dsn)
+        in_store = queue_settings.backend == "postgres" and queue_settings.dsn in ("", store_settings.dsn)
         async with Store(store_settings) as store:
             consumer = Consumer(
                 store,
@@ -46,6 +47,7 @@ def build(**overrides: object) -> Serve:
                 settings,
                 QuietLease(timing),
                 queue_is_in_store=queue_settings.backend == "postgres",
+                send_in_store=settings.send_in_store and in_store,
             )
             listener = Listener(store_settings, consumer.due_in, consumer.surroundings_changed)
             tidying = Tidying(

@@ -30,6 +30,9 @@ _SILENCE_EVERY = timedelta(milliseconds=200)
 _SILENCE_BATCH = 500
 _SENT_SOONER = 20_000
 _MOST_A_STATEMENT = 10_000
+_STREAM = 100
+_STREAM_GAP = timedelta(milliseconds=10)
+"""Between rounds that send so many: the hosts have work, and a round of a dozen costs as many statements as one of all."""
 _ROUNDS_MISSED = 2
 _LONGEST_ROUND = 10.0
 """Seconds that a round may well take when Postgres is busy: longer than one statement may."""
@@ -55,6 +58,7 @@ class Consumer:
         quiet: QuietLease | None = None,
         *,
         queue_is_in_store: bool = False,
+        send_in_store: bool = False,
     ) -> None:
         """Make one.
 
@@ -64,6 +68,7 @@ class Consumer:
             settings: of [store_consumer], as far as no operator says otherwise.
             quiet: says when claims must be left alone; None: one by the settings of [timing].
             queue_is_in_store: a crash of the store's server empties the queues, too.
+            send_in_store: the queue is in the very database of the store: one statement enqueues and sends.
         """
         self.wake = asyncio.Event()
         self._store = store
@@ -74,8 +79,10 @@ class Consumer:
         self._bounds = DepthBounds(
             settings.depth_horizon, settings.depth_least, settings.depth_most, sender.depth_age
         )
-        self._outlet = Outlet(store, sender, self._bounds)
+        self._outlet = Outlet(store, sender, self._bounds, in_store=send_in_store)
         self._polled_at = float("-inf")
+        self._sent = 0
+        """References, in the last round."""
         self._silence_at = float("-inf")
         self._sleeps_until = float("inf")
         self._expects = True
@@ -138,6 +145,7 @@ class Consumer:
         if await self._around.read(now):
             self._retune()
         problems: list[Exception] = []
+        self._sent = 0
         sent: Count[QueueKey] = Count()
         ahead: dict[QueueKey, timedelta] | None = None
         room: dict[QueueKey, int] = {}
@@ -148,9 +156,10 @@ class Consumer:
             if ahead is None or any(due_in <= timedelta() for due_in in ahead.values()):
                 await self._outlet.look(self._bounds.unsure(self._queues, now), now)
                 room = _share(self._bounds.room(self._queues, self._settings.batch, now))
-                due = await trigger.enqueue(self._store, room, self._settings.enqueue_timeout)
-                sent.update(task.queue for task in due)
-                await self._outlet.push(due, "due", now, self._settings.put_back_delay)
+                sent = await self._outlet.send_due(
+                    room, now, self._settings.enqueue_timeout, self._settings.put_back_delay
+                )
+                self._sent = sent.total()
                 ahead = None
         except Exception as error:  # noqa: BLE001 (raised below)
             problems.append(error)
@@ -183,7 +192,10 @@ class Consumer:
 
     async def _keep_the_gap(self) -> float:
         loop = asyncio.get_running_loop()
-        early = self._polled_at + self._settings.batching_gap.total_seconds() - loop.time()
+        gap = self._settings.batching_gap
+        if self._sent >= _STREAM:
+            gap = max(gap, _STREAM_GAP)
+        early = self._polled_at + gap.total_seconds() - loop.time()
         if early > 0:
             await asyncio.sleep(early)
             self.wake.clear()  # what woke us is found by the poll that comes now

@@ -1,7 +1,7 @@
 """Everything the Store Consumer logs and counts."""
 
 from collections import Counter as Count
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import structlog
@@ -63,12 +63,12 @@ def depth(queue: QueueKey, references: int) -> None:
     _depth.labels(queue.lambda_name, queue.priority.name.lower()).set(references)
 
 
-def sent(tasks: Sequence[DueTask], kind: str) -> None:
-    """These went to their queues: `due` for the first time, `again` after a silence."""
-    for queue, count in Count(task.queue for task in tasks).items():
+def sent(references: Mapping[QueueKey, int], kind: str) -> None:
+    """So many went to these queues: `due` for the first time, `again` after a silence."""
+    for queue, count in references.items():
         _enqueued.labels(queue.lambda_name, queue.priority.name.lower(), kind).inc(count)
     if kind == "due":
-        _polls.observe(len(tasks))
+        _polls.observe(sum(references.values()))
 
 
 def unsent(tasks: Sequence[DueTask]) -> None:

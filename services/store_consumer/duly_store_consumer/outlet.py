@@ -1,12 +1,13 @@
 """The queues as the Store Consumer has to do with them: how deep each is, and how references get there."""
 
-from collections.abc import Sequence
+from collections import Counter as Count
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
-from duly_core.queues.message import batches
-from duly_core.queues.port import FULL, QueueSender
+from duly_core.queues.message import MARK, SPREAD, batches
+from duly_core.queues.port import FULL, MAX_REFERENCES, QueueSender
 from duly_core.routing import QueueKey
 from duly_core.store import trigger
 from duly_core.store.pool import Store
@@ -14,14 +15,20 @@ from duly_core.task import DueTask, TaskId
 from duly_store_consumer import events
 from duly_store_consumer.depth import DepthBounds
 
+_PACKING = trigger.Packing(MARK, MAX_REFERENCES, SPREAD)
+
 
 class Outlet:
     """Tells the bounds what it sees and sends."""
 
-    def __init__(self, store: Store, sender: QueueSender, bounds: DepthBounds) -> None:
+    def __init__(
+        self, store: Store, sender: QueueSender, bounds: DepthBounds, *, in_store: bool = False
+    ) -> None:
+        """Args: `in_store` says that the queue is in the store: what is due is enqueued and sent by one statement."""
         self._store = store
         self._sender = sender
         self._bounds = bounds
+        self._in_store = in_store
 
     async def look(self, queues: Sequence[QueueKey], now: float) -> None:
         """Look how deep these are.
@@ -41,6 +48,25 @@ class Outlet:
         self._bounds.looked({key: depth for key, depth in depths.items() if depth < FULL}, now)
         for key, depth in depths.items():
             events.depth(key, depth)
+
+    async def send_due(
+        self, room: Mapping[QueueKey, int], now: float, enqueue_timeout: timedelta, put_back_delay: timedelta
+    ) -> Count[QueueKey]:
+        """Enqueue what is due as far as there is room, and send it; how many references each queue got.
+
+        Raises:
+            StoreUnavailableError: nothing was done, or perhaps all.
+            QueueUnavailableError: nothing could be sent; it is put back.
+        """
+        if self._in_store:
+            sent = Count(await trigger.enqueue_and_send(self._store, room, enqueue_timeout, _PACKING))
+            for key, references in sent.items():
+                self._bounds.sent(key, references, now)
+            events.sent(sent, "due")
+            return sent
+        due = await trigger.enqueue(self._store, room, enqueue_timeout)
+        await self.push(due, "due", now, put_back_delay)
+        return Count(task.queue for task in due)
 
     async def push(self, tasks: Sequence[DueTask], kind: str, now: float, put_back_delay: timedelta) -> None:
         """Send references to tasks that are marked `enqueued`; what cannot be sent is put back.
@@ -65,7 +91,7 @@ class Outlet:
             raise
         if failpoints.on:
             await failpoints.hit("store_consumer.push.after")
-        events.sent(tasks, kind)
+        events.sent(Count(task.queue for task in tasks), kind)
         if failed:
             lost = {task_id for message in failed for task_id in message.task_ids}
             await self._put_back([task for task in tasks if task.task_id in lost], put_back_delay)
