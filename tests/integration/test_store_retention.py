@@ -1,20 +1,24 @@
 """Finished tasks leave with their partitions; what outlives one, and what has no partition, is where it should be."""
 
+import asyncio
 from datetime import timedelta
 from itertools import pairwise
 from uuid import UUID
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
+from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
 from duly_core.store import dead_letters, tasks, trigger
-from duly_core.store.partitions import list_partitions
+from duly_core.store.partitions import Partition, add, first_id, list_partitions
 from duly_core.store.results import set_results
 from duly_core.store.retention import Tidied, Tidier
 from duly_core.store.schedule import schedule
 from duly_core.task import FailureKind, Outcome, Result, Scheduling
 from tests.fixtures.clock import Clock
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.ladder import ENQUEUE_TIMEOUT, Ladder
 
 DAY = timedelta(days=1)
@@ -194,3 +198,22 @@ async def test_an_end_without_its_entity_does_not_become_one(ladder: Ladder, dsn
     await set_results(ladder.store, [Result(claimed.task_id, claimed.token, Outcome.SUCCESS)])
 
     assert ask(dsn, "select task_id from task union all select task_id from task_assoc") == []
+
+
+async def test_a_row_that_waited_while_its_partition_was_made_is_asked_for_again(
+    ladder: Ladder, dsn: str, clock: Clock
+) -> None:
+    (now,) = (await tasks.select(ladder.store, sa.select(sa.func.duly_now().label("now"))))[0].values()
+    day = Partition("soon", first_id(now + 5 * DAY), first_id(now + 6 * DAY))
+    task_id = UUID(int=first_id(now + 5.5 * DAY).int | 7 << 76 | 2 << 62).bytes
+    async with await psycopg.AsyncConnection.connect(dsn) as maker:
+        await maker.execute("lock table task_rest in access exclusive mode")
+        writing = asyncio.create_task(ladder.new(task_id=task_id))
+        await until_a_statement_waits_for_a_lock(dsn)
+        assert await add(maker, day)
+
+    with pytest.raises(StoreUnavailableError, match="made a partition meanwhile"):
+        await writing
+
+    await ladder.new(task_id=task_id)
+    assert ask(dsn, "select tableoid::regclass::text from task") == [("task_soon",)]

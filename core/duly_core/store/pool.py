@@ -141,6 +141,11 @@ class Store:
             locked = isinstance(error, psycopg.errors.LockNotAvailable)
             problem = RowLockedError if locked else StoreUnavailableError
             raise problem(f"Postgres at {self.where} did not do it: {reason}") from error
+        except psycopg.errors.CheckViolation as error:
+            if error.diag.constraint_name is not None:
+                raise
+            # a row on its way to the default partition stood behind the one that its partition was made with
+            raise StoreUnavailableError(f"Postgres at {self.where} made a partition meanwhile") from error
 
     async def _acquire(self, stack: AsyncExitStack) -> Connection:
         loop = asyncio.get_running_loop()
