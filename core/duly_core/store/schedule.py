@@ -9,7 +9,6 @@ from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import NewTask, Scheduled, Scheduling, TaskId
 
-
 _TOLD_AT_ONCE = 4
 
 
