@@ -30,12 +30,20 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, observe: CallObserver | None = None) -> None:
         self._observe = observe
+        self._wrapped: dict[Any, Any] = {}
+        """By what serves the call: a server has one handler a method, and is asked for it at each call."""
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         handler = await continuation(handler_call_details)
         if handler is None or handler.unary_unary is None:
             return handler
-        method = handler_call_details.method.rpartition("/")[2]
+        wrapped = self._wrapped.get(handler)
+        if wrapped is None:
+            wrapped = self._wrapped[handler] = self._wrap_handler(handler, handler_call_details.method)
+        return wrapped
+
+    def _wrap_handler(self, handler: Any, path: str) -> Any:
+        method = path.rpartition("/")[2]
         return grpc.unary_unary_rpc_method_handler(
             self._wrap(handler.unary_unary, handler.request_deserializer, method),
             # the request is read by `call`: gRPC would answer UNKNOWN, which clients take for transient
