@@ -36,10 +36,17 @@ def statements(monkeypatch):
     return asked
 
 
+@pytest.fixture(params=[True, False], ids=["sent in the store", "sent afterwards"])
+def in_store(request):
+    """Whether one statement enqueues and sends."""
+    return request.param
+
+
 @pytest.fixture
-def make_consumer(store, sender):
+def make_consumer(store, sender, in_store):
     def make(**settings):
-        return Consumer(store, sender, StoreConsumerSettings(**{"poll_interval": POLL} | settings))
+        chosen = StoreConsumerSettings(**{"poll_interval": POLL} | settings)
+        return Consumer(store, sender, chosen, send_in_store=in_store)
 
     return make
 
@@ -77,6 +84,17 @@ async def test_at_that_instant_it_finds_the_task_without_a_hint(consumer, ladder
     await consumer.run_once()
 
     assert await ladder.status(task.task_id) == "enqueued"
+
+
+async def test_what_is_due_in_a_moment_is_not_taken_for_a_queue_that_is_full(consumer, ladder, clock):
+    task = await ladder.new(delay=7 * SECOND)
+    await consumer.run_once()
+    later(consumer)
+    await clock.tick(7 * SECOND - timedelta(milliseconds=15))
+
+    pause = await consumer.run_once()
+
+    assert pause <= timedelta(milliseconds=15) or await ladder.status(task.task_id) == "enqueued"
 
 
 async def test_with_every_hint_lost_the_poll_finds_what_is_due(consumer, ladder):
@@ -186,7 +204,7 @@ async def test_an_idle_round_asks_as_few_things_of_a_hundred_lambdas(consumer, s
     assert len(statements) == 4, statements
 
 
-async def test_what_is_due_goes_before_everything_that_can_wait(consumer, ladder, statements):
+async def test_what_is_due_goes_before_everything_that_can_wait(consumer, ladder, statements, in_store):
     await consumer.run_once()
     task = await ladder.new()
     consumer.due_in(timedelta())
@@ -196,7 +214,7 @@ async def test_what_is_due_goes_before_everything_that_can_wait(consumer, ladder
     await consumer.run_once()
 
     assert "set status = 'enqueued'" in statements[0]
-    assert "queue_message" in statements[1]
+    assert "insert into queue_message" in statements[0 if in_store else 1]
     assert await ladder.status(task.task_id) == "enqueued"
 
 

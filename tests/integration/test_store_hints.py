@@ -66,7 +66,7 @@ def about(one, other):
     return abs(one - other) < SECOND
 
 
-async def tell(dsn, *payloads):
+async def tell_of(dsn, *payloads):
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         for payload in payloads:
             await connection.execute("select pg_notify(%s, %s)", (DUE_CHANNEL, payload))
@@ -84,7 +84,7 @@ async def test_many_hints_go_as_few_and_the_soonest_is_among_them(heard, store, 
         hinter.due_in(seconds * SECOND)
     assert await heard.next_due() == SECOND
 
-    await tell(dsn, "7")
+    await tell_of(dsn, "7")
 
     assert await heard.next_due() == timedelta(milliseconds=7)
 
@@ -92,7 +92,7 @@ async def test_many_hints_go_as_few_and_the_soonest_is_among_them(heard, store, 
 async def test_what_is_due_far_ahead_needs_no_hint(heard, store, dsn):
     Hinter(store).due_in(HORIZON + SECOND)
 
-    await tell(dsn, "7")
+    await tell_of(dsn, "7")
 
     assert await heard.next_due() == timedelta(milliseconds=7)
 
@@ -102,7 +102,7 @@ async def test_a_registration_is_told(heard, ladder):
 
 
 async def test_forged_hints_are_ignored(heard, dsn):
-    await tell(dsn, "", "-5", "nonsense", "1e9", "9" * 12, "9" * 400, "\N{SUPERSCRIPT TWO}", "0")
+    await tell_of(dsn, "", "-5", "nonsense", "1e9", "9" * 12, "9" * 400, "\N{SUPERSCRIPT TWO}", "0")
 
     assert await heard.next_due() == timedelta()
 
@@ -115,7 +115,7 @@ async def test_a_connection_that_is_lost_is_opened_anew_and_what_was_missed_is_l
         )
     await heard.next_lambda()
 
-    await tell(dsn, "5")
+    await tell_of(dsn, "5")
 
     assert await heard.next_due() == timedelta(milliseconds=5)
 
@@ -190,16 +190,18 @@ def new(count, **changes):
     return [NewTask(new_task_id().bytes, LAMBDA, b"1", **changes) for _ in range(count)]
 
 
-async def test_a_lone_task_that_is_due_is_told_by_the_statement_that_writes_it(heard, ladder):
-    await schedule(ladder.store, new(1))
+async def test_a_task_that_is_due_is_told_of_by_the_statement_that_writes_it(heard, ladder):
+    await schedule(ladder.store, new(1), tell=True)
 
     assert await heard.next_due() == timedelta()
 
 
-@pytest.mark.parametrize("tasks", [new(1, delay=SECOND), new(100)], ids=["not due yet", "many"])
-async def test_other_tasks_are_left_to_the_hinter(heard, ladder, dsn, tasks):
-    await schedule(ladder.store, tasks)
+@pytest.mark.parametrize(
+    ("delay", "tell"), [(SECOND, True), (None, False)], ids=["not due yet", "not to be told"]
+)
+async def test_other_tasks_are_left_to_the_hinter(heard, ladder, dsn, delay, tell):
+    await schedule(ladder.store, new(3, delay=delay), tell=tell)
 
-    await tell(dsn, "7")
+    await tell_of(dsn, "7")
 
     assert await heard.next_due() == timedelta(milliseconds=7)

@@ -9,22 +9,15 @@ from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import NewTask, Scheduled, Scheduling, TaskId
 
-_TOLD_AT_ONCE = 4
 
-
-def tells(number: int) -> bool:
-    """Whether a batch of so many tasks tells Store Consumers by itself that some of it is due now.
-
-    That saves a lone task a round trip. Commits that notify wait for each other, so many tasks are told of afterwards.
-    """
-    return number <= _TOLD_AT_ONCE
-
-
-async def schedule(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled]:
+async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False) -> list[Scheduled]:
     """Write what is not there yet; answer for each task in order.
 
     Repeating a call is safe: a task that is there already under the same id or key is REPEATED if it says
     the same (lambda, payload, priority, collection), and a CONFLICT if not.
+
+    With `tell` the same commit tells Store Consumers of what is due now, which saves a round trip. Commits that
+    notify pass one at a time on a whole server, their flushes included: it is for callers with little to write.
 
     Raises:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
@@ -54,7 +47,7 @@ async def schedule(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled]:
             "scheduled_at": timestamps(scheduled_at),
             "delays": intervals(delays),
             "expires_at": timestamps(expires_at),
-            "tell": tells(len(tasks)),
+            "tell": tell,
         },
     )
     created: dict[TaskId, int] = {row[0]: row[1] for row in rows}

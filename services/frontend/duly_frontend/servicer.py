@@ -1,5 +1,6 @@
 """FrontendService: checks what clients ask for, and hands it to the store in groups."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
@@ -30,6 +31,9 @@ _DEFAULT_PAGE = 100
 _WEIGHTY = 16 * 1024
 """Bytes of payload that count for another task in a group: a thousand of 1 MiB would be too much for one statement."""
 _LARGEST_PAGE = 1000
+_FEW_TASKS = 4
+_SELDOM = 0.02
+"""Seconds since the group before: such a small group tells the Store Consumers itself that something is due."""
 
 
 class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
@@ -40,6 +44,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self._settings = settings
         self._known = known
         self._hinter = hinter
+        self._wrote_at = float("-inf")
         self._ends = EndWatch(store)
         self._write = Coalescer(
             self._write_group,
@@ -81,13 +86,19 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     async def _write_group(self, tasks: list[NewTask]) -> list[Scheduled]:
         if failpoints.on:
             await failpoints.hit("frontend.schedule.before_commit")
-        answers = await store_schedule.schedule(self._store, tasks)
+        tell = self._has_little_to_write(len(tasks))
+        answers = await store_schedule.schedule(self._store, tasks, tell=tell)
         if failpoints.on:
             await failpoints.hit("frontend.schedule.after_commit")
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
-        if ahead is not None and (ahead > timedelta() or not store_schedule.tells(len(tasks))):
+        if ahead is not None and (ahead > timedelta() or not tell):
             self._hinter.due_in(ahead)
         return answers
+
+    def _has_little_to_write(self, tasks: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        before, self._wrote_at = self._wrote_at, now
+        return tasks <= _FEW_TASKS and now - before >= _SELDOM
 
     async def GetTask(  # noqa: N802
         self, request: frontend_pb2.GetTaskRequest, _context: Context

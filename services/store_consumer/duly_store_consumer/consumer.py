@@ -9,6 +9,7 @@ from collections import Counter as Count
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from math import ceil
 
 from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
@@ -30,6 +31,7 @@ _SILENCE_EVERY = timedelta(milliseconds=200)
 _SILENCE_BATCH = 500
 _SENT_SOONER = 20_000
 _MOST_A_STATEMENT = 10_000
+_TICK = timedelta(milliseconds=1)
 _STREAM = 100
 _STREAM_GAP = timedelta(milliseconds=10)
 """Between rounds that send so many: the hosts have work, and a round of a dozen costs as many statements as one of all."""
@@ -148,7 +150,7 @@ class Consumer:
         self._sent = 0
         sent: Count[QueueKey] = Count()
         ahead: dict[QueueKey, timedelta] | None = None
-        room: dict[QueueKey, int] = {}
+        room: dict[QueueKey, int] | None = None
         # none of the parts may hold up the others: what is due needs a queue, ending a silent task needs none
         try:
             if not expects:
@@ -262,10 +264,14 @@ class Consumer:
             return trigger.MayVoid(0, self._quiet.looked_at)
         return trigger.MayVoid(min(_SILENCE_BATCH, self._pace.allowance()), self._quiet.looked_at)
 
-    def _next_due(self, ahead: Mapping[QueueKey, timedelta], room: Mapping[QueueKey, int]) -> timedelta:
-        """How long until a queue has something due; a full queue is looked at again soon."""
+    def _next_due(
+        self, ahead: Mapping[QueueKey, timedelta], room: Mapping[QueueKey, int] | None
+    ) -> timedelta:
+        """How long until a queue has something due; one without room (None: nobody looked) is looked at again soon."""
         waits = [
-            max(timedelta(), due_in) if key in room else max(_FULL_QUEUE_PAUSE, due_in)
+            max(_FULL_QUEUE_PAUSE, due_in) if room is not None and key not in room else due_in
             for key, due_in in ahead.items()
         ]
-        return min(waits, default=self._settings.poll_interval)
+        soonest = min(waits, default=self._settings.poll_interval)
+        # the loop's timers know milliseconds, and round: one that ends early finds nothing, and must wait for the gap
+        return max(timedelta(), ceil(soonest / _TICK) * _TICK)
