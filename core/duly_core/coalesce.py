@@ -13,6 +13,8 @@ from typing import Generic, TypeVar
 from duly_core.errors import DulyError, OverloadedError, RowLockedError
 
 _MOST_GROUPS_WAITING = 50
+_TICK = 0.0005
+"""uvloop's timers know whole milliseconds, and may end a hair before the time that its own clock shows."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -117,7 +119,11 @@ class Coalescer(Generic[Item, Answer]):
 
     def _is_resting(self) -> bool:
         loop = asyncio.get_running_loop()
-        if not self._rest or self._waiting_weight >= self._max_items or loop.time() >= self._rests_until:
+        if (
+            not self._rest
+            or self._waiting_weight >= self._max_items
+            or loop.time() >= self._rests_until - _TICK
+        ):
             return False
         if self._starting is None:
             self._starting = loop.call_at(self._rests_until, self._rested)

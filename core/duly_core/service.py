@@ -57,11 +57,11 @@ def _collect_seldom() -> None:
     """Batches of hundreds of short-lived objects make the collector run all the time, and find next to nothing.
 
     What the start has made stays for good, so it is never looked at again; the young are looked at after every
-    20,000 that survive and not after 700.
+    5,000 that survive and not after 700.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(5_000, 20, 20)
 
 
 def _set_up(name: str, build: Callable[[], Serve], telemetry: TelemetrySettings) -> Serve:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from datetime import timedelta
@@ -149,3 +150,11 @@ _SAID_BY_THE_TASK = frozenset(
 )
 _waiter_lock = threading.Lock()
 """For all contexts: few callbacks wait for a cancel, and each task would pay for a lock of its own."""
+
+
+def _renew_lock() -> None:
+    global _waiter_lock
+    _waiter_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -231,12 +231,34 @@ def test_only_a_process_that_moves_is_given_more_than_its_slots(crew: FakeCrew) 
     assignment = Assignment(2, lambda process: not process.slow)  # type: ignore[attr-defined]
     processes: Any = crew.all
 
-    assert assignment.plan_ahead(10, processes, len(processes)) == 2 + 2 + 5
+    assert assignment.plan_ahead(10, processes, len(processes)) == (2 + 2 + 5, 5)
     for _ in range(20):
         assignment.add(claimed(), 0.0)
     given = {process.number: len(batch) for process, batch in assignment.assign(processes)}
 
     assert given == {0: 2, 1: 7}
+
+
+def test_a_process_that_has_just_begun_gets_work_however_fast_tasks_ended_before(crew: FakeCrew) -> None:
+    """It holds nothing ahead yet; nothing that runs would end, and have the Executor ask again."""
+    assignment = Assignment(2, lambda _: False)
+    processes: Any = crew.all
+
+    plan = assignment.plan_ahead(1_000, processes, len(processes))
+
+    assert [plan.room(held) for held in (0, 1, 2, 3, 4)] == [4, 3, 2, 1, 0]
+
+
+def test_while_short_tasks_stream_through_a_quarter_of_what_is_held_ahead_is_asked_for(
+    crew: FakeCrew,
+) -> None:
+    assignment = Assignment(2, lambda _: True)
+    processes: Any = crew.all
+
+    plan = assignment.plan_ahead(100, processes, len(processes))
+
+    assert plan == (4 + 100, 100)
+    assert [plan.room(held) for held in (0, 78, 79, 104, 200)] == [104, 26, 0, 0, 0]
 
 
 def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(crew: FakeCrew) -> None:
@@ -245,7 +267,7 @@ def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(crew: F
     held_up, free = crew.all
     held_up.tasks, held_up.slow_slots = {bytes([number]) for number in range(7)}, 7
 
-    assert assignment.plan_ahead(90, processes, len(processes)) == 8 + 8 + 90
+    assert assignment.plan_ahead(90, processes, len(processes)) == (8 + 8 + 90, 90)
     for _ in range(200):
         assignment.add(claimed(), 0.0)
     given = {process.number: len(batch) for process, batch in assignment.assign(processes)}

@@ -4,6 +4,8 @@ import asyncio
 from datetime import timedelta
 
 from duly.ids import new_task_id
+from duly_core.store.tasks import final_of
+from duly_frontend import waiting
 from duly_frontend.waiting import EndWatch
 
 HOUR = timedelta(hours=1)
@@ -12,20 +14,32 @@ SOON = 10
 
 async def test_who_waits_is_answered_when_the_frontend_stops(ladder, processing_task):
     watch = EndWatch(ladder.store)
-    waiting = asyncio.ensure_future(watch.wait([processing_task.task_id], HOUR))
-    await asyncio.wait([waiting], timeout=0)
+    waits = asyncio.ensure_future(watch.wait([processing_task.task_id], HOUR))
+    await asyncio.wait([waits], timeout=0)
 
     watch.close()
 
     async with asyncio.timeout(SOON):
-        await waiting
+        await waits
         await watch.wait([processing_task.task_id], HOUR)
 
 
-async def test_a_newcomer_does_not_wait_for_the_pause_of_those_who_have_waited_long(ladder, processing_task):
+async def test_a_newcomer_does_not_wait_for_the_pause_of_those_who_have_waited_long(
+    ladder, processing_task, monkeypatch
+):
+    looked = asyncio.Event()
+
+    async def look(*arguments):
+        final = await final_of(*arguments)
+        looked.set()
+        return final
+
+    monkeypatch.setattr(waiting, "final_of", look)
+    monkeypatch.setattr(waiting, "_GROWTH", 1_000_000)
+    monkeypatch.setattr(waiting, "_LONGEST", HOUR)
     watch = EndWatch(ladder.store)
     patient = asyncio.ensure_future(watch.wait([processing_task.task_id], HOUR))
-    await asyncio.wait([patient], timeout=0)
+    await asyncio.wait_for(looked.wait(), SOON)  # and looks again in an hour
 
     async with asyncio.timeout(SOON):
         await watch.wait([new_task_id().bytes], HOUR)

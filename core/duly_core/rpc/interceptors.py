@@ -55,22 +55,31 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         async def call(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             started = time.perf_counter()
             code = "CANCELLED"
+            request: Message | None = None
             try:
-                response = await behavior(_read(data, read), context)
-                code = "OK"
-            except DulyError as error:
-                status = _status(error)
-                code = grpc.StatusCode[code_pb2.Code.Name(status.code)].name
-                await context.abort_with_status(rpc_status.to_status(status))
-            except (grpc.aio.AbortError, grpc.RpcError):
-                code = "ABORTED"
-                raise
-            except Exception:
-                code = "INTERNAL"
-                log.exception("a call failed unexpectedly", method=method)
-                await context.abort(grpc.StatusCode.INTERNAL, "internal error: the server's log says more")
-            else:
-                return response
+                try:
+                    request = _read(data, read)
+                    del data
+                    response = await behavior(request, context)
+                except DulyError as error:
+                    refusal = _status(error)
+                    # its frames and it hold each other, and the request: an outage would pile up thousands of them
+                    error.__traceback__ = None
+                except (grpc.aio.AbortError, grpc.RpcError):
+                    code = "ABORTED"
+                    raise
+                except Exception:
+                    code = "INTERNAL"
+                    log.exception("a call failed unexpectedly", method=method)
+                    await context.abort(
+                        grpc.StatusCode.INTERNAL, "internal error: the server's log says more"
+                    )
+                else:
+                    code = "OK"
+                    return response
+                request = None
+                code = grpc.StatusCode[code_pb2.Code.Name(refusal.code)].name
+                await context.abort_with_status(rpc_status.to_status(refusal))
             finally:
                 if self._observe:
                     self._observe(method, code, time.perf_counter() - started)

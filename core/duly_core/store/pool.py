@@ -74,6 +74,7 @@ def connect_arguments(settings: StoreSettings, lock_timeout: timedelta | None = 
         "keepalives_count": 3,
         "tcp_user_timeout": 10_000,
         "application_name": "duly",
+        "client_encoding": "utf8",  # what arrays.py writes, whatever the environment or the database says
         **session.start_up(settings, lock_timeout),
     }
 

@@ -105,7 +105,8 @@ class FrontendServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WaitTask(self, request, context):
-        """Long poll: answers when every task is final, or when the timeout has passed.
+        """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops: ask again,
+        but not at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

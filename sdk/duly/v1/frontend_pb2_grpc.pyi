@@ -43,7 +43,9 @@ class FrontendServiceStub:
     CancelTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.CancelTaskRequest, _frontend_pb2.CancelTaskResponse]
     """Cancels tasks. One that runs is told through its next heartbeat."""
     WaitTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.WaitTaskRequest, _frontend_pb2.WaitTaskResponse]
-    """Long poll: answers when every task is final, or when the timeout has passed."""
+    """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops: ask again,
+    but not at once.
+    """
     RedriveTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTaskRequest, _frontend_pb2.RedriveTaskResponse]
     """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
     once, with all its attempts before it.
@@ -70,7 +72,9 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     CancelTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.CancelTaskRequest, _frontend_pb2.CancelTaskResponse]  # type: ignore[assignment]
     """Cancels tasks. One that runs is told through its next heartbeat."""
     WaitTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.WaitTaskRequest, _frontend_pb2.WaitTaskResponse]  # type: ignore[assignment]
-    """Long poll: answers when every task is final, or when the timeout has passed."""
+    """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops: ask again,
+    but not at once.
+    """
     RedriveTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTaskRequest, _frontend_pb2.RedriveTaskResponse]  # type: ignore[assignment]
     """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
     once, with all its attempts before it.
@@ -124,7 +128,9 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _frontend_pb2.WaitTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.WaitTaskResponse, _abc.Awaitable[_frontend_pb2.WaitTaskResponse]]:
-        """Long poll: answers when every task is final, or when the timeout has passed."""
+        """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops: ask again,
+        but not at once.
+        """
 
     @_abc_1.abstractmethod
     def RedriveTask(

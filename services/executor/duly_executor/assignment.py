@@ -7,12 +7,34 @@ the spare process, which runs nothing else. So it need not wait for the end of o
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from duly.v1 import hsc_pb2
 from duly_core.task import TaskId
 from duly_executor.process import CallbackProcess
 
 Batch = tuple[CallbackProcess, list[hsc_pb2.ClaimedTask]]
+
+
+_PART = 4
+
+
+class Plan(NamedTuple):
+    """How many tasks the processes can hold."""
+
+    held: int
+    """Running and waiting."""
+    ahead: int
+    """Waiting: what is held beyond the slots."""
+
+    def room(self, held: int) -> int:
+        """How many more to ask for when so many are held, or asked for; 0: not worth a call yet.
+
+        A free slot is always worth one. While short tasks stream through, a call asks for a part of what is held ahead:
+        asked for as they ended, they came by the dozen, and each dozen cost three calls and two statements.
+        """
+        free = self.held - held
+        return free if free > self.ahead // _PART else 0
 
 
 class Assignment:
@@ -56,8 +78,8 @@ class Assignment:
             taken.append(self._suspects.popleft()[0].claim.task_id)
         return taken
 
-    def plan_ahead(self, tasks: int, processes: Collection[CallbackProcess], of: int) -> int:
-        """Let so many wait for a slot, spread over `of` processes; how many tasks these can hold now.
+    def plan_ahead(self, tasks: int, processes: Collection[CallbackProcess], of: int) -> Plan:
+        """Let so many wait for a slot, spread over `of` processes; what these can hold now.
 
         A process gets as many as its slots can run that are not held up by callbacks that take long: short tasks
         must not wait for its last free slot while another process could run them.
@@ -66,7 +88,8 @@ class Assignment:
         self._ahead = tasks
         self._quick = of * self._slots - sum(process.slow_slots for process in alive if not process.spare)
         running = sum(self._slots if process.takes_others else len(process.tasks) for process in alive)
-        return running + min(tasks, sum(self._ahead_of(process) for process in alive if process.takes_others))
+        ahead = min(tasks, sum(self._ahead_of(process) for process in alive if process.takes_others))
+        return Plan(running + ahead, ahead)
 
     def _ahead_of(self, process: CallbackProcess) -> int:
         quick = self._slots - process.slow_slots

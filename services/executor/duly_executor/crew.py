@@ -9,7 +9,7 @@ from duly_core import failpoints
 from duly_core.board import Board
 from duly_core.task import TaskId
 from duly_executor import events
-from duly_executor.assignment import Assignment
+from duly_executor.assignment import Assignment, Plan
 from duly_executor.containment import Containment
 from duly_executor.holdings import Holdings
 from duly_executor.launcher import Launcher
@@ -140,8 +140,8 @@ class Crew:
             self.kill_those_that_run_on()
         self._assign()
 
-    def plan_ahead(self, tasks: int) -> int:
-        """Hold so many beyond the slots; how many can be held now."""
+    def plan_ahead(self, tasks: int) -> Plan:
+        """Hold so many beyond the slots; what can be held now."""
         return self._assignment.plan_ahead(tasks, self._processes.values(), self._ordinary)
 
     def recall(self) -> None:

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 _ATTACH_TIMEOUT = timedelta(seconds=10)
 _ANSWER_MARGIN = timedelta(seconds=10)
 _MOST_A_CALL = 1_000
-_PART = 4
-"""While short tasks stream through, a call asks for this part of what is held ahead, at least: asked for as they end,
-they came by the dozen, and each dozen cost three calls and two statements. Slots never wait for it."""
 _LAST_WORD = timedelta(seconds=1)
 
 
@@ -154,9 +151,9 @@ class Puller:
         while True:
             self._room.clear()
             ahead = self._pace.ahead(asyncio.get_running_loop().time())
-            free = self._crew.plan_ahead(ahead) - self._holdings.unfinished() - self._asked
-            if free > ahead // _PART:
-                return min(free, _MOST_A_CALL)
+            room = self._crew.plan_ahead(ahead).room(self._holdings.unfinished() + self._asked)
+            if room:
+                return min(room, _MOST_A_CALL)
             await self._room.wait()
 
     async def _next_work(self, most: int) -> controller_pb2.NextWorkResponse:

@@ -106,12 +106,15 @@ def parse_task_id(text: str, field: str = "task_id") -> bytes:
             task_id = b""
         if len(task_id) == _ID_BYTES:
             return task_id
+        raise _not_an_id(field)  # UUID() takes underscores and others' digits, too
     try:
         return UUID(text).bytes
     except ValueError:
-        raise Problem(
-            field, "not a task id: write a UUID such as 0192d3e4-5f60-7abc-8def-0123456789ab"
-        ) from None
+        raise _not_an_id(field) from None
+
+
+def _not_an_id(field: str) -> Problem:
+    return Problem(field, "not a task id: write a UUID such as 0192d3e4-5f60-7abc-8def-0123456789ab")
 
 
 def is_canonical(text: str) -> bool:

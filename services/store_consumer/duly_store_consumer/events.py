@@ -134,6 +134,11 @@ def tidied(done: Tidied) -> None:
         log.info("finished tasks were removed one by one", count=done.removed)
     if done.locked:
         log.info("the store was not tidied: somebody holds a table; trying again later")
+    if done.clock_stepped is not None:
+        log.warning(
+            "Postgres's clock stepped ahead: nothing is removed by it for a day, unless it is set back",
+            ahead=str(done.clock_stepped),
+        )
 
 
 def not_tidied(reason: str) -> None:

@@ -1,5 +1,6 @@
 """The threads that run callbacks, and what each of them does right now."""
 
+import logging
 import os
 import queue
 import threading
@@ -64,6 +65,15 @@ class Slots:
             self._outbox.unstarted(task_id)
 
     def _serve(self, slot: int) -> None:
+        try:
+            self._serve_for_ever(slot)
+        except (
+            BaseException
+        ):  # a slot less, and a task that nobody reports: rather a process that starts again
+            logging.getLogger("duly.callback").exception("a slot cannot go on")
+            os._exit(os.EX_SOFTWARE)
+
+    def _serve_for_ever(self, slot: int) -> None:
         while True:
             task, task_id, before_boot_ns = self._waiting.get()
             result = self._attempt(slot, task, task_id, before_boot_ns)
