@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.fixtures.programs",
     "tests.fixtures.queues",
     "tests.fixtures.services",
+    "tests.fixtures.tidying",
     "tests.fixtures.host",  # after those whose helpers it imports: pytest rewrites a module's asserts once
     "tests.fixtures.callback_process",
     "tests.fixtures.controllers",

@@ -1,13 +1,11 @@
 """Finished tasks leave with their partitions; what outlives one, and what has no partition, is where it should be."""
 
 import asyncio
-from datetime import timedelta
 from itertools import pairwise
 from uuid import UUID
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
@@ -16,44 +14,11 @@ from duly_core.store.partitions import Partition, add, first_id, list_partitions
 from duly_core.store.results import set_results
 from duly_core.store.retention import Tidied, Tidier
 from duly_core.store.schedule import schedule
-from duly_core.task import FailureKind, Outcome, Result, Scheduling
+from duly_core.task import Outcome, Result, Scheduling
 from tests.fixtures.clock import Clock
-from tests.fixtures.database import until_a_statement_waits_for_a_lock
+from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.ladder import ENQUEUE_TIMEOUT, Ladder
-
-DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def tidier(ladder: Ladder) -> Tidier:
-    return Tidier(ladder.store, 7 * DAY, 30 * DAY, DAY)
-
-
-async def finished(ladder: Ladder, outcome: Outcome = Outcome.SUCCESS, **overrides: object) -> bytes:
-    claimed = await ladder.claimed(**overrides)
-    kind = None if outcome is Outcome.SUCCESS else FailureKind.CALLBACK
-    await set_results(
-        ladder.store, [Result(claimed.task_id, claimed.token, outcome, failure_kind=kind, failure_message="")]
-    )
-    return claimed.task_id
-
-
-async def until_nothing_is_left(tidier: Tidier) -> Tidied:
-    total = Tidied()
-    for _ in range(100):
-        done = await tidier.run_once()
-        total.added += done.added
-        total.dropped += done.dropped
-        total.moved += done.moved
-        total.removed += done.removed
-        if done.pause > timedelta(seconds=1):
-            return total
-    raise AssertionError("it does not come to an end")
-
-
-def ask(dsn: str, query: str) -> list[tuple[object, ...]]:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        return connection.execute(query.encode()).fetchall()
+from tests.fixtures.tidying import DAY, Uptime, finished, store_now, until_nothing_is_left
 
 
 async def test_partitions_are_made_ahead_and_once(ladder: Ladder, tidier: Tidier, dsn: str) -> None:
@@ -117,12 +82,13 @@ async def test_dead_letters_are_kept_for_longer_with_their_attempts_and_can_run_
 
 
 async def test_dead_letters_leave_when_their_own_time_is_over(
-    ladder: Ladder, tidier: Tidier, dsn: str, clock: Clock
+    ladder: Ladder, tidier: Tidier, dsn: str, clock: Clock, uptime: Uptime
 ) -> None:
     dead = await finished(ladder, Outcome.FATAL_FAILURE, idempotency_key="dead")
     await clock.tick(10 * DAY)
     await until_nothing_is_left(tidier)
     await clock.tick(30 * DAY)
+    uptime.now += 30 * DAY
 
     done = await until_nothing_is_left(tidier)
 
@@ -134,21 +100,6 @@ async def test_dead_letters_leave_when_their_own_time_is_over(
         "union all select task_id from idempotency_key",
     )
     assert left == []
-
-
-async def test_a_partition_that_too_many_tasks_outlive_stays_and_is_thinned_out(
-    ladder: Ladder, tidier: Tidier, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("duly_core.store.retention.MOST_MOVED", 1)
-    alive = [await ladder.new(delay=40 * DAY) for _ in range(2)]
-    gone = await finished(ladder)
-    await clock.tick(10 * DAY)
-
-    done = await until_nothing_is_left(tidier)
-
-    assert (done.dropped, done.removed) == ([], 1)
-    found = await tasks.get_tasks(ladder.store, [gone, *(task.task_id for task in alive)])
-    assert found.keys() == {task.task_id for task in alive}
 
 
 async def test_rows_that_came_before_their_partition_are_moved_into_it(
@@ -203,7 +154,7 @@ async def test_an_end_without_its_entity_does_not_become_one(ladder: Ladder, dsn
 async def test_a_row_that_waited_while_its_partition_was_made_is_asked_for_again(
     ladder: Ladder, dsn: str, clock: Clock
 ) -> None:
-    (now,) = (await tasks.select(ladder.store, sa.select(sa.func.duly_now().label("now"))))[0].values()
+    now = await store_now(ladder)
     day = Partition("soon", first_id(now + 5 * DAY), first_id(now + 6 * DAY))
     task_id = UUID(int=first_id(now + 5.5 * DAY).int | 7 << 76 | 2 << 62).bytes
     async with await psycopg.AsyncConnection.connect(dsn) as maker:

@@ -19,6 +19,9 @@ REST = "rest"
 MOST_MOVED = 5_000
 """Rows that are moved while others wait: a quarter of a second or so."""
 
+MOST_MOVED_BYTES = 32 << 20
+"""The same of payloads, results and history."""
+
 _TIME_BITS = 80
 """Of an id, those below its milliseconds."""
 
@@ -110,7 +113,7 @@ async def add(connection: Connection, partition: Partition) -> bool:
     row = await cursor.fetchone()
     if row is None or row[0] > MOST_MOVED:
         return False
-    for parent in ("task", "attempt"):
+    for parent in ("attempt", "task"):  # as statements that write both begin
         names = {
             "parent": sql.Identifier(parent),
             "table": partition.table(parent),

@@ -29,12 +29,41 @@ with page as (
 select task_id from page
 
 -- name: survivors
--- What must outlive a partition: what lives, and what ended within its limit.
-select task_id
-from {task}
-where finished_at is null
-    or finished_at > case when status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end
+-- A page of a partition's ids; a size in bytes, history and all, with those that must outlive it: what lives, and what
+-- ended within its limit.
+select task_id,
+    case
+        when finished_at > case when status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end
+            or finished_at is null
+        then octet_length(payload) + coalesce(octet_length(result), 0) + (
+            select coalesce(sum(200 + coalesce(octet_length(failure_message), 0)), 0)
+            from {attempt} as attempt
+            where attempt.task_id = task.task_id
+        )
+    end::int8 as size
+from {task} as task
+where task_id > %(after)b
+order by task_id
 limit %(limit)b
+
+-- name: alive
+-- What has its turn ahead among a range of ids.
+select task_id
+from task_assoc
+where task_id >= %(lowest)b and task_id < %(end)b
+limit %(limit)b
+
+-- name: move_tasks
+-- Out of a partition that was detached.
+insert into task select * from {task} where task_id = any(%(survivors)b)
+
+-- name: move_attempts
+insert into attempt select * from {attempt} where task_id = any(%(survivors)b)
+
+-- name: forget_orphaned_keys
+-- What ended its time since the keys were looked through: without its task a key would be taken for ever.
+delete from idempotency_key
+where task_id >= %(lowest)b and task_id < %(end)b and task_id not in (select unnest(%(survivors)b::uuid[]))
 
 -- name: thin
 -- Removes one by one what is gone of a page of a partition that stays; answers with the page's ids, and which went.
