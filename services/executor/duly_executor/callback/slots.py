@@ -16,11 +16,12 @@ from duly_core import failpoints
 from duly_core.board import Board
 from duly_core.task import TaskId
 from duly_executor.callback.attempt import AsyncLoop, Attempt
+from duly_executor.callback.line import Line
 from duly_executor.callback.outbox import Outbox
 
 
 class Slots:
-    """Starts what it is given in order, each callback on a free thread; async ones on one loop.
+    """Starts what it is given, best priorities first, each callback on a free thread; async ones on one loop.
 
     A set and a dict say what may start and what runs. They need no lock: what is done to one of them is done at once
     (the keys are bytes), and in an order in which a cancel finds the task in one of the two.
@@ -33,7 +34,7 @@ class Slots:
         self._outbox = outbox
         self._pid = os.getpid()
         self._loop = AsyncLoop()
-        self._waiting: queue.SimpleQueue[tuple[hsc_pb2.ClaimedTask, TaskId, int]] = queue.SimpleQueue()
+        self._waiting = Line()
         self._may_start: set[TaskId] = set()
         self._running: dict[TaskId, Attempt] = {}
         for slot in range(board.slots):
@@ -57,7 +58,7 @@ class Slots:
         """Give back what waits for a slot."""
         while True:
             try:
-                _, task_id, _ = self._waiting.get_nowait()
+                _, task_id, _ = self._waiting.get(block=False)
             except queue.Empty:
                 self._outbox.recalled()
                 return
