@@ -14,7 +14,7 @@ from duly_core.store.partitions import Partition, add, first_id, list_partitions
 from duly_core.store.results import set_results
 from duly_core.store.retention import Tidied, Tidier
 from duly_core.store.schedule import schedule
-from duly_core.task import Outcome, Result, Scheduling
+from duly_core.task import FailureKind, Outcome, Result, Scheduling
 from tests.fixtures.clock import Clock
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.ladder import ENQUEUE_TIMEOUT, Ladder
@@ -149,6 +149,23 @@ async def test_an_end_without_its_entity_does_not_become_one(ladder: Ladder, dsn
     await set_results(ladder.store, [Result(claimed.task_id, claimed.token, Outcome.SUCCESS)])
 
     assert ask(dsn, "select task_id from task union all select task_id from task_assoc") == []
+
+
+async def test_a_dead_end_without_its_entity_leaves_no_dead_letter(ladder: Ladder, dsn: str) -> None:
+    claimed = await ladder.claimed()
+    with psycopg.connect(dsn) as operator:
+        operator.execute("delete from task")
+
+    failed = Result(
+        claimed.task_id,
+        claimed.token,
+        Outcome.FATAL_FAILURE,
+        failure_kind=FailureKind.CALLBACK,
+        failure_message="",
+    )
+    await set_results(ladder.store, [failed])
+
+    assert ask(dsn, "select task_id from task union all select task_id from dead_letter") == []
 
 
 async def test_a_row_that_waited_while_its_partition_was_made_is_asked_for_again(

@@ -98,6 +98,65 @@ def test_an_upgrade_that_was_broken_off_goes_on(before, dsn):
     assert left == []
 
 
+@pytest.fixture
+def large(before):
+    """Tables that are too large to be read under a lock."""
+    before.execute("alter table task set (fillfactor = 10)")
+    before.execute(
+        """
+        insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
+        select (lpad(to_hex(n), 12, '0') || repeat('0', 20))::uuid, 'mail.send', '', 3, 1, repeat('x', 500)::bytea, now(), now()
+        from generate_series(1, 3000) as n
+        """
+    )
+
+
+def checks_left(connection):
+    return connection.execute("select conname from pg_constraint where conname like '%in_bounds'").fetchall()
+
+
+def test_a_large_table_becomes_a_partition_that_takes_ids_for_a_month(before, large, dsn):
+    migrate(dsn)
+
+    (bounds,) = before.execute(
+        "select pg_get_expr(relpartbound, oid) from pg_class where relname = 'task_first'"
+    ).fetchone()
+    assert UUID(bounds.split("'")[1]) > first_id(datetime.now(UTC) + timedelta(days=29))
+    assert checks_left(before) == []
+
+
+def test_an_upgrade_that_fails_leaves_nothing_that_the_release_before_minds(before, large, dsn):
+    before.execute("create table attempt_rest ()")  # in the way of the upgrade's own
+
+    with pytest.raises(Exception, match="attempt_rest"):
+        migrate(dsn)
+
+    assert checks_left(before) == []
+    assert before.execute("select version_num from alembic_version").fetchall() == [("0006",)]
+    before.execute("drop table attempt_rest")
+    migrate(dsn)
+
+
+def test_the_upgrade_takes_its_time_whatever_the_role_is_set_to(before, dsn):
+    for name, value in (("statement_timeout", "8s"), ("enable_seqscan", "off")):
+        before.execute(f"alter database {before.info.dbname} set {name} = '{value}'".encode())
+    before.execute(
+        """
+        create function look() returns event_trigger language plpgsql as '
+        begin
+            if current_setting(''statement_timeout'') || current_setting(''enable_seqscan'') <> ''0on'' then
+                raise ''the role is told so'';
+            end if;
+        end';
+        create event trigger looks on ddl_command_start execute function look();
+        """
+    )
+
+    migrate(dsn)
+
+    assert before.execute("select version_num from alembic_version").fetchall() == [("0007",)]
+
+
 @pytest.mark.parametrize("task_id", [new_task_id(), BEYOND], ids=["of today", "of no partition"])
 def test_the_release_before_schedules_fails_and_finishes_on_partitions(dsn, task_id):
     with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:

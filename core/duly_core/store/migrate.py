@@ -28,6 +28,16 @@ _CONNECT = {
 
 LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process holds
 
+_SESSION = (
+    # somebody holds a table: whoever waits tries again, and holds nobody up
+    "lock_timeout = '10s'",
+    # what a role behind a pooler is given is for the task path: here whole tables are read, for as long as it takes
+    "statement_timeout = 0",
+    "idle_in_transaction_session_timeout = 0",
+    "enable_seqscan = on",
+    "enable_hashjoin = on",
+    "enable_mergejoin = on",
+)
 
 _LONGEST_WAIT = timedelta(seconds=10)
 _ASK_AGAIN = timedelta(milliseconds=50)
@@ -48,8 +58,8 @@ def migrate(dsn: str) -> None:
     engine = sa.create_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool, connect_args=_CONNECT)
     try:
         with engine.connect() as connection:
-            # somebody holds a table: whoever waits tries again, and holds nobody up
-            connection.execute(sa.text("set lock_timeout = '10s'"))
+            for setting in _SESSION:
+                connection.execute(sa.text(f"set {setting}"))
             _lock(connection)
             try:
                 current = MigrationContext.configure(connection).get_current_revision()

@@ -4,6 +4,9 @@ No table is rewritten, and none is locked while it is read: what is there become
 validated beside the running release. Its statements work as before; they only take longer to plan.
 """
 
+from contextlib import suppress
+
+import sqlalchemy as sa
 from alembic import op
 
 revision = "0007"
@@ -11,13 +14,16 @@ down_revision = "0006"
 branch_labels = None
 depends_on = None
 
-# The first partition reaches a day beyond today, so that no clock that is a little ahead meets the CHECK. Where one was
-# far ahead there is none: those rows are moved, and the rest is read under the lock.
+# A table that is small is read under the lock. Larger ones are read before it, for the sake of a CHECK. The release that
+# still runs has to live with it, for good if this process is killed: so the bound is a month away, and with it the end of
+# the first partition. Where an id is beyond that there is no CHECK: those rows are moved, and the rest is read under the lock.
 CHECKS = """
 do $$ declare
-    bound uuid := duly_first_id(date_trunc('day', now(), 'UTC') + interval '2 days');
+    bound uuid := duly_first_id(date_trunc('day', now(), 'UTC') + interval '31 days');
 begin
-    if not exists (select from task where task_id >= bound) and not exists (select from attempt where task_id >= bound) then
+    if pg_relation_size('task') + pg_relation_size('attempt') > pg_size_bytes('8 MB')
+        and not exists (select from task where task_id >= bound) and not exists (select from attempt where task_id >= bound)
+    then
         execute format('alter table task add constraint task_is_in_bounds check (task_id < %L) not valid', bound);
         execute format('alter table attempt add constraint attempt_is_in_bounds check (task_id < %L) not valid', bound);
     end if;
@@ -31,20 +37,24 @@ do $$ begin
 end $$
 """
 
+NO_CHECKS = (
+    "alter table task drop constraint if exists task_is_in_bounds",
+    "alter table attempt drop constraint if exists attempt_is_in_bounds",
+)
+
 BESIDE = (
     # The lowest task id of an instant: ids are UUIDv7s, and begin with their milliseconds since 1970.
     """
     create or replace function duly_first_id(instant timestamptz) returns uuid language sql immutable parallel safe
         as 'select (lpad(to_hex((extract(epoch from instant) * 1000)::int8), 12, ''0'') || repeat(''0'', 20))::uuid'
     """,
-    "alter table task drop constraint if exists task_is_in_bounds",
-    "alter table attempt drop constraint if exists attempt_is_in_bounds",
+    *NO_CHECKS,
+    # Keys are removed with their tasks, and found by them. This may take long, so it comes before the CHECKs.
+    "drop index if exists idempotency_key_by_task",
+    "create index concurrently idempotency_key_by_task on idempotency_key (task_id)",
     CHECKS,
     VALIDATE.format(table="task"),
     VALIDATE.format(table="attempt"),
-    # Keys are removed with their tasks, and found by them.
-    "drop index if exists idempotency_key_by_task",
-    "create index concurrently idempotency_key_by_task on idempotency_key (task_id)",
 )
 
 UPGRADE = """
@@ -111,6 +121,7 @@ create trigger attempt_is_bounded after insert on attempt
 create function duly_drop_stray() returns trigger language plpgsql as '
 begin
     delete from task where task_id = new.task_id;
+    delete from dead_letter where task_id = new.task_id;
     return null;
 end';
 create trigger task_is_no_stray after insert on task
@@ -138,11 +149,25 @@ drop index idempotency_key_by_task;
 """
 
 
+def _drop_checks(connection: sa.Connection) -> None:
+    """In a month they would refuse what the release before writes."""
+    connection.exec_driver_sql("rollback")
+    for statement in NO_CHECKS:
+        connection.exec_driver_sql(statement)
+    connection.exec_driver_sql("commit")
+
+
 def upgrade() -> None:
-    with op.get_context().autocommit_block():
-        for statement in BESIDE:
-            op.execute(statement)
-    op.execute(UPGRADE)
+    context = op.get_context()
+    try:
+        with context.autocommit_block():
+            for statement in BESIDE:
+                op.execute(statement)
+        op.execute(UPGRADE)
+    except BaseException:
+        with suppress(sa.exc.SQLAlchemyError):  # a connection that is gone; what went wrong is said below
+            _drop_checks(op.get_bind())
+        raise
 
 
 def downgrade() -> None:
