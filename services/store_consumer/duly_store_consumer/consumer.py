@@ -32,7 +32,7 @@ _SILENCE_BATCH = 500
 _SENT_SOONER = 20_000
 _MOST_A_STATEMENT = 10_000
 _TICK = timedelta(milliseconds=1)
-_STREAM = 100
+_STREAM = 10
 _STREAM_GAP = timedelta(milliseconds=10)
 """Between rounds that send so many: the hosts have work, and a round of a dozen costs as many statements as one of all."""
 _ROUNDS_MISSED = 2

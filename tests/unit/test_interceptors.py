@@ -1,0 +1,47 @@
+"""What a server keeps of the calls that it refuses."""
+
+import gc
+import weakref
+
+import grpc
+import pytest
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.rpc.interceptors import ServerInterceptor
+
+
+class Request:
+    """Stands for a message, which may be large."""
+
+
+class Context:
+    """Notes the status, and ends the call as gRPC does."""
+
+    async def abort_with_status(self, status):
+        self.code = status.code
+        raise grpc.aio.AbortError
+
+
+async def refuse(_request, _context):
+    raise StoreUnavailableError("away")
+
+
+async def test_a_refused_call_leaves_nothing_of_its_request_to_the_collector():
+    requests, observed, context = [], [], Context()
+
+    def read(_data):
+        request = Request()
+        requests.append(weakref.ref(request))
+        return request
+
+    call = ServerInterceptor(lambda *what: observed.append(what[:2]))._wrap(refuse, read, "Schedule")
+    gc.disable()
+    try:
+        with pytest.raises(grpc.aio.AbortError):
+            await call(b"", context)
+
+        assert requests[0]() is None
+    finally:
+        gc.enable()
+    assert context.code is grpc.StatusCode.UNAVAILABLE
+    assert observed == [("Schedule", "UNAVAILABLE")]
