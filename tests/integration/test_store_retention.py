@@ -25,12 +25,39 @@ async def test_partitions_are_made_ahead_and_once(ladder: Ladder, tidier: Tidier
     first = await tidier.run_once()
     second = await tidier.run_once()
 
-    assert len(first.added) in (2, 3)  # the first partition held two days when it was made
+    assert len(first.added) in (6, 7)  # the first partition held two days when it was made
     assert second.added == []
     async with ladder.store.connection() as connection:
         there = await list_partitions(connection)
     assert [partition.name for partition in there] == ["first", *first.added]
     assert all(before.end == after.lowest for before, after in pairwise(there))
+
+
+async def test_days_that_a_clock_passed_over_get_their_partitions_when_it_is_set_back(
+    tidier: Tidier, ladder: Ladder, clock: Clock
+) -> None:
+    await clock.tick(100 * DAY)
+    await tidier.run_once()
+    await clock.tick(-100 * DAY)
+
+    done = await tidier.run_once()
+
+    assert len(done.added) == 8
+
+
+async def test_no_partition_is_made_while_the_default_one_is_too_large_to_be_read_under_a_lock(
+    tidier: Tidier, ladder: Ladder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly_core.store.retention.MOST_READ_BYTES", 0)
+    await ladder.new(
+        task_id=UUID(int=first_id(await store_now(ladder) + 900 * DAY).int | 7 << 76 | 2 << 62).bytes
+    )
+
+    done = await tidier.run_once()
+
+    assert (done.crowded, done.added) == (True, [])
+    monkeypatch.setattr("duly_core.store.retention.MOST_READ_BYTES", done.rest_bytes)
+    assert (await tidier.run_once()).added
 
 
 async def test_what_ended_long_ago_leaves_with_its_partition_and_its_keys(
@@ -105,7 +132,7 @@ async def test_dead_letters_leave_when_their_own_time_is_over(
 async def test_rows_that_came_before_their_partition_are_moved_into_it(
     ladder: Ladder, tidier: Tidier, dsn: str, clock: Clock
 ) -> None:
-    (milliseconds,) = ask(dsn, "select (extract(epoch from now() + interval '3 days') * 1000)::int8")[0]
+    (milliseconds,) = ask(dsn, "select (extract(epoch from now() + interval '4 days') * 1000)::int8")[0]
     early = UUID(int=int(str(milliseconds)) << 80 | 7 << 76 | 2 << 62).bytes
     await ladder.new(task_id=early)
     before = ask(dsn, "select tableoid::regclass::text from task")
@@ -172,8 +199,8 @@ async def test_a_row_that_waited_while_its_partition_was_made_is_asked_for_again
     ladder: Ladder, dsn: str, clock: Clock
 ) -> None:
     now = await store_now(ladder)
-    day = Partition("soon", first_id(now + 5 * DAY), first_id(now + 6 * DAY))
-    task_id = UUID(int=first_id(now + 5.5 * DAY).int | 7 << 76 | 2 << 62).bytes
+    day = Partition("soon", first_id(now + 15 * DAY), first_id(now + 16 * DAY))
+    task_id = UUID(int=first_id(now + 15.5 * DAY).int | 7 << 76 | 2 << 62).bytes
     async with await psycopg.AsyncConnection.connect(dsn) as maker:
         await maker.execute("lock table task_rest in access exclusive mode")
         writing = asyncio.create_task(ladder.new(task_id=task_id))

@@ -22,6 +22,9 @@ MOST_MOVED = 5_000
 MOST_MOVED_BYTES = 32 << 20
 """The same of payloads, results and history."""
 
+MOST_READ_BYTES = 64 << 20
+"""Of the default partition, while others wait; its payloads are not read."""
+
 _TIME_BITS = 80
 """Of an id, those below its milliseconds."""
 
@@ -29,6 +32,15 @@ _LIST = """
 select relname, pg_get_expr(relpartbound, pg_class.oid)
 from pg_inherits join pg_class on pg_class.oid = inhrelid
 where inhparent = 'task'::regclass
+"""
+_COUNT = """
+select count(*), coalesce(sum(size), 0)
+from (
+    select octet_length(payload) + coalesce(octet_length(result), 0) as size
+    from task_rest
+    where task_id >= %(lowest)s and task_id < %(end)s
+    limit %(most)s
+) as few
 """
 _RANGE = re.compile(r"FROM \((?:MINVALUE|'([0-9a-f-]+)')\) TO \('([0-9a-f-]+)'\)")
 
@@ -88,18 +100,31 @@ async def list_partitions(connection: Connection) -> list[Partition]:
 
 
 def missing(there: list[Partition], now: datetime, span: timedelta, ahead: int) -> list[Partition]:
-    """The partitions that should be made: for now and `ahead` spans more, none that overlaps one that is there."""
+    """The partitions that should be made: for now and `ahead` spans more, between those that are there."""
     begin = floor(now, span)
     last = begin + span * (ahead + 1)
-    if there and there[-1].ends_at > begin:
-        begin = there[-1].ends_at
     wanted = []
     while begin < last:
-        end = floor(begin, span) + span
+        lowest = first_id(begin)
+        around = next((each for each in there if each.lowest <= lowest < each.end), None)
+        if around is not None:
+            begin = around.ends_at
+            continue
+        later = [instant_of(each.lowest) for each in there if each.lowest > lowest]
+        end = min([floor(begin, span) + span, *later])
         name = f"{begin:%Y%m%d}" if begin == floor(begin, timedelta(days=1)) else f"{begin:%Y%m%dt%H%M%S}"
-        wanted.append(Partition(name, first_id(begin), first_id(end)))
+        wanted.append(Partition(name, lowest, first_id(end)))
         begin = end
     return wanted
+
+
+async def rest_bytes(connection: Connection) -> int:
+    """How much is read, under a lock, when a partition is added."""
+    cursor = await connection.execute(
+        "select pg_relation_size('task_rest') + pg_relation_size('attempt_rest')"
+    )
+    ((size,),) = await cursor.fetchall()
+    return int(size)
 
 
 async def add(connection: Connection, partition: Partition) -> bool:
@@ -108,10 +133,9 @@ async def add(connection: Connection, partition: Partition) -> bool:
     Attached, not created in place: that locks nothing that the task path needs but the default partition.
     """
     bounds = {"lowest": partition.lowest, "end": partition.end}
-    count = "select count(*) from (select from task_rest where task_id >= %(lowest)s and task_id < %(end)s limit %(most)s) as few"
-    cursor = await connection.execute(count, bounds | {"most": MOST_MOVED + 1})
-    row = await cursor.fetchone()
-    if row is None or row[0] > MOST_MOVED:
+    cursor = await connection.execute(_COUNT, bounds | {"most": MOST_MOVED + 1})
+    ((count, size),) = await cursor.fetchall()
+    if count > MOST_MOVED or size > MOST_MOVED_BYTES:
         return False
     for parent in ("attempt", "task"):  # as statements that write both begin
         names = {

@@ -11,13 +11,22 @@ from duly_core.clock import since_boot_ns
 from duly_core.errors import RowLockedError, StoreUnavailableError
 from duly_core.store.clock_watch import ClockWatch
 from duly_core.store.leaving import LOWEST, PAGE, PAGES_A_ROUND, Leaving, TooManyError, run
-from duly_core.store.partitions import REST, Partition, add, list_partitions, missing
+from duly_core.store.partitions import (
+    MOST_READ_BYTES,
+    REST,
+    Partition,
+    add,
+    list_partitions,
+    missing,
+    rest_bytes,
+)
 from duly_core.store.pool import Connection, Store
 
 _LOCK = 0x64756C7A
 """The advisory lock of whoever tidies: one of all Store Consumers."""
 
-_AHEAD = 3
+_AHEAD = 7
+"""Spans: nobody need tidy for so long before rows go to the default partition."""
 _ROUND_EVERY = timedelta(minutes=1)
 _AT_ONCE = timedelta(milliseconds=100)
 _THINNED_EVERY = timedelta(hours=1)
@@ -37,6 +46,10 @@ class Tidied:
     """Tasks that were removed one by one."""
     locked: bool = False
     """A table was held by somebody for too long; the rest of the round is for another time."""
+    rest_bytes: int | None = None
+    """The size of the default partition, payloads apart; None: another tidied."""
+    crowded: bool = False
+    """No partition was made: the default one is too large to be read while others wait."""
     clock_stepped: timedelta | None = None
     """The store's clock went ahead by so much of a sudden: nothing is removed by it yet."""
     pause: timedelta = _ROUND_EVERY
@@ -78,7 +91,10 @@ class Tidier:
             async with self._turn() as connection:
                 now = await _now(connection)
                 there = await list_partitions(connection)
-            for partition in missing(there, now, self._span, _AHEAD):
+                done.rest_bytes = size = await rest_bytes(connection)
+            wanted = missing(there, now, self._span, _AHEAD)
+            done.crowded = bool(wanted) and size > MOST_READ_BYTES
+            for partition in () if done.crowded else wanted:
                 async with self._turn() as connection:
                     if await add(connection, partition):
                         done.added.append(partition.name)

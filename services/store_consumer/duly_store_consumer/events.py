@@ -36,6 +36,9 @@ _removed = Counter("duly_removed_total", "Finished tasks that were removed one b
 _moved = Counter(
     "duly_outlived_total", "Tasks that outlived their partition and were moved to the default one."
 )
+_rest_bytes = Gauge(
+    "duly_rest_bytes", "Size of the default partition without payloads: beyond 64 MB no partition is made."
+)
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed: liveness is progress.")
 
 
@@ -134,6 +137,13 @@ def tidied(done: Tidied) -> None:
         log.info("finished tasks were removed one by one", count=done.removed)
     if done.locked:
         log.info("the store was not tidied: somebody holds a table; trying again later")
+    if done.rest_bytes is not None:
+        _rest_bytes.set(done.rest_bytes)
+    if done.crowded:
+        log.warning(
+            "no partition was made: task_rest is too large; docs/operations.md says how to make one by hand",
+            bytes=done.rest_bytes,
+        )
     if done.clock_stepped is not None:
         log.warning(
             "Postgres's clock stepped ahead: nothing is removed by it for a day, unless it is set back",
