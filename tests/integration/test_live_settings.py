@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 import duly
@@ -239,6 +240,21 @@ async def test_a_value_of_another_release_is_passed_over_and_shown(client, store
     setting = await shown(client, POLL)
     assert (setting.value, setting.ignored_value) == ("1m", "an hour")
     assert setting.source is SettingSource.CONFIGURATION
+
+
+async def test_what_cannot_be_told_or_read_anew_keeps_no_task_waiting(ladder, dsn, make_consumer):
+    consumer = make_consumer()
+    with psycopg.connect(dsn, autocommit=True) as operator:
+        operator.execute("alter table own_setting rename to somewhere")
+        first = await ladder.new()
+        await consumer.run_once()
+        operator.execute("alter table setting rename to elsewhere")
+        consumer.surroundings_changed()
+        second = await ladder.new()
+        await consumer.run_once()
+
+    assert {await ladder.status(task.task_id) for task in (first, second)} == {"enqueued"}
+    assert consumer._around.fresh_for(asyncio.get_running_loop().time()) > timedelta()
 
 
 async def test_what_was_bounded_otherwise_is_bounded_so_from_now_on(client, make_consumer):

@@ -59,6 +59,11 @@ def setting_ignored(name: str, value: str, reason: str) -> None:
     )
 
 
+def not_read(reason: str) -> None:
+    """Lambdas and settings could not be read: those of before hold."""
+    log.warning("lambdas and settings could not be read; going by those of before", reason=reason)
+
+
 def depth(queue: QueueKey, references: int) -> None:
     """A queue was found this deep; one that did not answer counts as full, which is no figure to show."""
     if references >= _UNKNOWN:
