@@ -32,9 +32,10 @@ _SILENCE_BATCH = 500
 _SENT_SOONER = 20_000
 _MOST_A_STATEMENT = 10_000
 _TICK = timedelta(milliseconds=1)
-_STREAM = 10
-_STREAM_GAP = timedelta(milliseconds=10)
-"""Between rounds that send so many: the hosts have work, and a round of a dozen costs as many statements as one of all."""
+_STREAM = 1_000
+"""References a second; from there on tasks stream, and rounds are farther apart: the hosts have work, and a round of a
+dozen costs as many statements, and claims and results after it, as one of hundreds."""
+_STREAM_GAP = timedelta(milliseconds=20)
 _ROUNDS_MISSED = 2
 _LONGEST_ROUND = 10.0
 """Seconds that a round may well take when Postgres is busy: longer than one statement may."""
@@ -85,6 +86,7 @@ class Consumer:
         self._polled_at = float("-inf")
         self._sent = 0
         """References, in the last round."""
+        self._streams = False
         self._silence_at = float("-inf")
         self._sleeps_until = float("inf")
         self._expects = True
@@ -195,14 +197,16 @@ class Consumer:
     async def _keep_the_gap(self) -> float:
         loop = asyncio.get_running_loop()
         gap = self._settings.batching_gap
-        if self._sent >= _STREAM:
+        if self._streams:
             gap = max(gap, _STREAM_GAP)
         early = self._polled_at + gap.total_seconds() - loop.time()
         if early > 0:
             await asyncio.sleep(early)
             self.wake.clear()  # what woke us is found by the poll that comes now
-        self._polled_at = loop.time()
-        return self._polled_at
+        now = loop.time()
+        self._streams = self._sent >= _STREAM * (now - self._polled_at)
+        self._polled_at = now
+        return now
 
     def _retune(self) -> None:
         settings = self._settings
