@@ -60,6 +60,24 @@ async def test_no_partition_is_made_while_the_default_one_is_too_large_to_be_rea
     assert (await tidier.run_once()).added
 
 
+async def test_a_partition_that_was_made_by_hand_is_one(tidier: Tidier, ladder: Ladder, dsn: str) -> None:
+    now = await store_now(ladder)
+    bounds = f"from (duly_first_id('{now + 5 * DAY:%Y-%m-%d 00:00Z}')) to (duly_first_id('{now + 40 * DAY:%Y-%m-%d 00:00Z}'))"
+    with psycopg.connect(dsn, autocommit=True) as operator:
+        operator.execute(f"create table attempt_by_hand partition of attempt for values {bounds}".encode())
+        operator.execute(
+            f"create table task_by_hand partition of task for values {bounds} with (fillfactor = 50)".encode()
+        )
+
+    done = await tidier.run_once()
+
+    assert len(done.added) in (3, 4)
+    async with ladder.store.connection() as connection:
+        there = await list_partitions(connection)
+    assert [partition.name for partition in there] == ["first", *done.added, "by_hand"]
+    assert all(before.end == after.lowest for before, after in pairwise(there))
+
+
 async def test_what_ended_long_ago_leaves_with_its_partition_and_its_keys(
     ladder: Ladder, tidier: Tidier, dsn: str, clock: Clock
 ) -> None:
