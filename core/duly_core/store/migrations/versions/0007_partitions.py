@@ -58,6 +58,10 @@ BESIDE = (
 )
 
 UPGRADE = """
+-- in the order of the statements that write both
+lock table attempt in access exclusive mode;
+lock table task in access exclusive mode;
+
 alter table task rename to task_first;
 alter table task_first rename constraint task_pkey to task_first_pkey;
 alter index task_by_lambda rename to task_first_by_lambda;
