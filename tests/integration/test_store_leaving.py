@@ -69,7 +69,7 @@ async def test_a_key_whose_task_ended_its_time_since_the_keys_were_looked_throug
     kept = await ladder.new(idempotency_key="alive")
     async with ladder.store.connection() as connection:
         (first,) = await list_partitions(connection)
-        leaving = Leaving(first)
+        leaving = Leaving(first, datetime.now(UTC))
         now = datetime.now(UTC)
 
         @asynccontextmanager
@@ -86,12 +86,27 @@ async def test_a_key_whose_task_ended_its_time_since_the_keys_were_looked_throug
     assert ask(dsn, "select task_id from idempotency_key") == [(UUID(bytes=kept.task_id),)]
 
 
+async def test_a_partition_that_somebody_held_is_not_looked_through_again(
+    ladder: Ladder, tidier: Tidier, dsn: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await finished(ladder)
+    await clock.tick(10 * DAY)
+    async with await psycopg.AsyncConnection.connect(dsn) as holder:
+        await holder.execute("lock table only attempt in row exclusive mode")
+        assert (await tidier.run_once()).locked
+    monkeypatch.delattr(Leaving, "look")
+
+    done = await tidier.run_once()
+
+    assert done.dropped == ["first"]
+
+
 async def test_what_is_written_after_the_look_outlives_its_partition_all_the_same(
     ladder: Ladder, dsn: str, clock: Clock
 ) -> None:
     async with ladder.store.connection() as connection:
         (first,) = await list_partitions(connection)
-        leaving = Leaving(first)
+        leaving = Leaving(first, datetime.now(UTC))
         task = await ladder.new()
         async with connection.transaction():
             moved = await leaving.drop(connection)
@@ -138,10 +153,10 @@ async def test_a_partition_that_is_too_much_does_not_keep_the_others(
     uptime.now += 20 * DAY
     look = Leaving.look
 
-    async def is_too_much(self: Leaving, *arguments: Any) -> bool:
+    async def is_too_much(self: Leaving, *arguments: Any) -> None:
         if self._partition.name == "first":
             raise StoreUnavailableError("it took too long")
-        return await look(self, *arguments)
+        await look(self, *arguments)
 
     monkeypatch.setattr(Leaving, "look", is_too_much)
     with pytest.raises(StoreUnavailableError, match="too long"):

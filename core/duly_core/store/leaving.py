@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -27,9 +28,12 @@ class TooManyError(Exception):
 
 
 class Leaving:
-    """`look` is called until it is through; then `drop`, if it is `light`. Nothing is locked until then."""
+    """`look` is called until all is `through`; then `drop`, if it is `light`. Nothing is locked until then."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, begun_at: datetime) -> None:
+        self.begun_at = begun_at
+        self.through = False
+        """All of it was looked at."""
         self._partition = partition
         self._keys_after = UUID(int=max(0, partition.lowest.int - 1))
         self._keys_left = True
@@ -42,8 +46,8 @@ class Leaving:
         """Whether what outlives the partition is moved soon enough for others to wait."""
         return len(self._survivors) <= MOST_MOVED and self._bytes <= MOST_MOVED_BYTES
 
-    async def look(self, turn: Turn, limits: dict[str, Any]) -> bool:
-        """Go on, some pages; False: there are more.
+    async def look(self, turn: Turn, limits: dict[str, Any]) -> None:
+        """Go on, some pages.
 
         Limits may have moved between two pages: what has left by the earlier ones has left by the later ones, too.
         """
@@ -59,10 +63,10 @@ class Leaving:
                 if size is not None:
                     self._survivors.add(UUID(bytes=task_id))
                     self._bytes += size
-            if len(page) < PAGE or not self.light:
-                return True
+            self.through = len(page) < PAGE or not self.light
+            if self.through:
+                return
             self._after = UUID(bytes=page[-1][0])
-        return False
 
     async def _forget_keys(self, turn: Turn, limits: dict[str, Any]) -> None:
         """Most of them before the drop, so that it has few left to remove."""

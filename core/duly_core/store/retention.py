@@ -30,6 +30,8 @@ _AHEAD = 7
 _ROUND_EVERY = timedelta(minutes=1)
 _AT_ONCE = timedelta(milliseconds=100)
 _THINNED_EVERY = timedelta(hours=1)
+_LOOK_HOLDS = timedelta(hours=1)
+"""So long a partition that was looked through may wait for its lock, before it is looked through anew."""
 _LOCK_TIMEOUT = "200ms"
 """So long the task path may stand behind us while we wait for a table; then we come back later."""
 
@@ -153,19 +155,24 @@ class Tidier:
         if walked_at is not None and now - walked_at < _THINNED_EVERY:
             return
         if thinned_to == LOWEST:
-            leaving = self._leaving.setdefault(name, Leaving(partition))
-            if not await leaving.look(self._turn, limits):
+            leaving = self._leaving.get(name)
+            if leaving is None or (leaving.through and now - leaving.begun_at > _LOOK_HOLDS):
+                leaving = self._leaving[name] = Leaving(partition, now)
+            if not leaving.through:
+                await leaving.look(self._turn, limits)
+            if not leaving.through:
                 done.pause = _AT_ONCE
                 return
-            del self._leaving[name]
             if leaving.light:
                 with suppress(TooManyError):
                     async with self._turn() as connection:
                         moved = await leaving.drop(connection)
+                    del self._leaving[name]
                     done.dropped.append(name)
                     done.moved += moved
                     self._walked.pop(name, None)
                     return
+            del self._leaving[name]
         await self._thin(name, limits, now, done)
 
     async def _thin(self, name: str, limits: dict[str, Any], now: datetime, done: Tidied) -> None:
