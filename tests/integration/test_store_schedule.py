@@ -236,3 +236,20 @@ async def test_instants_at_the_ends_of_the_calendar_are_read_back_in_any_time_zo
         row = await replace(ladder, store=store).row(task.task_id)
 
     assert row["expires_at"] == end
+
+
+async def test_a_key_that_is_removed_while_it_is_looked_up_is_free_again(ladder, monkeypatch):
+    await schedule(ladder.store, [a_task(idempotency_key="a")])
+    run = ladder.store.run
+
+    async def removed_meanwhile(statement, parameters):
+        if statement.name == "existing":
+            async with ladder.store.connection() as connection:
+                await connection.execute("delete from idempotency_key")
+        return await run(statement, parameters)
+
+    monkeypatch.setattr(ladder.store, "run", removed_meanwhile)
+
+    answers = await schedule(ladder.store, [a_task(idempotency_key="a"), a_task(lambda_name="no.such")])
+
+    assert verdicts(answers) == [Scheduling.CREATED, Scheduling.UNKNOWN_LAMBDA]

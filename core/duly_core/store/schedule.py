@@ -10,7 +10,9 @@ from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import NewTask, Scheduled, Scheduling, TaskId
 
 
-async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False) -> list[Scheduled]:
+async def schedule(
+    store: Store, tasks: Sequence[NewTask], *, tell: bool = False, again: bool = True
+) -> list[Scheduled]:
     """Write what is not there yet; answer for each task in order.
 
     Repeating a call is safe: a task that is there already under the same id or key is REPEATED if it says
@@ -18,6 +20,7 @@ async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False
 
     With `tell` the same commit tells Store Consumers of what is due now, which saves a round trip. Commits that
     notify pass one at a time on a whole server, their flushes included: it is for callers with little to write.
+    `again` allows for a key that was taken, and removed with its task before anybody could look.
 
     Raises:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
@@ -55,9 +58,17 @@ async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False
     if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
         return [Scheduled(Scheduling.CREATED, task.task_id, due_in[created[task.task_id]]) for task in tasks]
     found = {row[0]: (row[1], row[2]) for row in await store.run(READS["existing"], parameters)}
-    answers = {}
+    gone = [
+        place
+        for number, place in enumerate(ordered, start=1)
+        if again and keys[number - 1] and number not in found and tasks[place].task_id not in created
+    ]
+    second = await schedule(store, [tasks[place] for place in gone], tell=tell, again=False)
+    answers = dict(zip(gone, second, strict=True))
     for number, place in enumerate(ordered, start=1):
         task = tasks[place]
+        if place in answers:
+            continue
         # of tasks that share an id in this very batch, one that says what was written is the created one
         if task.task_id in created and found.get(number, (task.task_id, True)) == (task.task_id, True):
             ahead = due_in[created.pop(task.task_id)]
