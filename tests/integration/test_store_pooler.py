@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -40,7 +41,15 @@ default_pool_size = 3
 
 
 @pytest.fixture
-def pooler(dsn: str, tmp_path: Path) -> Iterator[str]:
+def folder() -> Iterator[Path]:
+    """One that another user may read: pgbouncer does not run as root, and pytest's folders are private."""
+    with tempfile.TemporaryDirectory(prefix="duly-pooler-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.fixture
+def pooler(dsn: str, folder: Path) -> Iterator[str]:
     """The DSN of a pooler before the test's database."""
     parts = conninfo_to_dict(dsn)
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -48,10 +57,8 @@ def pooler(dsn: str, tmp_path: Path) -> Iterator[str]:
         for statement in for_role(StoreSettings(dsn=dsn)).splitlines():
             connection.execute(statement.replace("role CURRENT_USER", f"database {parts['dbname']}").encode())
     listen = free_port()
-    file = tmp_path / "pgbouncer.ini"
+    file = folder / "pgbouncer.ini"
     file.write_text(CONFIG.format(**{"password": ""} | parts, listen=listen))
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
     user = "nobody" if os.geteuid() == 0 else None
     with subprocess.Popen([str(PGBOUNCER), str(file)], user=user, stderr=subprocess.PIPE) as process:
         address = f"postgresql://duly@127.0.0.1:{listen}/{parts['dbname']}"
