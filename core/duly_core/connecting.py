@@ -8,10 +8,14 @@ to themselves. Postgres waits up to a minute for a client that stands half-way t
 import asyncio
 import traceback
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final, Self, cast
 
+import structlog
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
+
+log = structlog.get_logger()
 
 _ABANDON_WITHIN: Final = timedelta(milliseconds=100)
 """It takes a turn of the loop."""
@@ -28,7 +32,22 @@ class Connection(AsyncConnection[TupleRow]):
         except BaseException as error:
             # the frames of the attempt hold its socket, and the error holds the frames
             traceback.clear_frames(error.__traceback__)
+            _say_if_it_is_a_pooler(str(error))
             raise
+
+
+@cache
+def _say_it_is_a_pooler() -> None:
+    """Once a process: the pool tries again and again, and tells nobody why it fails."""
+    log.error(
+        "what answers as Postgres is a pooler, which refuses Duly's session settings: set store.pooled = true, and "
+        "store.direct_dsn (and queue.dsn, of a Postgres queue) to Postgres itself; see docs/operations.md"
+    )
+
+
+def _say_if_it_is_a_pooler(reason: str) -> None:
+    if "unsupported startup parameter" in reason:
+        _say_it_is_a_pooler()
 
 
 class Connecting:

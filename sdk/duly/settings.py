@@ -71,7 +71,15 @@ class SettingCalls:
         return result
 
     async def set_settings(self, values: Mapping[str, str]) -> list[Setting | DulyError]:
-        """Set settings; return each, in order, as it is now, or why it was not set."""
+        """Set settings, each for itself; return each, in order, as it is now, or why it was not set.
+
+        Values are texts, as in the file: "500ms", "true", "1000". Raises TypeError where one is not.
+        """
+        for name, value in values.items():
+            if not isinstance(value, str):
+                raise TypeError(
+                    f"{name}: a setting's value is a text, as in the file, not {type(value).__name__}"
+                )
         caller, _ = self._open()
         asked = [settings_pb2.NewSetting(name=name, value=value) for name, value in values.items()]
         request = settings_pb2.SetSettingsRequest(settings=asked)
@@ -79,6 +87,8 @@ class SettingCalls:
 
     async def reset_settings(self, names: Iterable[str]) -> list[Setting | DulyError]:
         """Undo what operators set; return each setting, in order, as it is now, or why it was not reset."""
+        if isinstance(names, str):
+            raise TypeError(f"give a list of names: [{names!r}]")
         caller, _ = self._open()
         request = settings_pb2.ResetSettingsRequest(names=names)
         return _results((await caller.call(caller.settings.ResetSettings, request)).results)

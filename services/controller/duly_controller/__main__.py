@@ -53,6 +53,10 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     listen = settings.listen or default_socket()
     queue_settings = QueueSettings.load()
     _check_dwell(queue_settings.visibility, settings.dwell_margin)
+    if queue_settings.backend == "postgres" and not queue_settings.dsn:
+        raise SettingsError(
+            "queue.dsn (environment: DULY_QUEUE_DSN) must say where the Postgres queue is: a host is not told of the store"
+        )
     patience = DrainSettings.load().drain_grace + _BEYOND_GRACE
     rpc = RpcSettings.load()
     timing = Timing.load()

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from duly_core.errors import SettingsError
 from duly_core.loop import repeat
 from duly_core.queues.factory import open_sender
 from duly_core.queues.settings import QueueSettings
@@ -28,6 +29,15 @@ def build(**overrides: object) -> Serve:
     settings = StoreConsumerSettings.load(**overrides)
     store_settings = StoreSettings.load()
     queue_settings = QueueSettings.load()
+    if (
+        store_settings.pooled
+        and not store_settings.direct_dsn
+        and queue_settings.backend == "postgres"
+        and not queue_settings.dsn
+    ):
+        raise SettingsError(
+            "store.direct_dsn or queue.dsn must be set with store.pooled: the Postgres queue does not work through a pooler"
+        )
     rpc_settings = RpcSettings.load()
     timing = Timing.load()
 
