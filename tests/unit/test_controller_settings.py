@@ -12,6 +12,7 @@ from duly_core.errors import SettingsError
 def test_a_visibility_that_leaves_no_time_to_hand_anything_out_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("DULY_QUEUE_DSN", "host=nowhere.invalid")
     monkeypatch.setenv("DULY_QUEUE_VISIBILITY", "14s")
 
     with pytest.raises(
