@@ -1,5 +1,6 @@
 """`python -m benchmarks.plot FILE PNG`: the picture of a run, drawn with the bench venv's matplotlib."""
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -79,9 +80,15 @@ def draw(found: dict[str, Any], file: Path) -> None:
 
 def main() -> None:
     """Draw, in the venv that can."""
-    source, target = map(Path, sys.argv[1:3])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.plot",
+        description="The picture of a run. Installs the rivals' venv if it is not there: what draws is in it.",
+    )
+    parser.add_argument("source", type=argparse.FileType(encoding="utf-8"), help="what --json wrote")
+    parser.add_argument("target", type=Path, help="the PNG to write")
+    options = parser.parse_args()
     try:
-        draw(json.loads(source.read_text(encoding="utf-8")), target)
+        draw(json.load(options.source), options.target)
     except ModuleNotFoundError:
         from benchmarks.rivals.venv import python
 

@@ -1,10 +1,9 @@
 """`python -m benchmarks.report FILE`: the tables of docs/performance.md, from what a run kept."""
 
+import argparse
 import json
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks import report_growth
@@ -184,7 +183,9 @@ def render(found: dict[str, Any]) -> str:
 
 def main() -> None:
     """Print the tables of a file."""
-    print(render(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description="The tables of a run.")
+    parser.add_argument("file", type=argparse.FileType(encoding="utf-8"), help="what --json wrote")
+    print(render(json.load(parser.parse_args().file)))
 
 
 if __name__ == "__main__":
