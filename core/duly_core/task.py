@@ -1,6 +1,6 @@
 """The shapes that a task takes on its way; each hop changes the shape once, and values are frozen.
 
-Those of which one is made for each task at each hop are named tuples: a frozen dataclass takes three times as long to make.
+Those of which one is made for each task at each hop are named tuples: a frozen dataclass takes more than twice as long to make.
 """
 
 import enum

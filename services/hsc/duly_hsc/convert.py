@@ -89,7 +89,7 @@ def claimed_to_wire(
 ) -> hsc_pb2.ClaimTaskResponse:
     """The answers to proposals, in order.
 
-    Fields are set in place: messages that are made first and put into others are copied (three times the cost).
+    Fields are set in place: messages that are made first and put into others are copied (more than twice the cost).
     """
     response = hsc_pb2.ClaimTaskResponse(terms=terms)
     add = response.answers.add
