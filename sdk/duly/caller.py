@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -39,8 +40,15 @@ _RETRIED = (
 class Caller:
     """One Frontend's services. Made and used on one event loop."""
 
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        credentials: grpc.ChannelCredentials | None = None,
+        unreachable_after: timedelta | None = None,
+    ) -> None:
         self.address = address
+        self._unreachable_after_s = None if unreachable_after is None else seconds(unreachable_after)
+        self._was_answered = False
         self._channel = open_channel(address, credentials)
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)
@@ -76,24 +84,37 @@ class Caller:
         """Like `call`; return the answer and the number of tries: an earlier one may have done the work."""
         tries = 0
         clock = asyncio.get_running_loop().time
-        deadline = clock() + seconds(timeout)
+        started_at = clock()
+        deadline = started_at + seconds(timeout)
         longest_pause = _FIRST_PAUSE_S
         while True:
             self._check_open()
             try:
                 tries += 1
-                return await method(request, timeout=min(max(deadline - clock(), 0), seconds(one_try))), tries
+                answer = await method(request, timeout=min(max(deadline - clock(), 0), seconds(one_try)))
             except grpc.aio.AioRpcError as error:
                 pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
-                if not again or error.code() not in _RETRIED or clock() + pause >= deadline:
+                end = min(deadline, self._patience_ends_at(started_at, error))
+                if not again or error.code() not in _RETRIED or clock() + pause >= end:
                     raise error_mapping.from_status(error, self.address) from error
             except asyncio.CancelledError:
                 # Closing the channel cancels what is under way, though nobody cancelled the caller.
                 if not _is_cancelled_itself():
                     self._check_open()
                 raise
+            else:
+                self._was_answered = True
+                return answer, tries
             await asyncio.sleep(pause)
             longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_S)
+
+    def _patience_ends_at(self, started_at: float, error: grpc.aio.AioRpcError) -> float:
+        """Until when a call is worth repeating where nothing listens; a host that is silent gets all its time."""
+        self._was_answered |= error_mapping.is_answer(error)
+        refused = error.code() is grpc.StatusCode.UNAVAILABLE and not self._was_answered
+        if self._unreachable_after_s is None or not refused:
+            return math.inf
+        return started_at + self._unreachable_after_s
 
     def _check_open(self) -> None:
         if self._closed:

@@ -14,7 +14,7 @@ from duly.caller import DEFAULT_TIMEOUT, Caller
 from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
-from duly.errors import ClosedError, DulyError, TaskFailedError, TaskNotFoundError
+from duly.errors import ClosedError, DulyError, TaskFailedError
 from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
 from duly.reading import TaskRef, id_of
@@ -44,20 +44,26 @@ class AsyncClient(SettingCalls):
     """
 
     def __init__(
-        self, address: str | None = None, *, credentials: grpc.ChannelCredentials | None = None
+        self,
+        address: str | None = None,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        unreachable_after: timedelta | None = None,
     ) -> None:
         """Name the Frontend: "host:port", else the environment's DULY_ADDRESS, else 127.0.0.1:7401.
 
         `credentials`: for TLS, from `grpc.ssl_channel_credentials`; None is plain text.
+        `unreachable_after`: give up so soon where connections are refused, or the name is unknown, from the start.
         """
         self.address = resolve_address(address)
         self._credentials = credentials
+        self._unreachable_after = unreachable_after
         self._opened: tuple[Caller, Scheduler] | None = None
 
     async def open(self) -> None:
         """Make ready for calls, on the running event loop. Connects with the first call."""
         if self._opened is None:
-            caller = Caller(self.address, self._credentials)
+            caller = Caller(self.address, self._credentials, self._unreachable_after)
             self._opened = caller, Scheduler(caller)
 
     async def close(self) -> None:
@@ -125,9 +131,8 @@ class AsyncClient(SettingCalls):
 
     async def get(self, task: TaskRef) -> Task:
         """Return a task as it stands now. Raises TaskNotFoundError."""
-        found = (await self.get_many([task]))[0]
-        if found is None:
-            raise TaskNotFoundError(f"there is no task {id_of(task)}")
+        if (found := (await self.get_many([task]))[0]) is None:
+            raise reading.no_task(id_of(task))
         return found
 
     async def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
@@ -209,7 +214,7 @@ class AsyncClient(SettingCalls):
     ) -> Redrive:
         """Let all dead letters that the filters find run again, those that ended first before the others.
 
-            await client.redrive_where(lambda_name="mail.send", failure_kinds=[duly.FailureKind.EXCEPTION], rate=50)
+            await client.redrive_where(lambda_name="mail.send", failure_kinds=[duly.FailureKind.ATTEMPTS_EXHAUSTED], rate=50)
 
         - `rate`: so many a second become due, from now on; None is all at once. Their times are written
           with them, so nobody has to stay for it.

@@ -25,7 +25,7 @@ class DeadLetterFilter(TypedDict, total=False):
 
     lambda_name: str
     collection: str
-    # Of the failure that ended them.
+    # Of the failure that ended them: of one that failed too often that is ATTEMPTS_EXHAUSTED, whatever it failed of.
     failure_kinds: Sequence[FailureKind]
     # Ended at this instant or later; ended before this instant. Both with a time zone.
     finished_after: datetime | None

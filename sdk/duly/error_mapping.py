@@ -43,12 +43,14 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
     """Return the error of a whole request; `address` is where it was sent."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE:
-        return unavailable(address, details)
+        return not_serving(address, details) if is_answer(error) else unavailable(address, details)
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return late(address)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         field = _first_bad_field(error)
-        return InvalidTaskError(f"{field}: {details}" if field else details, field)
+        # what names the field already, as Duly's own Frontend does, need not name it twice
+        named = not field or details.startswith(f"{field}: ")
+        return InvalidTaskError(details if named else f"{field}: {details}", field)
     if code is grpc.StatusCode.NOT_FOUND:
         return TaskNotFoundError(details)
     if code is grpc.StatusCode.UNIMPLEMENTED:
@@ -62,8 +64,18 @@ def unavailable(address: str, details: str) -> UnavailableError:
     """Return the error for a Frontend that cannot be reached."""
     return UnavailableError(
         f"no Duly Frontend answers at {address}: start one with `duly up`, or say where it is with "
-        f"DULY_ADDRESS or Client(address=...) ({details})"
+        f"DULY_ADDRESS, --address or Client(address=...) ({details})"
     )
+
+
+def not_serving(address: str, details: str) -> UnavailableError:
+    """Return the error for a Frontend that is there and says that it cannot serve, for want of its store."""
+    return UnavailableError(f"the Duly Frontend at {address} cannot serve now: {details}")
+
+
+def is_answer(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether a Duly Frontend gave this status: gRPC's own, of a connection that failed, has no details."""
+    return any(key == "grpc-status-details-bin" for key, _ in error.trailing_metadata() or ())
 
 
 def late(address: str) -> UnavailableError:

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from duly.errors import AppImportError
+from duly.errors import AppImportError, describe
+from duly.import_trace import owners_lines
 from duly.registry import App
 
 _DEFAULT_ATTRIBUTE = "app"
@@ -17,7 +18,7 @@ def load_app(target: str) -> App:
     """Import and return the App that `target` names: "mail.tasks:app"; without an attribute, `app`.
 
     The working directory is importable, as for `python -m`. Raises AppImportError, which says what
-    failed and how to mend it; the cause is chained, so a traceback still leads into the owner's code.
+    failed, in which of the owner's lines, and how to mend it; what the import raised is its `__context__`.
     """
     module_name, _, attribute = target.partition(":")
     if not module_name or module_name.endswith(".py") or "/" in module_name:
@@ -48,12 +49,17 @@ def _import(module_name: str) -> Any:
         if module_name == missing or module_name.startswith(f"{missing}."):
             raise AppImportError(
                 f"there is no module {missing!r}: run from the directory that contains it, or install it"
-            ) from error
-        raise AppImportError(f"{module_name!r} imports {missing!r}, which is not installed") from error
-    except (Exception, SystemExit) as error:
-        raise AppImportError(
-            f"importing {module_name!r} failed: {type(error).__name__}: {error}: the traceback says where"
-        ) from error
+            ) from None
+        problem = f"{module_name!r} imports {missing!r}, which is not installed"
+        raise AppImportError(_with_lines(problem, error)) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever it is, the message tells it)
+        problem = f"importing {module_name!r} failed: {describe(error)}"
+        advice = f'for the whole traceback: python -c "import {module_name}"'
+        raise AppImportError(f"{_with_lines(problem, error)}\n{advice}") from None
+
+
+def _with_lines(problem: str, error: BaseException) -> str:
+    return "\n  ".join([problem, *owners_lines(error)])
 
 
 def _candidate(module: object) -> str:

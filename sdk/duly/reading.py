@@ -12,7 +12,7 @@ import grpc
 
 from duly import error_mapping
 from duly.caller import Caller, seconds
-from duly.errors import RequestError, TaskNotFoundError, WaitTimeoutError
+from duly.errors import DulyError, InvalidTaskError, RequestError, TaskNotFoundError, WaitTimeoutError
 from duly.new_task import ScheduledTask
 from duly.task import Task
 from duly.v1 import frontend_pb2
@@ -52,9 +52,9 @@ async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
 
     tasks: list[Task | None] = []
     for chunk in in_chunks(ids):
-        for result in await _halving(ask, chunk):
+        for task_id, result in zip(chunk, await _halving(ask, chunk), strict=True):
             try:
-                tasks.append(_task(result))
+                tasks.append(_task(task_id, result))
             except TaskNotFoundError:
                 tasks.append(None)
     return tasks
@@ -73,7 +73,8 @@ async def list_pages(caller: Caller, request: frontend_pb2.ListTasksRequest) -> 
 async def wait_tasks(caller: Caller, ids: Sequence[str], timeout: timedelta | None) -> list[Task]:
     """Return the tasks, in order, once all are final; WaitTimeoutError if `timeout` passes before."""
     clock = asyncio.get_running_loop().time
-    deadline = None if timeout is None else clock() + seconds(timeout)
+    patience_s = None if timeout is None else seconds(timeout)
+    deadline = None if patience_s is None else clock() + patience_s
     known: dict[str, Task] = {}
     # One chunk after the other: the last to end decides, whichever it is in.
     for chunk in in_chunks(list(dict.fromkeys(ids))):
@@ -81,14 +82,14 @@ async def wait_tasks(caller: Caller, ids: Sequence[str], timeout: timedelta | No
         while pending:
             asked_at = clock()
             left = None if deadline is None else max(deadline - asked_at, 0)
-            for task in await _poll(caller, pending, left):
-                known[task.task_id] = task
+            # by the text that was asked for: an id may be written in other ways than ours
+            known.update(zip(pending, await _poll(caller, pending, left), strict=True))
             pending = [task_id for task_id in pending if not known[task_id].status.is_final]
             if not pending:
                 break
             if deadline is not None and clock() >= deadline:
                 raise WaitTimeoutError(
-                    f"not final within {timeout}: {pending[0]} ({known[pending[0]].status.name})"
+                    f"not final within {patience_s:g} s: {pending[0]} ({known[pending[0]].status.name})"
                     + (f" and {len(pending) - 1} more" if len(pending) > 1 else ""),
                     list(known.values()),
                 )
@@ -108,7 +109,7 @@ async def _poll(caller: Caller, ids: Sequence[str], left_s: float | None) -> lis
         response = await caller.call(caller.frontend.WaitTask, request, patience, one_try=one_try)
         return list(response.results)
 
-    return [_task(result) for result in await _halving(ask, ids)]
+    return [_task(task_id, result) for task_id, result in zip(ids, await _halving(ask, ids), strict=True)]
 
 
 async def _halving(
@@ -127,7 +128,23 @@ async def _halving(
     return await _halving(ask, ids[:middle]) + await _halving(ask, ids[middle:])
 
 
-def _task(result: frontend_pb2.GetTaskResult) -> Task:
+def _task(task_id: str, result: frontend_pb2.GetTaskResult) -> Task:
     if result.HasField("error"):
-        raise error_mapping.from_item(result.error)
+        raise _named(task_id, error_mapping.from_item(result.error), result.error.message)
     return Task.from_proto(result.task)
+
+
+def _named(task_id: str, error: DulyError, message: str) -> DulyError:
+    """Return the error with the id in it: one of many that were asked for."""
+    if isinstance(error, TaskNotFoundError):
+        return no_task(task_id)
+    if isinstance(error, InvalidTaskError):
+        return InvalidTaskError(f"{task_id!r}: {message}", error.field)
+    return error
+
+
+def no_task(task_id: str) -> TaskNotFoundError:
+    """Return the error for an id that no task has."""
+    return TaskNotFoundError(
+        f"there is no task {task_id}: never scheduled, or removed some days after its end"
+    )

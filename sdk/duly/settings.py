@@ -9,7 +9,7 @@ from datetime import datetime
 from duly import error_mapping
 from duly.caller import Caller
 from duly.enums import SettingSource
-from duly.errors import DulyError, InvalidSettingError
+from duly.errors import DulyError, InvalidSettingError, InvalidTaskError
 from duly.v1 import settings_pb2, task_pb2
 from duly.wire import to_datetime
 
@@ -82,16 +82,27 @@ class SettingCalls:
                 )
         caller, _ = self._open()
         asked = [settings_pb2.NewSetting(name=name, value=value) for name, value in values.items()]
+        if not asked:  # which the Frontend refuses
+            return []
         request = settings_pb2.SetSettingsRequest(settings=asked)
-        return _results((await caller.call(caller.settings.SetSettings, request)).results)
+        try:
+            return _results((await caller.call(caller.settings.SetSettings, request)).results)
+        except InvalidTaskError as error:
+            raise InvalidSettingError(str(error)) from error
 
     async def reset_settings(self, names: Iterable[str]) -> list[Setting | DulyError]:
         """Undo what operators set; return each setting, in order, as it is now, or why it was not reset."""
         if isinstance(names, str):
             raise TypeError(f"give a list of names: [{names!r}]")
         caller, _ = self._open()
-        request = settings_pb2.ResetSettingsRequest(names=names)
-        return _results((await caller.call(caller.settings.ResetSettings, request)).results)
+        asked = list(names)
+        if not asked:
+            return []
+        request = settings_pb2.ResetSettingsRequest(names=asked)
+        try:
+            return _results((await caller.call(caller.settings.ResetSettings, request)).results)
+        except InvalidTaskError as error:
+            raise InvalidSettingError(str(error)) from error
 
 
 def _results(results: Sequence[settings_pb2.SettingResult]) -> list[Setting | DulyError]:

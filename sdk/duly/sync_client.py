@@ -51,10 +51,14 @@ class Client:
     """
 
     def __init__(
-        self, address: str | None = None, *, credentials: grpc.ChannelCredentials | None = None
+        self,
+        address: str | None = None,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        unreachable_after: timedelta | None = None,
     ) -> None:
         """Name the Frontend, as for AsyncClient."""
-        self._client = AsyncClient(address, credentials=credentials)
+        self._client = AsyncClient(address, credentials=credentials, unreachable_after=unreachable_after)
         self._process = os.getpid()
         self._closed = False
         self._loop = asyncio.new_event_loop()

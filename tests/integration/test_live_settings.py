@@ -98,6 +98,20 @@ async def test_a_value_that_the_file_could_not_have_changes_nothing(client, name
     assert await client.settings() == before
 
 
+async def test_nothing_to_set_or_reset_is_nothing(client):
+    assert await client.set_settings({}) == []
+    assert await client.reset_settings([]) == []
+
+
+async def test_too_many_at_once_are_refused_as_settings_are(client):
+    values = {f"nothing.{number}": "1" for number in range(101)}
+
+    with pytest.raises(duly.InvalidSettingError, match=r"^settings: there must be 1 to 100"):
+        await client.set_settings(values)
+    with pytest.raises(duly.InvalidSettingError, match=r"^names: there must be 1 to 100"):
+        await client.reset_settings(values)
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("store_consumer.pol_interval", POLL), ("exact", EXACT), ("poll_intervall", POLL)],

@@ -19,6 +19,7 @@ class ScriptedFrontend(frontend_pb2_grpc.FrontendServiceServicer, registry_pb2_g
         self.requests = []
         # Status codes to answer the next requests with, before any succeeds.
         self.failures = deque()
+        self.words = "as the test said"
         # What to answer for a lambda's tasks instead of writing them.
         self.item_errors = {}
         self.tasks = {}
@@ -38,7 +39,7 @@ class ScriptedFrontend(frontend_pb2_grpc.FrontendServiceServicer, registry_pb2_g
         await self.open.wait()
         if self.failures:
             code, *trailer = self.failures.popleft()
-            await context.abort(code, "as the test said", trailing_metadata=tuple(trailer))
+            await context.abort(code, self.words, trailing_metadata=tuple(trailer))
 
     async def Schedule(self, request, context):
         await self._admit(request, context)
@@ -69,7 +70,7 @@ class ScriptedFrontend(frontend_pb2_grpc.FrontendServiceServicer, registry_pb2_g
         for task_id in request.task_ids:
             if (task := self.tasks.get(task_id)) is None:
                 error = task_pb2.ItemError(
-                    code=task_pb2.ERROR_CODE_NOT_FOUND, message=f"there is no task {task_id}"
+                    code=task_pb2.ERROR_CODE_NOT_FOUND, message="there is no such task"
                 )
                 results.append(frontend_pb2.GetTaskResult(error=error))
             else:

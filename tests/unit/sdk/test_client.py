@@ -126,6 +126,36 @@ async def test_no_frontend_at_all_is_an_error_that_says_where_and_what_to_do():
                 await client.schedule("mail.send", timeout=SECOND / 10)
 
 
+async def test_nobody_waits_long_where_nothing_listens_if_they_said_so():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+
+        async with duly.AsyncClient(address, unreachable_after=SECOND / 10) as client, asyncio.timeout(5):
+            with pytest.raises(duly.UnavailableError, match="no Duly Frontend answers"):
+                await client.wait("t")
+
+
+async def test_a_frontend_that_answered_before_is_waited_for_all_the_same(frontend, make_task):
+    frontend.tasks["t"] = make_task("t")
+
+    async with duly.AsyncClient(frontend.address, unreachable_after=timedelta(0)) as client:
+        await client.get("t")
+        frontend.failures.append((grpc.StatusCode.UNAVAILABLE,))
+
+        assert (await client.get("t")).task_id == "t"
+
+
+async def test_a_frontend_without_its_store_is_told_from_none(client, frontend):
+    status = status_pb2.Status(code=code_pb2.UNAVAILABLE, message="as the test said")
+    frontend.failures.extend(
+        [(grpc.StatusCode.UNAVAILABLE, ("grpc-status-details-bin", status.SerializeToString()))] * 100
+    )
+
+    with pytest.raises(duly.UnavailableError, match="cannot serve now: as the test said"):
+        await client.schedule("mail.send", timeout=SECOND / 10)
+
+
 async def test_the_address_comes_from_the_environment_if_none_is_given(monkeypatch):
     monkeypatch.setenv("DULY_ADDRESS", "frontend.internal:7401")
 
@@ -167,6 +197,22 @@ async def test_a_refused_request_names_the_field_at_fault(client, frontend):
         await client.schedule("mail.send")
 
     assert raised.value.field == "tasks[0].lambda"
+    assert str(raised.value) == "tasks[0].lambda: as the test said"
+
+
+async def test_a_field_that_the_refusal_names_itself_is_named_once(client, frontend):
+    detail = Any()
+    detail.Pack(error_details_pb2.BadRequest(field_violations=[{"field": "as the", "description": "it"}]))
+    status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message="as the: test said", details=[detail])
+    frontend.failures.append(
+        (grpc.StatusCode.INVALID_ARGUMENT, ("grpc-status-details-bin", status.SerializeToString()))
+    )
+    frontend.words = status.message
+
+    with pytest.raises(duly.InvalidTaskError) as raised:
+        await client.schedule("mail.send")
+
+    assert str(raised.value) == "as the: test said"
 
 
 async def test_many_tasks_go_in_calls_of_a_thousand_and_come_back_in_order(client, frontend):
@@ -254,6 +300,19 @@ async def test_waiting_for_many_asks_again_only_for_those_that_go_on(client, fro
 
     assert [task.task_id for task in tasks] == ["slow", "quick", "slow"]
     assert [list(request.task_ids) for request in frontend.requests] == [["slow", "quick"], ["slow"]]
+
+
+async def test_waiting_for_a_task_there_is_none_of_names_it(client, frontend, make_task):
+    frontend.tasks["here"] = make_task("here")
+
+    with pytest.raises(duly.TaskNotFoundError, match="there is no task gone"):
+        await client.wait_many(["here", "gone"])
+
+
+async def test_an_id_may_be_written_in_capitals(client, frontend, make_task):
+    frontend.tasks["ABC"] = deque([make_task("abc", task_pb2.TASK_STATUS_NEW), make_task("abc")])
+
+    assert (await client.wait("ABC")).task_id == "abc"
 
 
 async def test_waiting_too_long_tells_how_the_task_stood(client, frontend, make_task):

@@ -43,3 +43,40 @@ def test_an_app_that_cannot_be_loaded_is_an_error_that_says_what_to_do(directory
 
     with pytest.raises(duly.AppImportError, match=message):
         load_app(target)
+
+
+def test_of_an_import_that_fails_the_owners_lines_are_told_and_not_pythons(directory):
+    (directory / "mail_tasks.py").write_text("import duly\nfrom mail_config import LIMIT\n")
+    (directory / "mail_config.py").write_text("import json\n\nLIMIT = json.loads('{not json')\n")
+
+    with pytest.raises(duly.AppImportError) as raised:
+        load_app("mail_tasks")
+
+    problem, *lines, advice = str(raised.value).splitlines()
+    assert problem.startswith("importing 'mail_tasks' failed: JSONDecodeError: ")
+    assert lines[:2] == [
+        "  mail_tasks.py:2: from mail_config import LIMIT",
+        "  mail_config.py:3: LIMIT = json.loads('{not json')",
+    ]
+    assert len(lines) == 3
+    assert "decoder.py" in lines[2]
+    assert advice == 'for the whole traceback: python -c "import mail_tasks"'
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("def broken(:", ["  mail_tasks.py:1: import mail_config", "  mail_config.py:1: def broken(:"]),
+        ("import nothing", ["  mail_tasks.py:1: import mail_config", "  mail_config.py:1: import nothing"]),
+        ("raise OSError", ["  mail_tasks.py:1: import mail_config", "  mail_config.py:1: raise OSError"]),
+    ],
+)
+def test_the_line_at_fault_comes_last(directory, line, told):
+    (directory / "mail_tasks.py").write_text("import mail_config")
+    (directory / "mail_config.py").write_text(line)
+
+    with pytest.raises(duly.AppImportError) as raised:
+        load_app("mail_tasks")
+
+    assert [each for each in str(raised.value).splitlines() if each.startswith("  ")] == told
