@@ -4,51 +4,20 @@ import argparse
 import asyncio
 import signal
 import sys
-from pathlib import Path
+from functools import partial
 
 from benchmarks import growth, report
+from benchmarks.command_line import WORKS, parse
 from benchmarks.duly_system import Duly, Shape
 from benchmarks.machine import machine
 from benchmarks.results import Results
 from benchmarks.rivals.system import RECIPES, Rival
 from benchmarks.rivals.venv import python
-from benchmarks.rounds import FLOOR, run_rounds
+from benchmarks.rounds import FLOORS, run_rounds
 from benchmarks.sqs import sqs
-from benchmarks.suite import WORKLOADS
 from benchmarks.system import BenchmarkError, System
 
 _SQS_TASKS = 500
-
-
-def parse() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    systems = ["duly", *(recipe.name for recipe in RECIPES)]
-    works = [*WORKLOADS, FLOOR]
-    add = parser.add_argument
-    only = f"systems ({', '.join(systems)}) and workloads ({', '.join(works)})"
-    add("--only", nargs="+", default=[], choices=systems + works, metavar="NAME", help=only)
-    add("--runs", type=int, default=3)
-    add(
-        "--tasks",
-        type=int,
-        default=20_000,
-        help="of the throughput workloads; the others have their own, or fewer",
-    )
-    add("--executors", type=int, default=1, help="of Duly; as are the next two")
-    add("--processes", type=int, default=1)
-    add("--slots", type=int, default=8)
-    parts = ", ".join(growth.PARTS)
-    add(
-        "--growth",
-        nargs="*",
-        choices=growth.PARTS,
-        metavar="PART",
-        help=f"how Duly's cost grows, instead: {parts}",
-    )
-    add("--sqs", action="store_true", help="what the SQS path costs Duly, instead, against moto's server")
-    add("--json", type=Path, help="keep every measurement in this file, as it comes")
-    return parser.parse_args()
 
 
 async def measure(options: argparse.Namespace) -> Results:
@@ -57,9 +26,14 @@ async def measure(options: argparse.Namespace) -> Results:
     results = Results(machine(), vars(options), options.json)
     if options.growth is not None:
         for name in options.growth or growth.PARTS:
-            await growth.PARTS[name](options.tasks, options.runs, results.append)
+            with results.problems_of(name):
+                measured = growth.PARTS[name]
+                if name == "waiting":
+                    measured = partial(growth.waiting, sizes=options.waiting)
+                await measured(options.tasks, options.runs, results.append)
     if options.sqs:
-        results.put("sqs", await sqs(min(options.tasks, _SQS_TASKS), options.runs))
+        with results.problems_of("sqs"):
+            results.put("sqs", await sqs(min(options.tasks, _SQS_TASKS), options.runs))
     if options.growth is None and not options.sqs:
         await side_by_side(options, results)
     return results
@@ -69,14 +43,16 @@ async def side_by_side(options: argparse.Namespace, results: Results) -> None:
     """Duly and its rivals, or those of them that were named."""
     known: list[System] = [Duly(Shape(options.executors, options.processes, options.slots))]
     known += [Rival(recipe) for recipe in RECIPES]
-    systems = [system for system in known if system.name in options.only] or known
-    workloads = [name for name in [*WORKLOADS, FLOOR] if name in options.only]
+    named = [system for system in known if system.name in options.only]
+    workloads = [name for name in WORKS if name in options.only]
+    workloads = workloads or [name for name in WORKS if not named or name not in FLOORS]
+    systems = [] if FLOORS.keys() >= set(workloads) else named or known
     if any(isinstance(system, Rival) for system in systems):
         python()
     for system in systems:
         results.describe(system)
     present = [system for system in systems if not system.missing()]
-    await run_rounds(present, workloads or [*WORKLOADS, FLOOR], options.runs, options.tasks, results.add)
+    await run_rounds(present, workloads, options.runs, options.tasks, results.add)
 
 
 def stop_on_sigterm() -> None:

@@ -38,17 +38,19 @@ async def floor(folder: Path, tasks: int) -> Figures:
             await _lanes(store, _WARM_UP)
             meter = Meter()
             started = time.perf_counter()
-            spent = await _lanes(store, tasks)
+            tasks, spent = await _lanes(store, tasks)
             seconds = time.perf_counter() - started
             shares = {f"{name}_us": taken / tasks * 1e6 for name, taken in spent.items()}
             return meter.stop(tasks, {"rate": tasks / seconds, **shares}, own="client")
 
 
-async def _lanes(store: Store, tasks: int) -> Counter[str]:
+async def _lanes(store: Store, tasks: int) -> tuple[int, Counter[str]]:
+    """How many it was: as many in each lane; and seconds by statement."""
     lanes = _lambdas()
+    each = -(-tasks // len(lanes))
     spent: Counter[str] = Counter()
-    await asyncio.gather(*(_lane(store, name, tasks // len(lanes), spent) for name in lanes))
-    return spent
+    await asyncio.gather(*(_lane(store, name, each, spent) for name in lanes))
+    return each * len(lanes), spent
 
 
 def _lambdas() -> list[str]:

@@ -1,20 +1,22 @@
 """How Duly's cost grows: with tasks that wait, Executors, lambdas, payloads, and callbacks that take their time."""
 
+import asyncio
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.calibration import calibrate
+from benchmarks.cpu import seconds_by_process
 from benchmarks.duly_submitter import SIZE
 from benchmarks.duly_system import Duly, RunningDuly, Shape
 from benchmarks.meter import Figures, Meter
 from benchmarks.noop import LAMBDAS
 from benchmarks.percentiles import percentile
-from benchmarks.workloads import end_to_end_bulk
+from benchmarks.workloads import end_to_end_bulk, latency
 
 Found = dict[str, Any]
 Tell = Callable[[str, Found], None]
@@ -25,6 +27,8 @@ _MOST_BYTES = 64 * 2**20
 _MIX_SECONDS = 30.0
 _QUIET = {"bench.takes.1ms": 50.0, "bench.takes.100ms": 10.0}
 _GIVE_UP = 600.0
+_SETTLE = 3.0
+_IDLE = 15.0
 
 
 @asynccontextmanager
@@ -56,24 +60,48 @@ def _found(figures: Figures, folder: Path, **more: Any) -> Found:
     }
 
 
-async def waiting(tasks: int, runs: int, tell: Tell, sizes: tuple[int, ...] = WAITING) -> None:
-    """Work beside so many tasks that wait for another day, in one store that fills up."""
+async def waiting(tasks: int, runs: int, tell: Tell, sizes: Sequence[int] = WAITING) -> None:
+    """Schedule, process, a lone task and the poll beside so many tasks that wait for another day, in a store that fills up."""
     async with _running(Shape(), {}) as (duly, running, folder):
         held = 0
-        for size in sizes:
-            first = running.numbers(size - held)
-            await running.driver.ask("bulk", first=first, tasks=size - held, due_at=time.time() + _DAY)
+        for size in sorted(sizes):
+            # what is scheduled last is measured, so that there are `size` of them in the end and not more
+            count = max(1, min(tasks, (size - held) // (2 * runs)))
+            await _wait_for_another_day(running, max(0, size - held - count * runs))
+            await running.driver.ask("call", method="tidy")
+            for _ in range(runs):
+                meter = Meter()
+                seconds = await _wait_for_another_day(running, count)
+                figures = meter.stop(count, {"rate": count / seconds})
+                tell("waiting", _found(figures, folder, waiting=size, work="schedule", tasks=count))
             held = size
             await running.driver.ask("call", method="tidy")
             for _ in range(runs):
-                first = running.numbers(tasks)
-                meter = Meter()
-                answer = await running.driver.ask("bulk", first=first, tasks=tasks, due_at=time.time() + _DAY)
-                figures = meter.stop(tasks, {"rate": tasks * 1e9 / (answer["ended_at"] - answer["began_at"])})
-                tell("waiting", _found(figures, folder, waiting=size, work="schedule"))
-                held += tasks
                 figures = await end_to_end_bulk(duly, running, tasks)
-                tell("waiting", _found(figures, folder, waiting=size, work="end to end"))
+                tell("waiting", _found(figures, folder, waiting=size, work="end to end", tasks=tasks))
+                figures = await latency(duly, running, tasks)
+                tell(
+                    "waiting", _found(figures, folder, waiting=size, work="a lone task", tasks="20 a second")
+                )
+                figures = await _polls()
+                tell("waiting", _found(figures, folder, waiting=size, work="the poll", tasks="none"))
+
+
+async def _wait_for_another_day(running: RunningDuly, tasks: int) -> float:
+    """Schedule so many; seconds that it took."""
+    first = running.numbers(tasks)
+    answer = await running.driver.ask("bulk", first=first, tasks=tasks, due_at=time.time() + _DAY)
+    return float(answer["ended_at"] - answer["began_at"]) * 1e-9
+
+
+async def _polls() -> Figures:
+    """CPU of those who poll and are asked, with nothing due, in percent of a core."""
+    await asyncio.sleep(_SETTLE)
+    before = seconds_by_process(os.getpid())
+    await asyncio.sleep(_IDLE)
+    used = seconds_by_process(os.getpid())
+    polled = sum(used[name] - before[name] for name in ("store consumer", "postgres"))
+    return Figures({"poll_cpu_percent": polled / _IDLE * 100})
 
 
 async def executors(tasks: int, runs: int, tell: Tell) -> None:

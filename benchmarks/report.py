@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks import report_growth
+from benchmarks import report_floor, report_growth
 from benchmarks.tables import rows, spread
 
 RATES = {
@@ -154,7 +154,9 @@ def render(found: dict[str, Any]) -> str:
     titles = [described["title"] for described in found["systems"].values()]
     parts = [", ".join(f"{name}: {value}" for name, value in found["machine"].items()), _machine_speed(found)]
     if not table.systems:
-        return "\n\n".join([parts[0], *report_growth.parts(found)])
+        return "\n\n".join(
+            part for part in [*parts, *report_floor.parts(found), *report_growth.parts(found)] if part
+        )
     settings = ([each["title"], each["settings"], each["durability"]] for each in found["systems"].values())
     parts.append(rows(["system", "settings", "durability"], settings))
     against = "Duly against the best rival of each round"
@@ -177,7 +179,7 @@ def render(found: dict[str, Any]) -> str:
     ):
         if table_:
             parts += [title, table_]
-    parts += report_growth.parts(found)
+    parts += report_floor.parts(found) + report_growth.parts(found)
     return "\n\n".join(part for part in parts if part)
 
 

@@ -1,4 +1,4 @@
-"""The tables of the other parts of a run: the floor, how cost grows, what SQS costs."""
+"""The tables of the other parts of a run: how cost grows, what SQS costs."""
 
 import statistics
 from collections import defaultdict
@@ -8,7 +8,8 @@ from typing import Any
 from benchmarks.tables import rows, spread
 
 _TITLES = {
-    "waiting": "Beside so many tasks that wait for another day (tasks/s; CPU in us a task):",
+    "waiting": "Beside so many tasks that wait for another day (tasks/s; ms from a call to its start; CPU in us a task; poll: "
+    "Store Consumer and Postgres with nothing due, percent of a core):",
     "executors": "Executors on one host, end to end (tasks/s; CPU in us a task):",
     "lambdas": "Lambdas, each with tasks of all four priorities, end to end (tasks/s; CPU in us a task):",
     "payloads": "Payloads, end to end (tasks/s; CPU in us a task):",
@@ -20,28 +21,13 @@ _KEPT = ("values", "cpu_us_per_task", "calibration")
 def parts(found: dict[str, Any]) -> list[str]:
     """Titles and tables of what is there."""
     told = []
-    floor = [each["figures"] for each in found["measurements"] if each["workload"] == "floor"]
-    if floor:
-        told += [
-            "The floor: Duly's statements over groups of 200, no services:",
-            rows(["", ""], _floor(floor)),
-        ]
     for name, measured in found.get("growth", {}).items():
         told += [_TITLES[name], _grown(measured)]
     if found.get("sqs"):
         head = ["queue", "submitted", "calls of SQS a task", "CPU, us a task"]
         told += ["SQS (moto's server: counts, no speeds):", rows(head, _sqs(found["sqs"]))]
+    told += [f"{part}: failed: {reason}" for part, reason in found.get("problems", {}).items()]
     return told
-
-
-def _floor(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
-    yield ["tasks a second", spread([each["values"]["rate"] for each in figures])]
-    for name in ("schedule_us", "enqueue_us", "claim_us", "finish_us"):
-        told = f"{name.removesuffix('_us')}, us of a connection's time a task"
-        yield [told, spread([each["values"][name] for each in figures])]
-    for name in ("postgres", "client"):
-        told = f"CPU of {name}, us a task"
-        yield [told, spread([each["cpu_us_per_task"].get(name, 0.0) for each in figures])]
 
 
 def _grown(measured: list[dict[str, Any]]) -> str:
@@ -59,9 +45,13 @@ def _grown(measured: list[dict[str, Any]]) -> str:
             for name in runs[0]["cpu_us_per_task"]
         }
         told = ", ".join(f"{name} {value:,.0f}" for name, value in sorted(by_process.items(), key=_dearest))
-        cells = [spread(value, 0 if max(value) >= 100 else 1) if value else "-" for value in values]
+        cells = [spread(value, _digits(value)) if value else "-" for value in values]
         body.append([*(_plain(value) for _, value in group), *cells, spread(cpu), told])
     return rows([*keys, *shown, "CPU", "by process"], body)
+
+
+def _digits(values: list[float]) -> int:
+    return 0 if max(values) >= 100 else 1 if max(values) >= 10 else 2
 
 
 def _dearest(item: tuple[str, float]) -> float:

@@ -1,6 +1,9 @@
 """What one run found, as it is kept in a file: written anew after every measurement, so that a stop loses none."""
 
 import json
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,16 @@ class Results:
         self._measurements: list[dict[str, Any]] = []
         self._more: dict[str, Any] = {}
         self._file = file
+
+    @contextmanager
+    def problems_of(self, part: str) -> Iterator[None]:
+        """A part that fails must not cost the others' figures: why it did is kept where they would be."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 (whatever it is)
+            traceback.print_exc()
+            self._more.setdefault("problems", {})[part] = f"{type(error).__name__}: {error}"
+            self._write()
 
     def describe(self, system: System) -> None:
         """Say what will be measured; or that it will not, and why."""
@@ -54,4 +67,6 @@ class Results:
 
     def _write(self) -> None:
         if self._file is not None:
-            self._file.write_text(json.dumps(self.as_json(), indent=1), encoding="utf-8")
+            whole = self._file.with_name(self._file.name + ".new")
+            whole.write_text(json.dumps(self.as_json(), indent=1), encoding="utf-8")
+            whole.replace(self._file)  # so that a stop half-way through loses nothing

@@ -2,19 +2,25 @@
 
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.calibration import calibrate
 from benchmarks.floor import floor
+from benchmarks.floor_latency import floor_latency
 from benchmarks.meter import Figures
 from benchmarks.suite import BULK, ONCE, WORKLOADS
 from benchmarks.system import BenchmarkError, System
 from duly_core.errors import DulyError
 
 FLOOR = "floor"
+"""What is measured with no system at all, as if it were one."""
+FLOORS: dict[str, Callable[[Path, int], Awaitable[Figures]]] = {
+    "floor": floor,
+    "floor_latency": floor_latency,
+}
 NO_API = "no such API"
 
 Tell = Callable[["Measurement"], None]
@@ -38,18 +44,25 @@ async def measure(system: System, workload: str, number: int, tasks: int) -> Mea
     """One measurement, on services started for it alone."""
     with _folder() as folder:
         measurement = Measurement(number, system.name, workload, tasks, calibrate(folder))
-        try:
+        with _told_of(measurement, folder):
             async with system.running(folder) as running:
                 if workload in BULK and not (await running.driver.ask("hello"))["bulk"]:
                     measurement.problem = NO_API
                     return measurement
                 await running.start_workers()
                 measurement.figures = await WORKLOADS[workload](system, running, tasks)
-        except (BenchmarkError, DulyError, OSError) as error:
-            measurement.problem = f"{type(error).__name__}: {error}{_logs(folder)}"
-        except Exception:  # noqa: BLE001 (one that fails must not cost the others' figures)
-            measurement.problem = traceback.format_exc() + _logs(folder)
     return measurement
+
+
+@contextmanager
+def _told_of(measurement: Measurement, folder: Path) -> Iterator[None]:
+    """One that fails must not cost the others' figures: the reason stands where they would."""
+    try:
+        yield
+    except (BenchmarkError, DulyError, OSError) as error:
+        measurement.problem = f"{type(error).__name__}: {error}{_logs(folder)}"
+    except Exception:  # noqa: BLE001 (see above)
+        measurement.problem = traceback.format_exc() + _logs(folder)
 
 
 def _logs(folder: Path) -> str:
@@ -68,8 +81,8 @@ async def run_rounds(
     without: set[tuple[str, str]] = set()
     for number in range(1, runs + 1):
         for workload in workloads:
-            if workload == FLOOR:
-                tell(await measure_floor(number, tasks))
+            if workload in FLOORS:
+                tell(await measure_floor(workload, number, tasks))
                 continue
             for system in systems:
                 if (system.name, workload) in without or (number > 1 and workload in ONCE):
@@ -80,11 +93,12 @@ async def run_rounds(
                 tell(measurement)
 
 
-async def measure_floor(number: int, tasks: int) -> Measurement:
-    """The store's statements with nothing around them."""
+async def measure_floor(workload: str, number: int, tasks: int) -> Measurement:
+    """What no system of this layout can go below."""
     with _folder() as folder:
-        measurement = Measurement(number, FLOOR, FLOOR, tasks, calibrate(folder))
-        measurement.figures = await floor(folder, tasks)
+        measurement = Measurement(number, FLOOR, workload, tasks, calibrate(folder))
+        with _told_of(measurement, folder):
+            measurement.figures = await FLOORS[workload](folder, tasks)
     return measurement
 
 

@@ -55,7 +55,7 @@ async def drain(system: System, running: Running, tasks: int) -> Figures:
         tasks,
         {
             "rate": tasks / ((settled - starts[0]) * _NANO),
-            "rate_of_starts": tasks / ((starts[-1] - starts[0]) * _NANO),
+            "rate_of_starts": tasks / (max(1, starts[-1] - starts[0]) * _NANO),
             "rate_from_spawn": tasks / ((settled - spawned) * _NANO),
             "started_twice": _again(running, numbers),
         },

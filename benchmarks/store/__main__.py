@@ -1,8 +1,15 @@
-"""`python -m benchmarks.store`: pages that each step of a task touches as the store grows, and polls under a snapshot."""
+"""`python -m benchmarks.store`: what each step of a task costs as the store grows, and polls under a snapshot.
+
+Pages that are touched, which do not depend on how busy the machine is, and CPU of the server's process, which is taken
+in rounds over stores of all sizes (A B C, A B C, ...), so that a machine that drifts hits all alike.
+"""
 
 import argparse
 import json
+import statistics
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,48 +19,66 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from benchmarks.calibration import calibrate
+from benchmarks.command_line import in_range, new_file
+from benchmarks.machine import machine
 from benchmarks.store import growth, snapshot
 from benchmarks.store.fill import LAMBDA, fill
+from benchmarks.tables import rows
 from duly_core.store.migrate import migrate
 from duly_local.postgres import EmbeddedPostgres
 
 LEAST = 10_000
+KINDS = ("waiting", "finished")
+_SNAPSHOT_STEPS = 4
+_MOST = 20_000_000
 
 
-def in_a_database(admin_dsn: str, measure: Any) -> Any:
-    """Call with the DSN of a migrated database that is gone afterwards: the disk holds one at a time."""
+@contextmanager
+def database(admin_dsn: str) -> Iterator[str]:
+    """The DSN of a migrated database that is gone afterwards."""
     name = sql.Identifier(f"duly_bench_{uuid4().hex[:8]}")
     with psycopg.connect(admin_dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(name))
         try:
             dsn = make_conninfo(admin_dsn, dbname=name.as_string().strip('"'))
             migrate(dsn)
-            return measure(dsn)
+            yield dsn
         finally:
             admin.execute(sql.SQL("drop database {} with (force)").format(name))
 
 
 def measure(admin_dsn: str, options: argparse.Namespace) -> dict[str, Any]:
     """Everything that was asked for."""
-    measured: dict[str, Any] = {}
-    for kind in ("waiting", "finished"):
-        for size in options.sizes:
-            waiting, finished = (size, LEAST) if kind == "waiting" else (LEAST, size)
-
-            def steps(dsn: str, waiting: int = waiting, finished: int = finished) -> dict[str, Any]:
-                touched = growth.measure(dsn, fill(dsn, waiting, finished))
-                return {name: asdict(each) for name, each in touched.items()}
-
-            measured[f"{size} {kind}"] = in_a_database(admin_dsn, steps)
-            print(f"  {size} {kind}: done", flush=True)
-
-    def snapshots(dsn: str) -> dict[str, Any]:
+    measured: dict[str, Any] = {"machine": machine(), "cost": {}}
+    for kind in KINDS:
+        measured["cost"][kind] = sizes(admin_dsn, kind, options.sizes, options.rounds)
+        if options.json:
+            options.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    with database(admin_dsn) as dsn:
         with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
             connection.execute(LAMBDA_ONLY, [LAMBDA])
-        return snapshot.measure(dsn, options.through, 4)
-
-    measured["under a snapshot"] = in_a_database(admin_dsn, snapshots)
+        measured["under a snapshot"] = snapshot.measure(dsn, options.through, _SNAPSHOT_STEPS)
     return measured
+
+
+def sizes(admin_dsn: str, kind: str, wanted: list[int], rounds: int) -> list[dict[str, Any]]:
+    """Stores of these sizes beside each other, each in every round."""
+    found = []
+    with ExitStack() as stack:
+        stores = []
+        for size in wanted:
+            dsn = stack.enter_context(database(admin_dsn))
+            waiting, finished = (size, LEAST) if kind == "waiting" else (LEAST, size)
+            stores.append((size, dsn, fill(dsn, waiting, finished)))
+            print(f"  {size:,} {kind}: filled", flush=True)
+        for number in range(1, rounds + 1):
+            for size, dsn, filled in stores:
+                speed = calibrate(Path(tempfile.gettempdir()))
+                steps = {name: asdict(each) for name, each in growth.measure(dsn, filled).items()}
+                found.append({"size": size, "round": number, "steps": steps, "calibration": speed})
+                print(f"  {size:,} {kind}: round {number} done", flush=True)
+    return found
 
 
 LAMBDA_ONLY = """
@@ -63,48 +88,94 @@ values (%s, '', '', 10, 3, '1 h', '1 s', 2, '10 min', 1000, now(), now())
 """
 
 
-def show(measured: dict[str, Any]) -> None:
+def show(measured: dict[str, Any]) -> str:
     """Tables for people."""
-    print(f"\nPages a task (execution, ms a group of {growth.GROUP})")
-    for case, steps in measured.items():
-        if case != "under a snapshot":
-            cells = (
-                f"{name} {each['pages'] / growth.GROUP:6.2f} ({each['execution_ms']:7.2f})"
-                for name, each in steps.items()
-            )
-            print(f"  {case:18} {'   '.join(cells)}")
-    print("\nPages of a poll that finds nothing, by how many tasks went through under a held snapshot")
-    for case, polls in measured["under a snapshot"].items():
-        print(f"  {case:18} {'   '.join(f'{name} {pages:6}' for name, pages in polls.items())}")
+    parts = []
+    for kind, found in measured["cost"].items():
+        names = (*growth.STEPS, growth.POLL)
+        head = [f"{kind} tasks", *names, "a task", "against the least"]
+        parts += [
+            f"Pages that a task touches ({growth.POLL}: a poll):",
+            rows(head, _cost_rows(found, "pages", 2)),
+            f"CPU of the server's process, us a task ({growth.POLL}: a poll; the ratio: within each round):",
+            rows(head, _cost_rows(found, "cpu_ms", 1)),
+        ]
+    polls = measured["under a snapshot"]
+    head = ["tasks", *next(iter(polls.values()))]
+    body = ([case, *(f"{pages:,}" for pages in poll.values())] for case, poll in polls.items())
+    parts += ["Pages of a poll that finds nothing, by how many tasks went through under a held snapshot:"]
+    parts += [rows(head, body)]
+    return "\n\n".join(parts)
 
 
-def main() -> None:
-    """Measure, print, and keep all of it with `--json FILE`."""
+def _cost_rows(found: list[dict[str, Any]], figure: str, digits: int) -> Iterator[list[str]]:
+    least = {each["round"]: _of_a_task(each, figure) for each in found if each["size"] == _least(found)}
+    for size in sorted({each["size"] for each in found}):
+        runs = [each for each in found if each["size"] == size]
+        if any(each["steps"][name][figure] is None for each in runs for name in growth.STEPS):
+            yield [f"{size:,}", "not measured: the server is on another machine"]
+            continue
+        of_steps = (statistics.median(_one(each, name, figure) for each in runs) for name in growth.STEPS)
+        cells = [f"{value:,.{digits}f}" for value in of_steps]
+        poll = [each["steps"][growth.POLL][figure] * (1000 if figure == "cpu_ms" else 1) for each in runs]
+        cells.append(f"{statistics.median(poll):,.{0 if figure == 'pages' else 1}f}")
+        cells.append(f"{statistics.median(_of_a_task(each, figure) for each in runs):,.{digits}f}")
+        ratio = statistics.median(_of_a_task(each, figure) / least[each["round"]] for each in runs)
+        yield [f"{size:,}", *cells, f"{ratio:.2f} x"]
+
+
+def _least(found: list[dict[str, Any]]) -> int:
+    return min(int(each["size"]) for each in found)
+
+
+def _one(each: dict[str, Any], step: str, figure: str) -> float:
+    """Of one task, in one step."""
+    value: float = each["steps"][step][figure]
+    return value / growth.GROUP * (1000 if figure == "cpu_ms" else 1)
+
+
+def _of_a_task(each: dict[str, Any], figure: str) -> float:
+    """Of one task, on its whole way."""
+    return sum(_one(each, name, figure) for name in growth.STEPS)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
+    size = in_range(1, _MOST)
     parser.add_argument(
         "--sizes",
-        type=lambda text: [int(part) for part in text.split(",")],
-        default=[10_000, 100_000, 1_000_000],
+        type=lambda text: [size(part.strip()) for part in text.split(",")],
+        default=[10_000, 1_000_000],
+        help="waiting, then finished tasks, with commas between (default: 10000,1000000)",
     )
+    parser.add_argument("--rounds", type=in_range(1, 100), default=3, help="over all sizes (default: 3)")
     parser.add_argument(
-        "--through", type=int, default=40_000, help="tasks that go through under the snapshot"
+        "--through",
+        type=in_range(_SNAPSHOT_STEPS * snapshot.GROUP, 1_000_000),
+        default=40_000,
+        help="tasks that go through under the snapshot (default: 40000)",
     )
     parser.add_argument(
         "--dsn", help="a server to use, whose user may create databases; default: one of its own"
     )
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    parser.add_argument("--json", type=new_file, help="keep all of it in this file; it is written anew")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print, and keep all of it with `--json FILE`."""
+    options = parse()
     if options.dsn:
         measured = measure(options.dsn, options)
     else:
         with tempfile.TemporaryDirectory(prefix="duly-bench-", ignore_cleanup_errors=True) as folder:
             Path(folder).chmod(0o711)
-            # what is measured is pages touched: fsync only takes time
-            with EmbeddedPostgres(
-                Path(folder) / "data", settings={"fsync": "off", "autovacuum": "off"}
-            ) as postgres:
+            # nothing here is about the disk: fsync only takes time
+            settings = {"fsync": "off", "autovacuum": "off", "max_wal_size": "4GB"}
+            with EmbeddedPostgres(Path(folder) / "data", settings=settings) as postgres:
                 measured = measure(postgres.dsn_of("postgres"), options)
-    show(measured)
+    print(show(measured))
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
 

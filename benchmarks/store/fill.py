@@ -35,7 +35,7 @@ from ids
 _FINISHED = f"""
 insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, status,
     finished_at, started_at, fence, failures, crashes, last_token)
-select {_ID.format(ago="600000 - n / 10")}, %(lambda)s, '', 3, 1, repeat('x', 100)::bytea, now(), now(), 'success',
+select {_ID.format(ago="(%(count)s - n) / 10")}, %(lambda)s, '', 3, 1, repeat('x', 100)::bytea, now(), now(), 'success',
     now(), now(), 1, 0, 0, {_ID.format(ago="0")}
 from generate_series(1, %(count)s) as n cross join lateral md5(n || 'f') as h
 """

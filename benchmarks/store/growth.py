@@ -1,66 +1,115 @@
 """The cost of a task at each step of its way, by how many tasks wait and how many are finished."""
 
 import random
+import statistics
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from benchmarks import statements
 from benchmarks.store.fill import LAMBDA, Filled
-from benchmarks.store.touched import Touched, connect, touched
+from benchmarks.store.touched import connect, connect_in_binary, touched
 from duly.ids import new_task_id
-from duly_core.store.statements import TRANSITIONS
+from duly_core.store.statements import READS, TRANSITIONS, Statement
 
 GROUP = 100
-ROUNDS = 7
+STEPS = ("schedule", "enqueue", "claim", "finish")
+POLL = "next_triggers"
+_EXPLAINED = 15
+_WARM_UP = 20
+_TIMED = 150
 
 
-def measure(dsn: str, filled: Filled) -> dict[str, Touched]:
-    """The median execution of each step, by pages; groups of GROUP."""
-    with connect(dsn) as connection:
-        return {
-            name: _median(connection, name, filled) for name in ("schedule", "enqueue", "claim", "finish")
-        }
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one step, for a group of GROUP; of a poll, for one."""
+
+    pages: int
+    execution_ms: float
+    """By EXPLAIN: how long the plan ran."""
+    cpu_ms: float | None
+    """Of the server's process, planning and all; None: it runs on another machine."""
 
 
-def _median(connection: psycopg.Connection[Any], name: str, filled: Filled) -> Touched:
-    runs = [touched(connection, TRANSITIONS[name], _parameters(name, filled)) for _ in range(ROUNDS)]
-    assert all(run.rows == GROUP for run in runs), (name, runs)
-    return sorted(runs, key=lambda run: (run.pages, run.execution_ms))[ROUNDS // 2]
+def measure(dsn: str, filled: Filled) -> dict[str, Cost]:
+    """Medians of each step's pages and time; its CPU over many executions, each taken back."""
+    with connect(dsn) as explaining, connect_in_binary(dsn) as timing:
+        return {name: _cost(explaining, timing, name, filled) for name in (*STEPS, POLL)}
+
+
+def _cost(
+    explaining: psycopg.Connection[Any], timing: psycopg.Connection[Any], name: str, filled: Filled
+) -> Cost:
+    statement = TRANSITIONS.get(name) or READS[name]
+    parameters = partial(_parameters, name, filled)
+    runs = [touched(explaining, statement, parameters()) for _ in range(_EXPLAINED)]
+    expected = 1 if name == POLL else GROUP
+    if any(run.rows != expected for run in runs):
+        message = f"{name} did {[run.rows for run in runs]} tasks, not {expected} each"
+        raise RuntimeError(message)
+    return Cost(
+        round(statistics.median(run.pages for run in runs)),
+        statistics.median(run.execution_ms for run in runs),
+        _cpu_ms(timing, statement, parameters),
+    )
+
+
+def _cpu_ms(
+    connection: psycopg.Connection[Any], statement: Statement, parameters: "partial[dict[str, Any]]"
+) -> float | None:
+    """Milliseconds of CPU of the server's process for one execution, sent as the services send it."""
+    row = connection.execute("select pg_backend_pid()").fetchone()
+    pid = row[0] if row else 0
+    if not _is_postgres(pid):
+        return None
+    _repeat(connection, statement, parameters, _WARM_UP)
+    before = _nanoseconds(pid)
+    _repeat(connection, statement, parameters, _TIMED)
+    return (_nanoseconds(pid) - before) / _TIMED / 1e6
+
+
+def _repeat(
+    connection: psycopg.Connection[Any],
+    statement: Statement,
+    parameters: "partial[dict[str, Any]]",
+    times: int,
+) -> None:
+    for _ in range(times):
+        connection.execute("begin")
+        cursor = connection.cursor(binary=True)
+        cursor.execute(statement.sql.encode(), statements.in_binary(parameters()), prepare=True)
+        cursor.fetchall()
+        connection.execute("rollback")
+
+
+def _is_postgres(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"postgres")
+    except OSError:
+        return False
+
+
+def _nanoseconds(pid: int) -> int:
+    """CPU time so far."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
 
 
 def _parameters(name: str, filled: Filled) -> dict[str, Any]:
     start = random.randrange(len(filled.claimed) - GROUP)
+    group = slice(start, start + GROUP)
     match name:
         case "schedule":
-            return {
-                "task_ids": [new_task_id() for _ in range(GROUP)],
-                "lambdas": [LAMBDA] * GROUP,
-                "collections": [""] * GROUP,
-                "priorities": [3] * GROUP,
-                "encodings": [1] * GROUP,
-                "payloads": [b"x" * 100] * GROUP,
-                "scheduled_at": [None] * GROUP,
-                "delays": [None] * GROUP,
-                "expires_at": [None] * GROUP,
-                "keys": [None] * GROUP,
-            }
+            return statements.schedule([new_task_id() for _ in range(GROUP)], LAMBDA, b"x" * 100)
         case "enqueue":
-            return {"lambdas": [LAMBDA], "priorities": [3], "room": [GROUP], "enqueue_timeout": "60 s"}
+            return statements.enqueue(LAMBDA, GROUP)
         case "claim":
-            ids = filled.enqueued[start : start + GROUP]
-            return {
-                "task_ids": ids,
-                "tokens": [new_task_id() for _ in ids],
-                "lambdas": [LAMBDA] * GROUP,
-                "holders": ["host"] * GROUP,
-                "claim_timeout": "15 s",
-            }
-        case _:
-            ids = filled.claimed[start : start + GROUP]
-            return {
-                "task_ids": ids,
-                "tokens": ids,
-                "results": [None] * GROUP,
-                "encodings": [None] * GROUP,
-                "started_at": [None] * GROUP,
-            }
+            ids = filled.enqueued[group]
+            return statements.claim(ids, [new_task_id() for _ in ids], LAMBDA)
+        case "finish":
+            ids = filled.claimed[group]
+            return statements.finish(ids, ids)
+        case _:  # the poll
+            return {"lambdas": [LAMBDA], "priorities": [statements.PRIORITY]}

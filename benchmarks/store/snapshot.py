@@ -4,6 +4,7 @@ from typing import Any
 
 import psycopg
 
+from benchmarks import statements
 from benchmarks.store.fill import LAMBDA
 from benchmarks.store.touched import connect, literal, touched
 from duly.ids import new_task_id
@@ -31,12 +32,14 @@ def measure(dsn: str, tasks: int, steps: int) -> dict[str, dict[str, int]]:
 
 
 def _poll(connection: psycopg.Connection[Any]) -> dict[str, int]:
-    queue = {"lambdas": [LAMBDA], "priorities": [1]}
-    busy = {"lambdas": [LAMBDA], "priorities": [3]}
-    room = {"room": [100], "enqueue_timeout": "60 s"}
+    busy = {"lambdas": [LAMBDA], "priorities": [statements.PRIORITY]}
     return {
-        "enqueue, its queue": touched(connection, TRANSITIONS["enqueue"], busy | room).pages,
-        "enqueue, another": touched(connection, TRANSITIONS["enqueue"], queue | room).pages,
+        "enqueue, its queue": touched(
+            connection, TRANSITIONS["enqueue"], statements.enqueue(LAMBDA, 100)
+        ).pages,
+        "enqueue, another": touched(
+            connection, TRANSITIONS["enqueue"], statements.enqueue(LAMBDA, 100, 1)
+        ).pages,
         "next_triggers": touched(connection, READS["next_triggers"], busy).pages,
         "next_silence": touched(connection, READS["next_silence"], {}).pages,
     }
@@ -45,34 +48,11 @@ def _poll(connection: psycopg.Connection[Any]) -> dict[str, int]:
 def _pass_through(connection: psycopg.Connection[Any]) -> None:
     """A group's whole way, each step in a transaction of its own."""
     ids = [new_task_id() for _ in range(GROUP)]
-    parameters: dict[str, dict[str, Any]] = {
-        "schedule": {
-            "task_ids": ids,
-            "lambdas": [LAMBDA] * GROUP,
-            "collections": [""] * GROUP,
-            "priorities": [3] * GROUP,
-            "encodings": [1] * GROUP,
-            "payloads": [b"x" * 100] * GROUP,
-            "scheduled_at": [None] * GROUP,
-            "delays": [None] * GROUP,
-            "expires_at": [None] * GROUP,
-            "keys": [None] * GROUP,
-        },
-        "enqueue": {"lambdas": [LAMBDA], "priorities": [3], "room": [GROUP], "enqueue_timeout": "60 s"},
-        "claim": {
-            "task_ids": ids,
-            "tokens": ids,
-            "lambdas": [LAMBDA] * GROUP,
-            "holders": ["host"] * GROUP,
-            "claim_timeout": "15 s",
-        },
-        "finish": {
-            "task_ids": ids,
-            "tokens": ids,
-            "results": [None] * GROUP,
-            "encodings": [None] * GROUP,
-            "started_at": [None] * GROUP,
-        },
+    parameters = {
+        "schedule": statements.schedule(ids, LAMBDA, b"x" * 100),
+        "enqueue": statements.enqueue(LAMBDA, GROUP),
+        "claim": statements.claim(ids, ids, LAMBDA),
+        "finish": statements.finish(ids, ids),
     }
     for name, values in parameters.items():
         connection.execute(literal(TRANSITIONS[name]).encode(), values)

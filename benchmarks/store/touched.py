@@ -1,14 +1,19 @@
 """What one statement touches: pages by EXPLAIN (ANALYZE, BUFFERS), which does not depend on how busy the machine is."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
+from duly_core.store import arrays
 from duly_core.store.pool import connect_arguments
 from duly_core.store.settings import StoreSettings
 from duly_core.store.statements import Statement
+
+_PARAMETER = re.compile(r"%\((\w+)\)b")
+_WITHOUT_LIMITS = "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +31,33 @@ def connect(dsn: str) -> psycopg.Connection[Any]:
     """A connection as the services' own, that makes literals of parameters."""
     arguments = connect_arguments(StoreSettings(dsn=dsn))
     connection = psycopg.connect(**arguments, autocommit=True, cursor_factory=psycopg.ClientCursor)
-    connection.execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0")
+    connection.execute(_WITHOUT_LIMITS)
+    return connection
+
+
+def connect_in_binary(dsn: str) -> psycopg.Connection[Any]:
+    """A connection as the services' own, with statements that are prepared and take whole columns."""
+    connection = psycopg.connect(**connect_arguments(StoreSettings(dsn=dsn)), autocommit=True)
+    connection.execute(_WITHOUT_LIMITS)
+    connection.prepare_threshold = 0
+    for kind in arrays.KINDS:
+        connection.adapters.register_dumper(kind, arrays.dumper(kind))
     return connection
 
 
 def touched(
     connection: psycopg.Connection[Any], statement: Statement, parameters: Mapping[str, Any]
 ) -> Touched:
-    """Run it, see what it touched, and take it back."""
-    query = f"explain (analyze, buffers, timing off, format json) {literal(statement)}"
+    """Run it prepared, as the services do, see what it touched, and take it back."""
+    names = list(dict.fromkeys(_PARAMETER.findall(statement.sql)))
+    if not connection.execute(
+        "select from pg_prepared_statements where name = %s", [statement.name]
+    ).rowcount:
+        numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", statement.sql)
+        connection.execute(f"prepare {statement.name} as {numbered}".encode())
+    values = ", ".join(f"%({name})s" for name in names)
+    executed = f"execute {statement.name}({values})" if names else f"execute {statement.name}"
+    query = f"explain (analyze, buffers, timing off, format json) {executed}"
     connection.execute("begin")
     try:
         ((explained,),) = connection.execute(query.encode(), parameters).fetchall()

@@ -1,0 +1,1 @@
+"""The floor of a lone task: the hops that it takes, with the libraries alone and no service."""

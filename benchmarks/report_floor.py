@@ -1,0 +1,76 @@
+"""The tables of the floors: what no system of Duly's layout can go below on this machine."""
+
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.tables import rows, spread
+
+_STATEMENTS = ("schedule_us", "enqueue_us", "claim_us", "finish_us")
+_PARTS = {
+    "call_of_the_frontend_us": "the call of the Frontend, with its statement",
+    "schedule_us": "schedule, which tells",
+    "enqueue_and_send_us": "enqueue and send, which tells",
+    "receive_us": "receive",
+    "call_of_the_hsc_us": "the call of the HSC, with its statement",
+    "claim_us": "claim",
+}
+
+
+def parts(found: dict[str, Any]) -> list[str]:
+    """Titles and tables of what is there."""
+    told = []
+    if figures := _measured(found, "floor", "floor"):
+        told += [
+            "The floor: Duly's statements over groups of 200, no services:",
+            rows(["", ""], _groups(list(figures.values()))),
+        ]
+    if figures := _measured(found, "floor_latency", "floor"):
+        told += [
+            "The floor of a lone task: its hops in six processes, the libraries alone, not into the callback's process (ms):",
+            rows(["", "floor", "Duly", "Duly against the floor of each round"], _lone(found, figures)),
+            "Its parts, us (median):",
+            rows(["", ""], _hops(list(figures.values()))),
+        ]
+    for each in found["measurements"]:
+        if each["system"] == "floor" and each["problem"]:
+            told.append(f"{each['workload']}: no figures: {str(each['problem']).splitlines()[0]}")
+    return told
+
+
+def _measured(found: dict[str, Any], workload: str, system: str) -> dict[int, dict[str, Any]]:
+    """Figures by round."""
+    return {
+        each["round"]: each["figures"]
+        for each in found["measurements"]
+        if each["workload"] == workload and each["system"] == system and each["figures"]["values"]
+    }
+
+
+def _groups(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
+    yield ["tasks a second", spread([each["values"]["rate"] for each in figures])]
+    for name in _STATEMENTS:
+        told = f"{name.removesuffix('_us')}, us of a connection's time a task"
+        yield [told, spread([each["values"][name] for each in figures])]
+    for name in ("postgres", "client"):
+        told = f"CPU of {name}, us a task"
+        yield [told, spread([each["cpu_us_per_task"].get(name, 0.0) for each in figures])]
+
+
+def _lone(found: dict[str, Any], floors: dict[int, dict[str, Any]]) -> Iterator[list[str]]:
+    duly = _measured(found, "latency", "duly")
+    for name in ("p50_ms", "p99_ms"):
+        floor = {number: each["values"][name] for number, each in floors.items()}
+        ours = {number: each["values"][name] for number, each in duly.items()}
+        ratios = [value / floor[number] for number, value in ours.items() if number in floor]
+        yield [
+            name.removesuffix("_ms"),
+            spread(list(floor.values()), 1),
+            spread(list(ours.values()), 1) if ours else "not measured",
+            f"{spread(ratios, 2)} x" if ratios else "-",
+        ]
+
+
+def _hops(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
+    for name, title in _PARTS.items():
+        yield [title, f"{statistics.median(each['values'][name] for each in figures):,.0f}"]

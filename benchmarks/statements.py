@@ -1,0 +1,93 @@
+"""Parameters of the store's statements on a task's way, for those parts of the benchmark that run them by themselves.
+
+Lists are what psycopg makes literals of; `in_binary` makes them what the services send.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from duly_core.queues.message import MARK, SPREAD
+from duly_core.queues.port import MAX_REFERENCES
+from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+
+PRIORITY = 3
+_COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
+    "task_ids": lambda ids: uuids(each.bytes for each in ids),
+    "tokens": lambda ids: uuids(each.bytes for each in ids),
+    "lambdas": texts,
+    "collections": texts,
+    "holders": texts,
+    "keys": texts,
+    "priorities": int2s,
+    "encodings": int2s,
+    "payloads": byteas,
+    "results": byteas,
+    "scheduled_at": timestamps,
+    "started_at": timestamps,
+    "expires_at": timestamps,
+    "delays": intervals,
+}
+
+
+def in_binary(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Whole columns in Postgres's binary form, as the services send them."""
+    return {name: _COLUMNS[name](value) if name in _COLUMNS else value for name, value in parameters.items()}
+
+
+def schedule(ids: Sequence[UUID], lambda_name: str, payload: bytes, *, tell: bool = False) -> dict[str, Any]:
+    """Of `schedule`: due now, without a key."""
+    count = len(ids)
+    return {
+        "task_ids": sorted(ids),
+        "lambdas": [lambda_name] * count,
+        "collections": [""] * count,
+        "priorities": [PRIORITY] * count,
+        "encodings": [1] * count,
+        "payloads": [payload] * count,
+        "scheduled_at": [None] * count,
+        "delays": [None] * count,
+        "expires_at": [None] * count,
+        "keys": [None] * count,
+        "tell": tell,
+    }
+
+
+def enqueue(lambda_name: str, room: int, priority: int = PRIORITY) -> dict[str, Any]:
+    """Of `enqueue`: one queue."""
+    return {
+        "lambdas": [lambda_name],
+        "priorities": [priority],
+        "room": [room],
+        "enqueue_timeout": timedelta(seconds=60),
+    }
+
+
+def enqueue_and_send(lambda_name: str, room: int, priority: int = PRIORITY) -> dict[str, Any]:
+    """Of `enqueue_and_send`: one queue."""
+    packed = {"mark": MARK, "most": MAX_REFERENCES, "messages": SPREAD}
+    return enqueue(lambda_name, room, priority) | packed
+
+
+def claim(ids: Sequence[UUID], tokens: Sequence[UUID], lambda_name: str) -> dict[str, Any]:
+    """Of `claim`; ids and tokens go together, ids ascending."""
+    return {
+        "task_ids": list(ids),
+        "tokens": list(tokens),
+        "lambdas": [lambda_name] * len(ids),
+        "holders": ["host"] * len(ids),
+        "claim_timeout": timedelta(seconds=15),
+    }
+
+
+def finish(ids: Sequence[UUID], tokens: Sequence[UUID]) -> dict[str, Any]:
+    """Of `finish`: without a result."""
+    count = len(ids)
+    return {
+        "task_ids": list(ids),
+        "tokens": list(tokens),
+        "results": [None] * count,
+        "encodings": [None] * count,
+        "started_at": [None] * count,
+    }
