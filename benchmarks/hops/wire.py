@@ -1,7 +1,8 @@
 """What the hops are made of: bare unary calls of bytes, and connections as the services make them."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 import grpc
@@ -29,8 +30,9 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 Call = Callable[[bytes], Awaitable[bytes]]
 
 
-async def serve(address: str, answer: Answer) -> grpc.aio.Server:
-    """A server of one method; to be kept for as long as it is to serve."""
+@asynccontextmanager
+async def serving(address: str, answer: Answer) -> AsyncIterator[None]:
+    """A server of one method."""
 
     async def hop(request: bytes, _context: object) -> bytes:
         return await answer(request)
@@ -40,18 +42,23 @@ async def serve(address: str, answer: Answer) -> grpc.aio.Server:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
     server.add_insecure_port(address)
     await server.start()
-    return server
+    try:
+        yield
+    finally:
+        await server.stop(0)
 
 
-def caller(address: str) -> Call:
+@asynccontextmanager
+async def calling(address: str) -> AsyncIterator[Call]:
     """Calls that method."""
-    method = grpc.aio.insecure_channel(address, options=_OPTIONS).unary_unary(f"/{_SERVICE}/{_METHOD}")
+    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+        method = channel.unary_unary(f"/{_SERVICE}/{_METHOD}")
 
-    async def call(request: bytes) -> bytes:
-        answer: bytes = await method(request, timeout=DEADLINE, wait_for_ready=True)
-        return answer
+        async def call(request: bytes) -> bytes:
+            answer: bytes = await method(request, timeout=DEADLINE, wait_for_ready=True)
+            return answer
 
-    return call
+        yield call
 
 
 def packed(*ids: UUID) -> bytes:
@@ -73,14 +80,15 @@ class Statements:
         """Microseconds from the question to the answer, by statement."""
 
     @classmethod
-    async def open(cls, dsn: str) -> "Statements":
+    @asynccontextmanager
+    async def on(cls, dsn: str) -> "AsyncIterator[Statements]":
         """Connect."""
         arguments = connect_arguments(StoreSettings(dsn=dsn))
-        connection = await psycopg.AsyncConnection.connect(**arguments, autocommit=True)
-        connection.prepare_threshold = 0
-        for kind in arrays.KINDS:
-            connection.adapters.register_dumper(kind, arrays.dumper(kind))
-        return cls(connection)
+        async with await psycopg.AsyncConnection.connect(**arguments, autocommit=True) as connection:
+            connection.prepare_threshold = 0
+            for kind in arrays.KINDS:
+                connection.adapters.register_dumper(kind, arrays.dumper(kind))
+            yield cls(connection)
 
     async def run(self, name: str, parameters: dict[str, object]) -> list[TupleRow]:
         """One of Duly's, in a transaction of its own."""

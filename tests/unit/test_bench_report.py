@@ -105,3 +105,35 @@ def test_how_cost_grows_is_one_row_for_each_size_with_all_its_runs() -> None:
 
     assert "| 1 | 200 (100 to 300) | 30 (30 to 30) | hsc 30 |" in told
     assert "| 2 | 150 | 30 | hsc 30 |" in told
+
+
+def test_the_floor_of_a_lone_task_stands_beside_dulys_latency_of_the_same_round() -> None:
+    parts = dict.fromkeys(
+        (
+            "call_of_the_frontend_us",
+            "schedule_us",
+            "enqueue_and_send_us",
+            "receive_us",
+            "call_of_the_hsc_us",
+            "claim_us",
+        ),
+        800.0,
+    )
+    found = run(
+        measurement(1, "duly", "latency", p50_ms=9.0, p99_ms=20.0),
+        measurement(1, "floor", "floor_latency", p50_ms=3.0, p99_ms=5.0, **parts),
+        measurement(2, "duly", "latency", p50_ms=6.0, p99_ms=20.0),
+        measurement(2, "floor", "floor_latency", p50_ms=3.0, p99_ms=5.0, **parts),
+    )
+
+    told = render(found)
+
+    assert "| p50 | 3.0 (3.0 to 3.0) | 7.5 (6.0 to 9.0) | 2.50 (2.00 to 3.00) x |" in told
+    assert "| claim | 800 |" in told
+
+
+def test_a_part_that_failed_is_told_with_the_reason() -> None:
+    found = run()
+    found["problems"] = {"executors": "BenchmarkError: none of 100 tasks started"}
+
+    assert "executors: failed: BenchmarkError: none of 100 tasks started" in render(found)

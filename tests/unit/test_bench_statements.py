@@ -1,0 +1,27 @@
+"""The benchmark gives each statement the parameters that it asks for, also after the statement has changed."""
+
+import re
+from typing import Any
+
+import pytest
+
+from benchmarks import statements
+from duly.ids import new_task_id
+from duly_core.store.statements import TRANSITIONS
+
+IDS = [new_task_id(), new_task_id()]
+GIVEN = {
+    "schedule": statements.schedule(IDS, "bench", b"x"),
+    "enqueue": statements.enqueue("bench", 100),
+    "enqueue_and_send": statements.enqueue_and_send("bench", 100),
+    "claim": statements.claim(IDS, IDS, "bench"),
+    "finish": statements.finish(IDS, IDS),
+}
+
+
+@pytest.mark.parametrize(("name", "given"), GIVEN.items())
+def test_a_statement_is_given_what_it_asks_for(name: str, given: dict[str, Any]) -> None:
+    asked = set(re.findall(r"%\((\w+)\)b", TRANSITIONS[name].sql))
+
+    assert given.keys() == asked
+    assert statements.in_binary(given).keys() == asked
