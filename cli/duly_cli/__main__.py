@@ -21,7 +21,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Asynchronous task scheduling: at least once, never twice at a time, on time.",
+    help="Asynchronous task scheduling: at least once, never twice at a time, on time. Begin with `duly demo`, or with "
+    "`duly up examples.hello:app` and, in another terminal, `duly schedule`.",
 )
 
 
@@ -31,21 +32,31 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _misplaced(parameter: typer.CallbackParam, value: object) -> None:
+    if value:
+        message = f"write {parameter.opts[0]} after the command: duly COMMAND ... {parameter.opts[0]}"
+        raise typer.BadParameter(message)
+
+
 @app.callback()
 def _options(
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
+    _as_json: Annotated[bool, typer.Option("--json", callback=_misplaced, hidden=True)] = False,
+    _address: Annotated[str, typer.Option("--address", callback=_misplaced, hidden=True)] = "",
 ) -> None:
     pass
 
 
+# in the order in which help shows their panels
 stack.add_commands(app)
-services.add_commands(app)
 tasks.add_commands(app)
 dead_letters.add_commands(app)
 settings.add_commands(app)
+stack.add_operators_commands(app)
+services.add_commands(app)
 
 
 def main() -> None:

@@ -10,7 +10,16 @@ import typer
 import duly
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly_cli.show import dead_letter_table
-from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, parse_duration, parse_moment, show
+from duly_cli.tasks import (
+    DEFAULT_ADDRESS,
+    Address,
+    AsJson,
+    connected,
+    parse_duration,
+    parse_moment,
+    refusal,
+    show,
+)
 from duly_core.settings import format_duration
 
 _PANEL = "Tasks"
@@ -22,7 +31,8 @@ Collection = Annotated[str, typer.Option(help="Of this collection only.")]
 Kind = Annotated[
     list[str] | None,
     typer.Option(
-        help="Which ended by this kind of failure only (exception, expired, ...); may be repeated.",
+        help="Which ended by this kind of failure only, the first word under WHY: attempts_exhausted, quarantined, "
+        "expired, exception (not to be retried), ...; may be repeated.",
         show_default=False,
     ),
 ]
@@ -67,7 +77,7 @@ def dead_letters(
 
 def redrive(
     task_ids: Annotated[
-        list[str] | None, typer.Argument(help="Task ids; or say which by filters.", metavar="TASK_ID...")
+        list[str] | None, typer.Argument(help="Task ids; or say which by filters.", metavar="TASK_ID")
     ] = None,
     lambda_name: Lambda = "",
     collection: Collection = "",
@@ -77,12 +87,17 @@ def redrive(
     everything: Annotated[bool, typer.Option("--all", help="All dead letters, of all lambdas.")] = False,
     rate: Annotated[
         str | None,
-        typer.Option(help="Spread them: 50/s, 600/m, 100/h become due.", show_default="all at once"),
+        typer.Option(
+            help="Spread them: so many become due at a time, as 50/s, 600/m or 100/h.",
+            show_default="all at once",
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most so many, the oldest first.", show_default="all")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing: say how many.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing: only say how many it would be.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
@@ -119,7 +134,7 @@ def _redrive_named(task_ids: list[str], address: str) -> None:
         for task_id, answer in zip(task_ids, client.redrive_many(task_ids), strict=True):
             if isinstance(answer, duly.DulyError):
                 failed = True
-                typer.echo(f"{task_id}: {answer}", err=True)
+                typer.echo(refusal(task_id, answer), err=True)
             else:
                 typer.echo(f"{task_id}: redriven, is {answer.name.lower()}")
     if failed:

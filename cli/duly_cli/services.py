@@ -8,7 +8,10 @@ _PANEL = "Services (any order, any number of replicas)"
 
 Listen = Annotated[str | None, typer.Option(help="HOST:PORT to serve on.", show_default=False)]
 Application = Annotated[
-    str, typer.Argument(help="The lambda owner's application, as MODULE:APP.", metavar="MODULE:APP")
+    str,
+    typer.Argument(
+        help="The application with the lambdas, such as examples.hello:app.", metavar="MODULE:APP"
+    ),
 ]
 Processes = Annotated[int | None, typer.Option(help="Callback processes per Executor.", show_default=False)]
 Slots = Annotated[

@@ -7,11 +7,18 @@ from typing import Annotated
 import typer
 
 import duly
+from duly.enums import SettingSource
 from duly.settings import Setting
 from duly_cli.show import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly settings` lists it.")]
+
+_SOURCES = {
+    SettingSource.DEFAULT: "default",
+    SettingSource.CONFIGURATION: "environment or file",
+    SettingSource.OPERATOR: "set while running",
+}
 
 _settings = typer.Typer(add_completion=False)
 
@@ -27,6 +34,7 @@ def list_settings(
 ) -> None:
     """List the settings that can be changed while Duly runs; `set` and `reset` change them, without a restart."""
     if context.invoked_subcommand is not None:
+        _refuse_misplaced(context)
         return
     with connected(address) as client:
         found = client.settings()
@@ -49,35 +57,53 @@ def set_setting(
     name: _Name,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="As in the file: 500ms, true, 2000.")],
     address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
 ) -> None:
-    """Set one; seen by every Store Consumer within a poll interval, and kept until it is reset."""
+    """Change one setting, without a restart: every Store Consumer takes it within a poll interval, until it is reset."""
     with connected(address) as client:
-        setting = client.set_setting(name, value)
-    typer.echo(f"{setting.name} = {setting.value}")
+        _say(client.set_setting(name, value), as_json=as_json)
 
 
 @_settings.command()
 def reset(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="As `duly settings` lists them.")
+        list[str] | None, typer.Argument(metavar="NAME", help="As `duly settings` lists them.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
 ) -> None:
-    """Let settings be again what the processes have of their own."""
+    """Undo `set`: back to what the environment or the file of the processes says, else to the default."""
     if bool(names) is everything:
         message = "say which, or --all"
         raise typer.BadParameter(message)
     failed = False
     with connected(address) as client:
-        for result in client.reset_settings(names or [each.name for each in client.settings()]):
+        known = [each.name for each in client.settings()]
+        # The Frontend answers each name for itself. Asked for the unknown ones alone it changes nothing.
+        unknown = [name for name in names or () if name not in known]
+        for result in client.reset_settings(unknown or names or known):
             if isinstance(result, duly.DulyError):
                 failed = True
-                typer.echo(f"duly: {result}", err=True)
+                typer.echo(f"duly: nothing was reset: {result}", err=True)
             else:
-                typer.echo(f"{result.name} = {result.value}")
+                _say(result, as_json=as_json)
     if failed:
         raise typer.Exit(1)
+
+
+def _refuse_misplaced(context: typer.Context) -> None:
+    """What stands before `set` or `reset` would go unheard there."""
+    for option, parameter in (("--json", "as_json"), ("--address", "address")):
+        source = context.get_parameter_source(parameter)
+        if source is not None and source.name == "COMMANDLINE":
+            command = context.invoked_subcommand
+            message = f"write {option} after `{command}`: duly settings {command} ... {option}"
+            raise typer.BadParameter(message)
+
+
+def _say(setting: Setting, *, as_json: bool) -> None:
+    typer.echo(json.dumps(_as_json(setting)) if as_json else f"{setting.name} = {setting.value}")
 
 
 def _table(settings: Sequence[Setting]) -> Iterator[str]:
@@ -86,13 +112,13 @@ def _table(settings: Sequence[Setting]) -> Iterator[str]:
             each.name,
             each.value,
             each.default_value,
-            each.source.name.lower(),
+            _SOURCES[each.source],
             each.changed_at.strftime("%Y-%m-%d %H:%M:%SZ") if each.changed_at else "",
             each.effect,
         )
         for each in settings
     ]
-    return columns(("SETTING", "VALUE", "DEFAULT", "SET BY", "SINCE", "EFFECT"), rows)
+    return columns(("SETTING", "VALUE", "DEFAULT", "COMES FROM", "SET AT", "WHAT IT DOES"), rows)
 
 
 def _as_json(setting: Setting) -> dict[str, str | None]:

@@ -1,6 +1,7 @@
 """Tasks and lambdas as people and as scripts read them."""
 
 import base64
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 import duly
 from duly.lambda_info import LambdaInfo
 from duly_core.settings import format_duration
+
+_SECOND_COLUMN = 18
+_LONGEST_LINE = 80
 
 
 def _value(value: Any) -> Any:
@@ -76,15 +80,25 @@ def task_lines(task: duly.Task) -> list[str]:
     values = task_as_json(task)
     failure = values.pop("failure")
     values.pop("attempts")
+    bodies = {"payload": values.pop("payload"), "result": values.pop("result")}
+    if task.status is not duly.TaskStatus.SUCCESS:
+        del bodies["result"]
     if failure:
         values["last failure"] = f"{failure['kind']}: {failure['message']} ({failure['failed_at']})"
-    interesting = {name: value for name, value in values.items() if value not in (None, "", False)}
-    if not task.progress:
-        interesting.pop("progress", None)
+    interesting = {name: value for name, value in values.items() if value}
+    interesting |= {name: _readable(body) for name, body in bodies.items()}
     lines = [f"{name.replace('_', ' '):>16}  {value}" for name, value in interesting.items()]
     if task.attempts:
         lines += ["", "attempts that did not succeed, oldest first:", *_attempt_table(task.attempts)]
     return lines
+
+
+def _readable(body: Any) -> str:
+    """JSON on one line where that is short, else indented, to stand in the second column."""
+    line = json.dumps(body, ensure_ascii=False)
+    if len(line) <= _LONGEST_LINE:
+        return line
+    return json.dumps(body, ensure_ascii=False, indent=2).replace("\n", "\n" + " " * _SECOND_COLUMN)
 
 
 def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
@@ -131,7 +145,9 @@ def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
             )
         )
     if not rows:
-        return iter(["no tasks"])
+        return iter(
+            ["no tasks yet: `duly schedule LAMBDA PAYLOAD` makes one, `duly lambdas` lists the lambdas"]
+        )
     return columns(("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE"), rows)
 
 

@@ -17,6 +17,10 @@ def add_commands(app: typer.Typer) -> None:
     """Add the stack's commands."""
     app.command(rich_help_panel=_PANEL)(up)
     app.command(rich_help_panel=_PANEL)(demo)
+
+
+def add_operators_commands(app: typer.Typer) -> None:
+    """Add what an operator needs around it."""
     app.command(rich_help_panel=_OPERATORS)(health)
     app.command(rich_help_panel=_OPERATORS)(migrate)
     app.command(rich_help_panel=_OPERATORS)(config)
@@ -24,13 +28,19 @@ def add_commands(app: typer.Typer) -> None:
 
 Queue = Annotated[
     Literal["postgres", "sqs"],
-    typer.Option(help="sqs without AWS settings or --endpoint-url starts moto's server."),
+    typer.Option(
+        help="postgres, or SQS: without AWS settings or --endpoint-url a local stand-in (moto) is started."
+    ),
 ]
 
 
 def up(
     apps: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODULE:APP]...", help="Applications to run here.")
+        list[str] | None,
+        typer.Argument(
+            metavar="MODULE:APP",
+            help="Your applications, such as examples.hello:app; a worker runs for each.",
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Where Postgres keeps its data.", show_default="~/.local/share/duly")
@@ -50,10 +60,14 @@ def up(
         int | None, typer.Option(help="Callbacks at a time per process.", show_default=False)
     ] = None,
     profile: Annotated[
-        Literal["embedded", "production"], typer.Option(help="The timing profile.")
+        Literal["embedded", "production"],
+        typer.Option(help="How soon a dead host is noticed: after 15 s, or 60 s."),
     ] = "embedded",
     free_ports: Annotated[
-        bool, typer.Option("--free-ports", help="Use any free ports, and say which.")
+        bool,
+        typer.Option(
+            "--free-ports", help="Use any free ports, not the usual ones (7401, ...), and say which."
+        ),
     ] = False,
 ) -> None:
     """Run the whole of Duly on this machine: Postgres, the queue, the services, and a host per application."""
@@ -77,7 +91,8 @@ def up(
 
 def demo(
     directory: Annotated[
-        Path | None, typer.Argument(help="Files to index.", show_default="Python's standard library")
+        Path | None,
+        typer.Argument(metavar="DIRECTORY", help="Files to index.", show_default="Python's standard library"),
     ] = None,
     queue: Queue = "postgres",
     json: Annotated[
@@ -92,10 +107,10 @@ def demo(
 
 
 def health(
-    address: Annotated[str, typer.Argument(help="HOST:PORT or unix:PATH of a service.")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="HOST:PORT or unix:PATH of a service.")],
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
 ) -> None:
-    """Ask a service whether it serves; exit 0 if it does."""
+    """Ask a service whether it serves; exit 0 if it does, else 1."""
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -114,7 +129,9 @@ def health(
 
 
 def migrate(
-    dsn: Annotated[str | None, typer.Option(help="The store.", show_default="store.dsn")] = None,
+    dsn: Annotated[
+        str | None, typer.Option(help="The Postgres to migrate.", show_default="the setting store.dsn")
+    ] = None,
 ) -> None:
     """Bring the store's schema up to this release (services do so themselves when they start)."""
     from duly_core.errors import DulyError

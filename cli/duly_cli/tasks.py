@@ -14,11 +14,16 @@ from duly_cli.show import task_as_json, task_lines, task_table
 
 _PANEL = "Tasks"
 
-Address = Annotated[str, typer.Option(envvar="DULY_ADDRESS", help="The Frontend.", show_default=True)]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-TaskIds = Annotated[list[str], typer.Argument(help="Task ids.", metavar="TASK_ID...")]
+Address = Annotated[
+    str, typer.Option(envvar="DULY_ADDRESS", help="Where the Frontend is: HOST:PORT.", show_default=True)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts: an object a line.")]
+TaskIds = Annotated[list[str], typer.Argument(help="One or more task ids.", metavar="TASK_ID")]
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
+
+_UNREACHABLE_AFTER = timedelta(seconds=3)
+"""Somebody looks on: a program would rather wait until the Frontend is there."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -38,13 +43,19 @@ def add_commands(app: typer.Typer) -> None:
 def connected(address: str) -> Iterator[duly.Client]:
     """A client whose errors become one line on stderr and exit code 1."""
     try:
-        with duly.Client(address) as client:
+        with duly.Client(address, unreachable_after=_UNREACHABLE_AFTER) as client:
             yield client
     except (duly.DulyError, TypeError, ValueError) as error:
         typer.echo(f"duly: {error}", err=True)
         for note in getattr(error, "__notes__", ()):
             typer.echo(f"duly: {note}", err=True)
         raise typer.Exit(1) from error
+
+
+def refusal(task_id: str, error: duly.DulyError) -> str:
+    """What is said of a task with which something cannot be done."""
+    field = getattr(error, "field", "")
+    return f"{task_id}: {str(error).removeprefix(f'{field}: ')}"
 
 
 def parse_duration(text: str | None) -> timedelta | None:
@@ -82,17 +93,29 @@ def parse_moment(text: str | None) -> datetime | None:
 
 
 def schedule(
-    lambda_name: Annotated[str, typer.Argument(metavar="LAMBDA")],
-    payload: Annotated[str, typer.Argument(help="JSON, or - for standard input.")] = "null",
+    lambda_name: Annotated[
+        str,
+        typer.Argument(metavar="LAMBDA", help="Its name, such as hello.greet; `duly lambdas` lists them."),
+    ],
+    payload: Annotated[
+        str,
+        typer.Argument(metavar="PAYLOAD", help="What the callback is given: JSON, or - for standard input."),
+    ] = "null",
     priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
     collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
     delay: Annotated[
         str | None, typer.Option(help="Run it so much later: 90s, 2h.", show_default=False)
     ] = None,
     at: Annotated[
-        str | None, typer.Option(help="Run it at this instant (ISO 8601).", show_default=False)
+        str | None,
+        typer.Option(help="Run it at this instant: 2026-12-24T18:00:00+01:00.", show_default=False),
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Idempotency key.", show_default=False)] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            help="Idempotency key: repeated with the same one, it makes no second task.", show_default=False
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end and show it; exit 1 if it did not succeed.")
     ] = False,
@@ -123,9 +146,17 @@ def schedule(
 
 
 def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Show tasks, with payload and result."""
+    """Show tasks, with payload, result and the attempts that did not succeed; exit 1 if one is not there."""
+    found = []
     with connected(address) as client:
-        show([client.get(task_id) for task_id in task_ids], as_json=as_json)
+        for task_id in task_ids:
+            try:
+                found.append(client.get(task_id))
+            except (duly.TaskNotFoundError, duly.InvalidTaskError) as error:
+                typer.echo(f"duly: {error}", err=True)
+    show(found, as_json=as_json)
+    if len(found) < len(task_ids):
+        raise typer.Exit(1)
 
 
 def wait(
@@ -148,13 +179,14 @@ def list_tasks(
     lambda_name: Annotated[str, typer.Option("--lambda", help="Of this lambda only.")] = "",
     collection: Annotated[str, typer.Option(help="Of this collection only.")] = "",
     status: Annotated[
-        list[str] | None, typer.Option(help="In this status only; may be repeated.", show_default=False)
+        list[str] | None,
+        typer.Option(help="In this status only (new, success, ...); may be repeated.", show_default=False),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """List tasks, the newest first."""
+    """List tasks, the newest first; `duly get` shows all of one."""
     try:
         statuses = [duly.TaskStatus[name.upper()] for name in status or ()]
     except KeyError as error:
@@ -172,6 +204,9 @@ def list_tasks(
     if as_json:
         show(found, as_json=True)
     else:
+        if not found and (lambda_name or collection or statuses):
+            typer.echo("no tasks match")
+            return
         typer.echo("\n".join(task_table(found)))
 
 
@@ -182,7 +217,7 @@ def cancel(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS) -> None:
         for task_id, answer in zip(task_ids, client.cancel_many(task_ids), strict=True):
             failed = failed or isinstance(answer, duly.DulyError)
             if isinstance(answer, duly.DulyError):
-                typer.echo(f"{task_id}: {answer}", err=True)
+                typer.echo(refusal(task_id, answer), err=True)
             elif answer is duly.TaskStatus.CANCELLED:
                 typer.echo(f"{task_id}: cancelled")
             else:
@@ -201,8 +236,8 @@ def lambdas(address: Address = DEFAULT_ADDRESS) -> None:
 
 def show(tasks: list[duly.Task], *, as_json: bool) -> None:
     """Print tasks, a JSON object a line or a line for each thing that is worth one."""
-    for task in tasks:
+    for place, task in enumerate(tasks):
         if as_json:
             typer.echo(json.dumps(task_as_json(task)))
         else:
-            typer.echo("\n".join(task_lines(task)))
+            typer.echo("\n".join([""] * (place > 0) + task_lines(task)))

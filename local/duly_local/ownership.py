@@ -53,7 +53,7 @@ class DataDirectoryLock:
             os.close(file_descriptor)
             raise DulyError(
                 f"{data_directory} is in use by another `duly up` (process {owner}): "
-                f"stop that one, or give this one a directory of its own with --data"
+                f"stop that one, or give this one a directory of its own with --data (and its own ports with --free-ports)"
             ) from None
         os.ftruncate(file_descriptor, 0)
         os.pwrite(file_descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -39,7 +39,7 @@ def is_free(port: int) -> bool:
         return True
 
 
-def require_free(port: int, owner: str) -> None:
+def require_free(port: int, owner: str, way_out: str = "choose another") -> None:
     """Refuse to go on when the port is taken.
 
     Raises:
@@ -47,11 +47,17 @@ def require_free(port: int, owner: str) -> None:
     """
     if not is_free(port):
         raise PortInUseError(
-            f"port {port}, which {owner} was told to use, is in use: stop what listens there, or choose another"
+            f"port {port}, which {owner} was told to use, is in use: stop what listens there, or {way_out}"
         )
 
 
-def await_free(port: int, owner: str, within: timedelta, tell: Callable[[str], None]) -> None:
+def await_free(
+    port: int,
+    owner: str,
+    within: timedelta,
+    tell: Callable[[str], None],
+    way_out: str = "choose another",
+) -> None:
     """Wait for whoever listens on the port to go: a worker of an earlier run that was killed drains first.
 
     Raises:
@@ -68,4 +74,4 @@ def await_free(port: int, owner: str, within: timedelta, tell: Callable[[str], N
         if is_free(port):
             return
         time.sleep(_LOOK_AGAIN_AFTER.total_seconds())
-    require_free(port, owner)
+    require_free(port, owner, way_out)

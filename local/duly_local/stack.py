@@ -24,6 +24,8 @@ from duly_local.signals import StoppedWhileStartingError, handled_by, interrupti
 from duly_local.specification import Pace
 from duly_local.supervisor import Supervisor
 
+_FREE_PORTS = "add --free-ports to run on any that are free"
+
 
 class LocalStack:
     """One stack: `async with` it (returns when all is ready), or `await run_forever()`; main thread only."""
@@ -116,7 +118,8 @@ class LocalStack:
         return self.supervisor
 
     def _await_port(self, port: int, owner: str) -> None:
-        await_free(port, owner, drain_time(), lambda text: self._output.write("duly", text))
+        way_out = _FREE_PORTS if self.options.ports == "usual" else "choose another"
+        await_free(port, owner, drain_time(), lambda text: self._output.write("duly", text), way_out)
 
     async def stop(self) -> None:
         """Stop everything, the services before what they stand on."""

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import shlex
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
 
 import grpc
 import pytest
@@ -12,7 +15,8 @@ import duly
 from duly.ids import new_task_id
 from duly_cli import dead_letters
 from duly_cli.__main__ import app
-from duly_core.task import FailureKind
+from duly_core.store.results import set_results
+from duly_core.task import FailureKind, Outcome, Result
 from duly_frontend.servicer import FrontendServicer
 from tests.fixtures.ladder import LAMBDA
 from tests.fixtures.services import serve_frontend
@@ -228,7 +232,7 @@ async def test_named_dead_letters_are_redriven_each_with_its_answer(run, client,
     assert result.exit_code == 1
     assert result.stdout.strip() == f"{dead}: redriven, is new"
     assert f"{again}: it is no dead letter but new" in result.stderr
-    assert "nonsense: task_id: not a task id" in result.stderr
+    assert "nonsense: not a task id" in result.stderr
     assert "redrives  1" in (await run("get", dead)).stdout
 
 
@@ -247,6 +251,32 @@ async def test_a_redrive_by_filter_says_what_it_will_do_and_what_it_did(run, cli
     assert done.stdout.splitlines()[-1] == "redriven: 3, the last due in 2s"
     assert await statuses(client, ids) == [NEW] * 3
     assert (await run(*which, "--yes")).stdout.strip() == "no dead letters match"
+
+
+async def test_what_operations_md_shows_finds_a_task_that_failed_too_often(run, client, ladder):
+    await ladder.register(max_attempts=1)
+    claimed = await ladder.claimed()
+    failed = Result(
+        claimed.task_id,
+        claimed.token,
+        Outcome.RETRIABLE_FAILURE,
+        failure_kind=FailureKind.EXCEPTION,
+        failure_message="the printer is out of paper",
+    )
+    await set_results(ladder.store, [failed])
+    text = Path(__file__).parents[2].joinpath("docs", "operations.md").read_text(encoding="utf-8")
+    commands = [
+        shlex.split(line, comments=True)[1:]
+        for line in text.splitlines()
+        if line.startswith(("duly dead-letters --", "duly redrive --"))
+    ]
+
+    said = [await run(*command, *["--yes"] * ("--rate" in command)) for command in commands]
+
+    assert len(said) == 3
+    assert str(UUID(bytes=claimed.task_id)) in said[0].stdout
+    assert said[1].stdout.strip() == "1 dead letter would run again"
+    assert said[2].stdout.strip().startswith("redriven: 1")
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -36,10 +37,12 @@ async def test_each_setting_is_a_line_with_value_default_source_time_and_effect(
 
     shown = (await run()).stdout.splitlines()
 
-    assert shown[0].split() == ["SETTING", "VALUE", "DEFAULT", "SET", "BY", "SINCE", "EFFECT"]
+    assert re.split(" {2,}", shown[0]) == [
+        "SETTING", "VALUE", "DEFAULT", "COMES FROM", "SET AT", "WHAT IT DOES",
+    ]  # fmt: skip
     assert len(shown) == 1 + len(live_settings.NAMES)
     (line,) = [line for line in shown if line.startswith(POLL)]
-    assert line.split()[1:4] == ["500ms", "2s", "operator"]
+    assert re.split(" {2,}", line)[1:4] == ["500ms", "2s", "set while running"]
     assert line.endswith("nothing that is due waits longer than this to be found.")
 
 
@@ -87,6 +90,29 @@ async def test_what_cannot_be_is_said_in_a_line(run, arguments, reason):
     assert done.exit_code == 1
     assert reason in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+async def test_a_name_that_is_none_keeps_a_reset_from_changing_anything(run):
+    await run("set", POLL, "5s")
+
+    refused = await run("reset", POLL, "nonsense", "rubbish")
+
+    assert refused.exit_code == 1
+    assert refused.stdout == ""
+    assert [line.partition(": there")[0] for line in refused.stderr.splitlines()] == [
+        "duly: nothing was reset"
+    ] * 2
+    assert (await listed(run))[POLL]["value"] == "5s"
+
+
+async def test_a_set_and_a_reset_answer_in_json_if_they_are_asked_to(run):
+    was_set = await run("set", POLL, "5s", "--json")
+    was_reset = await run("reset", POLL, "--json")
+
+    assert [json.loads(done.stdout.splitlines()[-1])["value"] for done in (was_set, was_reset)] == [
+        "5s",
+        "2s",
+    ]
 
 
 async def test_a_reset_says_which_or_all(run):

@@ -96,7 +96,7 @@ def test_list_filters_and_writes_json_lines(run: Duly) -> None:
 
     assert task_id in table.stdout
     assert [json.loads(line)["task_id"] for line in lines.stdout.splitlines()] == [task_id]
-    assert "no tasks" in run("list", "--collection", "autumn").stdout
+    assert "no tasks match" in run("list", "--collection", "autumn").stdout
 
 
 def test_cancel_says_what_became_of_each(run: Duly) -> None:
@@ -149,9 +149,9 @@ def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:
         (["schedule", "test.echo", "--delay", "1"], 2, "'1' is no duration"),
         (["schedule", "test.echo", "--at", "tomorrow"], 2, "'tomorrow' is no instant"),
         (["schedule", "test.echo", "--delay", "1s", "--at", "2030-01-01"], 1, "delay"),
-        (["get", "no-id"], 1, "not a task id"),
+        (["get", "no-id"], 1, "'no-id': not a task id"),
         (["get", "0190a8a0-0000-7000-8000-000000000000"], 1, "there is no task"),
-        (["wait", "no-id"], 1, "not a task id"),
+        (["wait", "no-id"], 1, "'no-id': not a task id"),
         (["cancel", "no-id"], 1, "no-id"),
         (["cancel", "0190a8a0-0000-7000-8000-000000000000"], 1, "0190a8a0-0000-7000-8000-000000000000"),
         (["list", "--status", "asleep"], 2, "'asleep' is no status"),

@@ -39,6 +39,13 @@ def test_a_port_that_stays_in_use_is_refused_in_the_end(listener: socket.socket)
         await_free(port, "worker", timedelta(milliseconds=150), lambda _: None)
 
 
+def test_the_way_out_is_told_with_the_refusal(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+
+    with pytest.raises(PortInUseError, match="stop what listens there, or add --free-ports"):
+        await_free(port, "worker", timedelta(), lambda _: None, way_out="add --free-ports")
+
+
 def test_nobody_is_told_anything_when_the_port_is_free() -> None:
     told: list[str] = []
 
