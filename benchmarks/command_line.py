@@ -1,10 +1,10 @@
 """The command line of `python -m benchmarks`, refused where it cannot mean what it says."""
 
 import argparse
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from benchmarks import growth
+from benchmarks.arguments import in_range, new_file, several
 from benchmarks.rivals.system import RECIPES
 from benchmarks.rounds import FLOORS
 from benchmarks.suite import WORKLOADS
@@ -50,10 +50,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="PART",
         help=f"how Duly's cost grows, instead; no name: all of {parts}",
     )
-    size = in_range(100, _MOST_TASKS)
     add(
         "--waiting",
-        type=lambda text: [size(part.strip()) for part in text.split(",")],
+        type=several(in_range(100, _MOST_TASKS)),
         default=list(growth.WAITING),
         metavar="SIZES",
         help="of that part of the growth, with commas between (default: 10000,100000,1000000)",
@@ -64,34 +63,3 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if (options.growth is not None or options.sqs) and options.only:
         parser.error("--only chooses what is measured side by side: it does not go with --growth or --sqs")
     return options
-
-
-def in_range(least: int, most: int) -> Callable[[str], int]:
-    """What reads a whole number between these two."""
-
-    def read(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if not least <= number <= most:
-            message = f"{text!r} is not a whole number from {least:,} to {most:,}"
-            raise argparse.ArgumentTypeError(message)
-        return number
-
-    return read
-
-
-def new_file(text: str) -> Path:
-    """A file that can be written: it is found out before an hour of measurements, not after.
-
-    Raises:
-        ArgumentTypeError: its folder is not there, or it is a folder itself.
-    """
-    path = Path(text)
-    if not path.absolute().parent.is_dir() or path.is_dir():
-        message = (
-            f"{text!r} cannot be written: {'it is a folder' if path.is_dir() else 'its folder is not there'}"
-        )
-        raise argparse.ArgumentTypeError(message)
-    return path

@@ -26,12 +26,18 @@ def _bars(axes: Any, table: Table, workload: str, figure: str, title: str, unit:
         colour = _COLOURS[list(table.systems).index(name) % len(_COLOURS)]
         whisker = [[median - min(values)], [max(values) - median]]
         axes.barh(place, median, color=colour, height=0.7, xerr=whisker, error_kw={"ecolor": _INK, "lw": 0.8})
-        told = f" {median:,.0f}" if median >= 100 else f" {median:,.1f}"
+        told = f" {median:,.{0 if median >= 100 else 1 if median >= 1 else 2}f}"
         axes.text(max(values), place, told, va="center", ha="left", fontsize=8, color=_INK)
+    if floor := list(table.values(f"floor_{workload}", "floor", figure).values()):
+        at = statistics.median(floor)
+        axes.axvline(at, color=_INK, lw=0.9, ls="--")
+        axes.annotate(
+            f"Duly's floor {at:,.1f}", (at, 1.02), xycoords=("data", "axes fraction"), fontsize=7, color=_INK
+        )
     axes.set_yticks(range(len(names)), [table.systems[name]["title"] for name in names], fontsize=8)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set_title(title, fontsize=9, loc="left", color=_INK)
+    axes.set_title(title, fontsize=9, loc="left", color=_INK, pad=14 if floor else 6)
     axes.set_xlabel(unit, fontsize=7, color=_INK)
     axes.tick_params(axis="x", labelsize=7)
     axes.margins(x=0.22)
@@ -54,6 +60,7 @@ def draw(found: dict[str, Any], file: Path) -> None:
 
     table = Table(found)
     panels = [(name, "rate", title, "tasks/s: more is better") for name, title in RATES.items()]
+    panels.append(("latency", "p50_ms", f"{TIMES['latency']}, p50", "ms: less is better"))
     panels += [(name, "p99_ms", f"{title}, p99", "ms: less is better") for name, title in TIMES.items()]
     panels.append(("spike", "drained_s", "all due at one instant: the last one's start", "s: less is better"))
     panels.append(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import duly
+from benchmarks.arguments import in_range, new_file
 from benchmarks.calibration import calibrate
 from benchmarks.duly_system import Duly, RunningDuly, Shape
 from benchmarks.machine import machine
@@ -87,11 +88,11 @@ async def measure(backlog: int, urgent: int, shape: Shape) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.priorities", description=__doc__)
-    parser.add_argument("--backlog", type=int, default=50_000)
-    parser.add_argument("--urgent", type=int, default=100)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--backlog", type=in_range(1, 1_000_000), default=50_000)
+    parser.add_argument("--urgent", type=in_range(1, 100_000), default=100)
+    parser.add_argument("--processes", type=in_range(1, 64), default=1)
+    parser.add_argument("--slots", type=in_range(1, 1_000), default=8)
+    parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
     found = asyncio.run(
         measure(options.backlog, options.urgent, Shape(processes=options.processes, slots=options.slots))

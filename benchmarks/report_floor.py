@@ -15,6 +15,7 @@ _PARTS = {
     "call_of_the_hsc_us": "the call of the HSC, with its statement",
     "claim_us": "claim",
 }
+_IN_A_ROW = ("schedule_us", "enqueue_and_send_us", "receive_us", "call_of_the_hsc_us")
 
 
 def parts(found: dict[str, Any]) -> list[str]:
@@ -74,3 +75,8 @@ def _lone(found: dict[str, Any], floors: dict[int, dict[str, Any]]) -> Iterator[
 def _hops(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
     for name, title in _PARTS.items():
         yield [title, f"{statistics.median(each['values'][name] for each in figures):,.0f}"]
+    rest = [
+        each["values"]["p50_ms"] * 1000 - sum(each["values"][name] for name in _IN_A_ROW) for each in figures
+    ]
+    told = "the rest of it: the way to the Frontend, two wake-ups, the answer of a long poll"
+    yield [told, f"{statistics.median(rest):,.0f}"]

@@ -5,9 +5,9 @@ import asyncio
 import json
 import os
 import statistics
-from pathlib import Path
 from typing import Any
 
+from benchmarks.arguments import in_range, new_file, one_of, seconds, several, share
 from benchmarks.recovery import hot, kills, outage, poison
 
 INSTRUMENTS = ("kills", "host-production", "outage", "hot", "poison")
@@ -29,7 +29,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 measured[instrument] = await hot.measure(options.hot)
             case "poison":
                 measured[instrument] = await poison.measure(
-                    options.tasks, [float(part) for part in options.poison], options.poison_rounds
+                    options.tasks, options.poison, options.poison_rounds
                 )
         print(f"  {json.dumps(measured[instrument])}", flush=True)
     return measured
@@ -52,18 +52,21 @@ def main() -> None:
     """Measure, print, and keep every round with `--json FILE`."""
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while calls are under way
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(INSTRUMENTS))
-    parser.add_argument("--parts", type=lambda text: text.split(","), default=list(kills.PARTS))
-    parser.add_argument("--rounds", type=int, default=10)
+    count = in_range(1, 1_000)
+    parser.add_argument("--only", type=several(one_of(INSTRUMENTS)), default=list(INSTRUMENTS))
+    parser.add_argument("--parts", type=several(one_of(kills.PARTS)), default=list(kills.PARTS))
+    parser.add_argument("--rounds", type=count, default=10)
     parser.add_argument(
-        "--host-rounds", type=int, default=3, help="of the host, production profile: a minute each"
+        "--host-rounds", type=count, default=3, help="of the host, production profile: a minute each"
     )
-    parser.add_argument("--outage", type=float, default=30.0, help="seconds without Postgres")
-    parser.add_argument("--hot", type=float, default=15.0, help="seconds that callbacks hold the GIL")
-    parser.add_argument("--tasks", type=int, default=2_000, help="good tasks in each pool beside poison")
-    parser.add_argument("--poison", type=lambda text: text.split(","), default=["0.01", "0.05"])
-    parser.add_argument("--poison-rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--outage", type=seconds, default=30.0, help="seconds without Postgres")
+    parser.add_argument("--hot", type=seconds, default=15.0, help="seconds that callbacks hold the GIL")
+    parser.add_argument(
+        "--tasks", type=in_range(1, 1_000_000), default=2_000, help="good tasks in each pool beside poison"
+    )
+    parser.add_argument("--poison", type=several(share), default=[0.01, 0.05])
+    parser.add_argument("--poison-rounds", type=count, default=3)
+    parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
     measured = asyncio.run(measure(options))
     show(measured)

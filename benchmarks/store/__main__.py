@@ -19,8 +19,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from benchmarks.arguments import in_range, new_file, several
 from benchmarks.calibration import calibrate
-from benchmarks.command_line import in_range, new_file
 from benchmarks.machine import machine
 from benchmarks.store import growth, snapshot
 from benchmarks.store.fill import LAMBDA, fill
@@ -142,10 +142,9 @@ def _of_a_task(each: dict[str, Any], figure: str) -> float:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
-    size = in_range(1, _MOST)
     parser.add_argument(
         "--sizes",
-        type=lambda text: [size(part.strip()) for part in text.split(",")],
+        type=several(in_range(1, _MOST)),
         default=[10_000, 1_000_000],
         help="waiting, then finished tasks, with commas between (default: 10000,1000000)",
     )
