@@ -10,7 +10,14 @@ from typing import Any
 
 from benchmarks.report import RATES, TIMES, Table
 
-_COLOURS = ("#c0392b", "#34678f", "#6c9ac3", "#7f7f7f", "#b5b5b5")
+_COLOURS = {
+    "duly": "#c0392b",
+    "procrastinate": "#34678f",
+    "pgqueuer": "#6c9ac3",
+    "celery": "#7f7f7f",
+    "dramatiq": "#b5b5b5",
+}
+"""Postgres's are blue, Redis's are grey."""
 _INK = "#333333"
 
 
@@ -23,7 +30,7 @@ def _bars(axes: Any, table: Table, workload: str, figure: str, title: str, unit:
             axes.text(0, place, f" {_reason(table, workload, name)}", va="center", fontsize=8, color=_INK)
             continue
         median = statistics.median(values)
-        colour = _COLOURS[list(table.systems).index(name) % len(_COLOURS)]
+        colour = _COLOURS.get(name, "#8d6e97")
         whisker = [[median - min(values)], [max(values) - median]]
         axes.barh(place, median, color=colour, height=0.7, xerr=whisker, error_kw={"ecolor": _INK, "lw": 0.8})
         told = f" {median:,.{0 if median >= 100 else 1 if median >= 1 else 2}f}"

@@ -167,7 +167,10 @@ def render(found: dict[str, Any]) -> str:
             rows(["work", *titles, against], _rates(table)),
         ),
         ("Milliseconds (ratios: above 1, Duly is sooner):", rows(["work", *titles, against], _times(table))),
-        ("CPU, us a task, by process:", rows(head, _cost_rows(found, "cpu_us_per_task", list(RATES)))),
+        (
+            "CPU, us a task, by process:",
+            rows(head, _cost_rows(found, "cpu_us_per_task", [*RATES, "latency"])),
+        ),
         (
             "Memory right after the work, MiB (PSS):",
             rows(head, _cost_rows(found, "memory_mib", ["end_to_end_bulk", "end_to_end_single"])),

@@ -15,6 +15,8 @@ _PACED_EVERY = 0.05
 _SPREAD_TASKS = 2_000
 _SPREAD_OVER = 10.0
 _SPIKE_TASKS = 8_000
+_SLOWEST = 400
+"""Tasks a second that must be submitted, or the first would be due before the last is in."""
 _GIVE_UP = 600.0
 
 
@@ -127,7 +129,7 @@ async def spike(system: System, running: Running, tasks: int) -> Figures:
 async def _scheduled(system: System, running: Running, spread: list[float]) -> tuple[Figures, float]:
     await running.warm_up(system.processes)
     meter = Meter()
-    ahead = 5.0 + len(spread) / 1000
+    ahead = 5.0 + len(spread) / _SLOWEST
     base = time.time() + ahead
     numbers = await _queue(running, len(spread), [base + offset for offset in spread])
     late_by = time.time() - base
