@@ -2,6 +2,7 @@
 
 import random
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,31 +59,36 @@ def _cost(
 
 
 def _cpu_ms(
-    connection: psycopg.Connection[Any], statement: Statement, parameters: "partial[dict[str, Any]]"
+    connection: psycopg.Connection[Any], statement: Statement, parameters: Callable[[], dict[str, Any]]
 ) -> float | None:
     """Milliseconds of CPU of the server's process for one execution, sent as the services send it."""
     row = connection.execute("select pg_backend_pid()").fetchone()
     pid = row[0] if row else 0
     if not _is_postgres(pid):
         return None
-    _repeat(connection, statement, parameters, _WARM_UP)
-    before = _nanoseconds(pid)
-    _repeat(connection, statement, parameters, _TIMED)
-    return (_nanoseconds(pid) - before) / _TIMED / 1e6
 
+    def taken(run: Callable[[], object]) -> float:
+        before = _nanoseconds(pid)
+        for _ in range(_TIMED):
+            run()
+        return (_nanoseconds(pid) - before) / _TIMED / 1e6
 
-def _repeat(
-    connection: psycopg.Connection[Any],
-    statement: Statement,
-    parameters: "partial[dict[str, Any]]",
-    times: int,
-) -> None:
-    for _ in range(times):
-        connection.execute("begin")
+    def run() -> None:
         cursor = connection.cursor(binary=True)
         cursor.execute(statement.sql.encode(), statements.in_binary(parameters()), prepare=True)
         cursor.fetchall()
+
+    def run_and_take_back(what: Callable[[], object]) -> None:
+        connection.execute("begin")
+        what()
         connection.execute("rollback")
+
+    for _ in range(_WARM_UP):
+        run_and_take_back(run)
+    if statement.name in READS:
+        return taken(run)
+    around = taken(partial(run_and_take_back, lambda: None))
+    return taken(partial(run_and_take_back, run)) - around
 
 
 def _is_postgres(pid: int) -> bool:
