@@ -77,6 +77,8 @@ def draw(found: dict[str, Any], file: Path) -> None:
     panels = [
         panel for panel in panels if any(table.values(panel[0], name, panel[1]) for name in table.systems)
     ]
+    if not panels:
+        sys.exit("benchmarks.plot: nothing to draw: no system was measured beside another in this run")
     columns = min(2, len(panels))
     lines = -(-len(panels) // columns)
     figure, grid = plt.subplots(lines, columns, figsize=(5.6 * columns, 1.9 * lines + 0.6), squeeze=False)

@@ -46,7 +46,9 @@ def _grown(measured: list[dict[str, Any]]) -> str:
         }
         told = ", ".join(f"{name} {value:,.0f}" for name, value in sorted(by_process.items(), key=_dearest))
         cells = [spread(value, _digits(value)) if value else "-" for value in values]
-        body.append([*(_plain(value) for _, value in group), *cells, spread(cpu), told])
+        body.append(
+            [*(_plain(value) for _, value in group), *cells, spread(cpu) if any(cpu) else "-", told or "-"]
+        )
     return rows([*keys, *shown, "CPU", "by process"], body)
 
 
