@@ -47,6 +47,7 @@ class Coalescer(Generic[Item, Answer]):
         concurrency: int = 1,
         most_groups_waiting: int = _MOST_GROUPS_WAITING,
         rest: float = 0,
+        stream_rest: float = 0,
         observe: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Make one.
@@ -60,6 +61,7 @@ class Coalescer(Generic[Item, Answer]):
                 before its turn.
             rest: seconds from the start of one group to that of the next, unless it is full by then. Nobody waits who
                 comes after a rest.
+            stream_rest: the same after a group of several items, if it is longer: they stream.
             observe: told each group's size.
         """
         self._serve = serve
@@ -67,6 +69,7 @@ class Coalescer(Generic[Item, Answer]):
         self._weigh = weigh
         self._free = concurrency
         self._rest = rest
+        self._stream_rest = max(rest, stream_rest)
         self._rests_until = float("-inf")
         self._starting: asyncio.TimerHandle | None = None
         self._observe = observe
@@ -112,7 +115,8 @@ class Coalescer(Generic[Item, Answer]):
             if not group:
                 return
             self._free -= 1
-            self._rests_until = asyncio.get_running_loop().time() + self._rest
+            rest = self._stream_rest if sum(len(call.items) for call in group) > 1 else self._rest
+            self._rests_until = asyncio.get_running_loop().time() + rest
             task = asyncio.get_running_loop().create_task(self._run(group))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
@@ -120,7 +124,7 @@ class Coalescer(Generic[Item, Answer]):
     def _is_resting(self) -> bool:
         loop = asyncio.get_running_loop()
         if (
-            not self._rest
+            not self._stream_rest
             or self._waiting_weight >= self._max_items
             or loop.time() >= self._rests_until - _TICK
         ):

@@ -197,7 +197,7 @@ async def test_a_callback_process_knows_no_driver_and_no_address_of_the_store(
     assert not loaded & {"grpc", "psycopg", "psycopg_pool", "boto3", "sqlalchemy", "structlog", "uvloop"}
     names = value_of(await fresh.result(environment))
     assert "DULY_EXECUTOR_SLOTS" in names
-    withheld = ("DULY_STORE_", "DULY_QUEUE_", "DULY_PARENT", "GRPC_ENABLE_FORK_SUPPORT")
+    withheld = ("DULY_STORE_", "DULY_QUEUE_", "DULY_PARENT", "GRPC_ENABLE_FORK_SUPPORT", "GRPC_EXPERIMENTS")
     assert [name for name in names if name.startswith(withheld)] == []
 
 

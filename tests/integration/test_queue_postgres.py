@@ -1,6 +1,7 @@
 """What the Postgres queue promises beyond the contract."""
 
 import asyncio
+import re
 from dataclasses import replace
 from uuid import uuid4
 
@@ -12,6 +13,10 @@ from structlog.testing import capture_logs
 from duly_core.errors import QueueUnavailableError, SettingsError
 from duly_core.queues import postgres_wakeups
 from duly_core.queues.factory import open_receiver, open_sender
+from duly_core.queues.message import pack
+from duly_core.queues.postgres_connection import connection_string
+from duly_core.queues.postgres_link import PostgresLink
+from duly_core.queues.postgres_statements import DEPTH, READY, RECEIVE
 from duly_core.queues.settings import QueueSettings
 from tests.fixtures.queues import NO_WAIT, SECOND, message, queue_of
 from tests.fixtures.waiting import until
@@ -46,6 +51,112 @@ async def insert(database, body):
         " values (%s, %s, 1, duly_now(), %s)",
         (queue_of().lambda_name, int(queue_of().priority), body),
     )
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """The times at which anybody took messages from a queue."""
+    seen = []
+    run = PostgresLink.run
+
+    async def watched(self, statement, parameters, **options):
+        if statement == RECEIVE:
+            seen.append(parameters["lambda"])
+        return await run(self, statement, parameters, **options)
+
+    monkeypatch.setattr(PostgresLink, "run", watched)
+    return seen
+
+
+async def test_who_has_taken_all_that_there_was_does_not_look_again_before_it_is_told(
+    sender, receiver, looks
+):
+    sent, received = [message() for _ in range(10)], []
+    for each in sent:
+        waiting = asyncio.ensure_future(receiver.receive(queue_of(), 10, 5 * SECOND))
+        await until(lambda: looks)  # the first looks before it waits
+        await sender.send([each])
+        received += await waiting
+
+    assert [each.task_ids for each in received] == [each.task_ids for each in sent]
+    assert len(looks) < len(sent) + 4  # a look before and after each would be twice as many
+
+
+async def test_who_has_taken_as_many_as_asked_for_looks_again_at_once(sender, receiver, looks):
+    sent = [message(), message()]
+    await sender.send(sent)
+
+    received = [await receiver.receive(queue_of(), 1, 5 * SECOND) for _ in sent]
+
+    assert [each.task_ids for (each,) in received] == [each.task_ids for each in sent]
+    assert len(looks) == 2
+
+
+async def test_what_was_sent_between_two_receives_is_not_missed(sender, receiver):
+    await sender.send([message()])
+    await receiver.receive(queue_of(), 10, SECOND)
+    second = message()
+    await sender.send([second])
+
+    received = await receiver.receive(queue_of(), 10, 5 * SECOND)
+
+    assert [each.task_ids for each in received] == [second.task_ids]
+
+
+async def test_what_nobody_told_of_is_found_within_the_look_interval(database, sender, receiver):
+    await sender.send([message()])
+    await receiver.receive(queue_of(), 10, SECOND)
+    await insert(database, pack(message().task_ids))  # no notification
+
+    assert len(await receiver.receive(queue_of(), 10, DEADLINE * SECOND)) == 1
+
+
+PLAN_OF = {
+    "receive": (RECEIVE, "queue_message_visible"),
+    "depth": (DEPTH, "queue_message_visible"),
+    "ready": (READY, "queue_message_visible"),
+}
+VALUES = {
+    "lambda": "someone's",
+    "priority": 3,
+    "max_messages": 10,
+    "visibility": SECOND,
+    "lambdas": ["someone's"],
+    "priorities": [3],
+}
+
+
+@pytest.mark.parametrize("rows", [0, 10])
+async def test_plans_that_were_made_for_a_small_queue_find_messages_by_index_in_a_long_one(dsn, rows):
+    with psycopg.connect(
+        connection_string(dsn), autocommit=True, cursor_factory=psycopg.ClientCursor
+    ) as opened:
+        fill = (
+            "insert into queue_message (lambda, priority, reference_count, visible_at, body)"
+            " select 'another', 3, 1, duly_now() - interval '1 s', '' from generate_series(1, %s)"
+        )
+        opened.execute("set plan_cache_mode = force_generic_plan")
+        opened.execute(fill, [rows])
+        opened.execute("vacuum (analyze) queue_message")
+        executions = {}
+        for name, (statement, _) in PLAN_OF.items():
+            names = list(dict.fromkeys(re.findall(r"%\((\w+)\)b", statement)))
+            text = re.sub(r"%\((\w+)\)b", lambda found: f"${names.index(found[1]) + 1}", statement)  # noqa: B023
+            opened.execute(f"prepare {name} as {text}")
+            marks = ", ".join(["%s"] * len(names))
+            values = [VALUES[each] for each in names]
+            executions[name] = psycopg.ClientCursor(opened).mogrify(f"execute {name}({marks})", values)
+            opened.execute(executions[name])
+        opened.execute(fill, [5_000])
+
+        wrong = {}
+        for name, (_, index) in PLAN_OF.items():
+            explained = opened.execute(f"explain (analyze) {executions[name]}").fetchall()
+            plan = "\n".join(line for (line,) in explained)
+            removed = sum(map(int, re.findall(r"Rows Removed by [\w ]+: (\d+)", plan)))
+            if index not in plan or "Seq Scan" in plan or removed > 100:
+                wrong[name] = plan
+    assert wrong == {}
 
 
 async def count(database):

@@ -237,3 +237,19 @@ async def test_a_full_group_does_not_rest(served):
     await coalescer([1])
 
     assert await asyncio.wait_for(coalescer([2, 3]), 5) == [4, 6]
+
+
+async def test_only_after_several_items_the_rest_is_that_of_a_stream(served):
+    served.open.set()
+    coalescer = Coalescer(served, max_items=3, stream_rest=3_600)
+
+    alone = [await coalescer([1]), await coalescer([2])]
+    together = await coalescer([3, 4])
+    waiting = await begin(coalescer, [5])
+    full = await asyncio.wait_for(coalescer([6, 7]), 5)
+
+    assert alone == [[2], [4]]
+    assert together == [6, 8]
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [[10]]
+    assert full == [12, 14]
+    assert served.groups == [[1], [2], [3, 4], [5, 6, 7]]

@@ -55,15 +55,17 @@ class PostgresLink:
         """
         return await Connection.connect(self._conninfo, autocommit=True)
 
-    async def run(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[TupleRow]:
-        """Run one statement in a transaction of its own; answer its rows.
+    async def run(
+        self, statement: LiteralString, parameters: Mapping[str, object], *, prepare: bool = True
+    ) -> list[TupleRow]:
+        """Run one statement in a transaction of its own; answer its rows. Not prepared, it is planned anew.
 
         Raises:
             QueueUnavailableError: it was not run, or perhaps not.
         """
         try:
             async with self._pool.connection() as connection:
-                return await self._ask(connection, statement, parameters)
+                return await self._ask(connection, statement, parameters, prepare=prepare)
         except PoolClosed as error:
             raise ClosedError from error
         except PoolTimeout as error:
@@ -85,10 +87,12 @@ class PostgresLink:
         connection: AsyncConnection[TupleRow],
         statement: LiteralString,
         parameters: Mapping[str, object],
+        *,
+        prepare: bool,
     ) -> list[TupleRow]:
         try:
             async with asyncio.timeout(_ANSWER_WAIT):
-                cursor = await connection.execute(statement, parameters, prepare=True, binary=True)
+                cursor = await connection.execute(statement, parameters, prepare=prepare, binary=True)
                 return await cursor.fetchall() if cursor.description else []
         except psycopg.OperationalError:
             if connection.closed:  # when Postgres restarts they all are: this failure stands for all of them

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 from psycopg.rows import TupleRow
 
@@ -14,8 +15,11 @@ from duly_core.queues.port import Received
 from duly_core.queues.postgres_link import PostgresLink
 from duly_core.queues.postgres_notification import notification
 from duly_core.queues.postgres_statements import DELETE, GIVE_BACK, RECEIVE
-from duly_core.queues.postgres_wakeups import Wakeups
+from duly_core.queues.postgres_wakeups import Wakeups, Watch
 from duly_core.routing import QueueKey
+
+_BELIEVED: Final = timedelta(seconds=1)
+"""So long a queue counts as empty unless something is told of it: who waits hears within that time of what was not."""
 
 
 class PostgresReceiver:
@@ -46,31 +50,52 @@ class PostgresReceiver:
         """
         if self._closed:
             raise ClosedError
-        deadline = asyncio.get_running_loop().time() + wait.total_seconds()
-        with self._wakeups.of(queue) as woken:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        deadline = now + wait.total_seconds()
+        with self._wakeups.of(queue) as watch:
+            # who has just taken all that there was need not look for more: what comes is told
+            looks = (
+                watch.woken.is_set() or wait < _BELIEVED or now - watch.emptied_at > _BELIEVED.total_seconds()
+            )
             while not self._closed:
-                woken.clear()
-                try:
-                    rows = await self._take(queue, max_messages)
-                except ClosedError:
-                    break
-                if received := await self._ours(queue, rows):
-                    return received
-                if rows:
-                    continue  # none was ours, and there may be one behind them
+                if looks:
+                    try:
+                        rows = await self._look(watch, queue, max_messages)
+                    except ClosedError:
+                        break
+                    if received := await self._ours(queue, rows):
+                        return received
+                    if rows:
+                        continue  # none was ours, and there may be one behind them
                 try:
                     async with asyncio.timeout_at(deadline):
-                        await woken.wait()
+                        await watch.woken.wait()
                 except TimeoutError:
                     break
+                looks = True
         return []
+
+    async def _look(self, watch: Watch, queue: QueueKey, max_messages: int) -> list[TupleRow]:
+        """Take what there is, and remember whether it was all."""
+        watch.woken.clear()
+        try:
+            rows = await self._take(queue, max_messages)
+        except BaseException:
+            watch.woken.set()
+            raise
+        if len(rows) == max_messages:
+            watch.woken.set()
+        elif not watch.woken.is_set():
+            watch.emptied_at = asyncio.get_running_loop().time()
+        return rows
 
     async def delete(self, messages: Sequence[Received]) -> None:
         """Delete for good, in one statement, those that were not delivered again since."""
         if not messages:
             return
         try:
-            await self._link.run(DELETE, _receipts(messages))
+            await self._link.run(DELETE, _receipts(messages), prepare=False)
         except QueueUnavailableError as error:
             events.messages_not_deleted(len(messages), str(error))
 
@@ -80,7 +105,7 @@ class PostgresReceiver:
             return
         queues = notification(message.queue for message in messages)
         try:
-            await self._link.run(GIVE_BACK, {**_receipts(messages), "queues": queues})
+            await self._link.run(GIVE_BACK, {**_receipts(messages), "queues": queues}, prepare=False)
         except QueueUnavailableError as error:
             events.messages_not_given_back(len(messages), str(error))
 

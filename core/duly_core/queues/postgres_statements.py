@@ -1,7 +1,8 @@
 """Every statement of the Postgres queue, over `queue_message` (one row a message).
 
 A row is hidden from receivers until its `visible_at`. Time is the database's own: `duly_now()`,
-as a scalar subselect so that it is read once a statement.
+as a scalar subselect so that it is read once a statement. What is prepared is planned once, perhaps for a
+table that is empty, and so written that there is no way but the right index (decision 0019).
 """
 
 from typing import Final, LiteralString
@@ -21,10 +22,13 @@ select pg_notify('duly_queue', %(queues)b)
 
 # Counts the references of each queue, hidden ones too: they are not done with.
 DEPTH: Final[LiteralString] = """
-select m.lambda, m.priority, sum(m.reference_count)::bigint
-from unnest(%(lambdas)b::text[], %(priorities)b::smallint[]) as q (lambda, priority)
-join queue_message m on m.lambda = q.lambda and m.priority = q.priority
-group by m.lambda, m.priority
+select q.lambda, q.priority, held.number
+from unnest(%(lambdas)b::text[], %(priorities)b::smallint[]) as q (lambda, priority) cross join lateral (
+    select sum(m.reference_count)::bigint as number
+    from queue_message m
+    where m.lambda = q.lambda and m.priority = q.priority
+) as held
+where held.number > 0
 """
 
 # Takes the oldest visible messages of one queue and hides them; passes over those that another
@@ -38,18 +42,18 @@ with taken as materialized (
     for update skip locked
 )
 update queue_message m set visible_at = (select duly_now()) + %(visibility)b
-from taken where m.message_id = taken.message_id
+from taken where m.message_id = any (array[taken.message_id])
 returning m.message_id, m.visible_at, m.body
 """
 
-# Deletes messages whose receipts still hold: one that was delivered again since belongs to another.
+# (Not prepared.) Deletes messages whose receipts still hold: one that was delivered again since belongs to another.
 DELETE: Final[LiteralString] = """
 delete from queue_message m
 using unnest(%(message_ids)b::bigint[], %(visible_ats)b::timestamptz[]) as r (message_id, visible_at)
 where m.message_id = r.message_id and m.visible_at = r.visible_at
 """
 
-# Makes messages visible at once whose receipts still hold, and wakes who waits for their queues.
+# (Not prepared.) Makes messages visible at once whose receipts still hold, and wakes who waits for their queues.
 GIVE_BACK: Final[LiteralString] = """
 with given_back as (
     update queue_message m set visible_at = (select duly_now())

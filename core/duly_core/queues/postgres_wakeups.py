@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from psycopg import AsyncConnection
@@ -30,31 +31,40 @@ _CLOSE_WAIT: Final = 0.3
 Connect = Callable[[], Awaitable[AsyncConnection[TupleRow]]]
 
 
+@dataclass(slots=True, eq=False)
+class Watch:
+    """What is known of one queue."""
+
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set: it may hold a message that nobody has looked for."""
+    emptied_at: float = float("-inf")
+    """When somebody took all that there was, on the loop's clock."""
+    waiting: int = 0
+
+
 class Wakeups:
-    """The waiting receives of one process, and the task that wakes them."""
+    """What the receives of one process know of their queues, and the task that tells them."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._waiting: dict[QueueKey, set[asyncio.Event]] = {}
+        self._watches: dict[QueueKey, Watch] = {}
         self._task = asyncio.create_task(self._run(), name="duly-queue-wakeups")
 
     @contextmanager
-    def of(self, queue: QueueKey) -> Iterator[asyncio.Event]:
-        """Lend an event that is set whenever the queue may hold a message."""
-        woken = asyncio.Event()
-        self._waiting.setdefault(queue, set()).add(woken)
+    def of(self, queue: QueueKey) -> Iterator[Watch]:
+        """Lend what is known of a queue to one that waits for its messages; nobody is told of others."""
+        watch = self._watches.setdefault(queue, Watch())
+        watch.waiting += 1
         try:
-            yield woken
+            yield watch
         finally:
-            self._waiting[queue].remove(woken)
-            if not self._waiting[queue]:
-                del self._waiting[queue]
+            watch.waiting -= 1
 
     async def close(self) -> None:
         """Stop, and wake everybody a last time."""
         self._task.cancel()
         await asyncio.wait({self._task}, timeout=_CLOSE_WAIT)
-        self._wake(self._waiting)
+        self._wake(self._watches)
 
     async def _run(self) -> None:
         backoff, lost = _FIRST_BACKOFF, False
@@ -65,13 +75,13 @@ class Wakeups:
                     if lost:
                         events.listener_back()
                     backoff, lost = _FIRST_BACKOFF, False
-                    self._wake(self._waiting)  # what was sent before we listened
+                    self._wake(self._watches)  # what was sent before we listened
                     await self._listen(connection)
             except Exception as error:  # noqa: BLE001 (whatever it was: without this loop, receives wait in vain)
                 if not lost:
                     events.listener_lost(reason_of(error))
                 lost = True
-            self._wake(self._waiting)
+            self._wake(self._watches)
             await asyncio.sleep(random.uniform(backoff / 2, backoff))  # noqa: S311 (jitter is no secret)
             backoff = min(backoff * 2, _LONGEST_BACKOFF)
 
@@ -79,16 +89,17 @@ class Wakeups:
         """Hear and look, in turns, until the connection breaks."""
         while True:
             async for heard in connection.notifies(timeout=_LOOK_INTERVAL):
-                self._wake(queues_of(heard.payload) or self._waiting)
+                self._wake(queues_of(heard.payload) or self._watches)
             await self._look(connection)
 
     async def _look(self, connection: AsyncConnection[TupleRow]) -> None:
         """Wake those whose queue holds a visible message, whether or not we heard of it."""
-        if not self._waiting:
+        waiting = [queue for queue, watch in self._watches.items() if watch.waiting]
+        if not waiting:
             return
         parameters = {
-            "lambdas": [queue.lambda_name for queue in self._waiting],
-            "priorities": [int(queue.priority) for queue in self._waiting],
+            "lambdas": [queue.lambda_name for queue in waiting],
+            "priorities": [int(queue.priority) for queue in waiting],
         }
         async with asyncio.timeout(_LOOK_WAIT):
             cursor = await connection.execute(READY, parameters, prepare=True, binary=True)
@@ -97,5 +108,5 @@ class Wakeups:
 
     def _wake(self, queues: Iterable[QueueKey]) -> None:
         for queue in queues:
-            for woken in self._waiting.get(queue, ()):
-                woken.set()
+            if queue in self._watches:
+                self._watches[queue].woken.set()

@@ -1,4 +1,5 @@
--- Statements of the task path that change nothing. (Why a status is compared as text: see transitions.sql.)
+-- Statements of the task path that change nothing. (Why a status is compared as text, and ids with an array: see
+-- transitions.sql.)
 
 -- name: existing
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
@@ -9,8 +10,8 @@ from unnest(
     %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
     %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[]
 ) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, key, place)
-left join idempotency_key as taken on taken.lambda = asked.lambda and taken.key = asked.key
-join task on task.task_id = coalesce(taken.task_id, asked.task_id)
+left join idempotency_key as taken on taken.lambda = any (array[asked.lambda]) and taken.key = any (array[asked.key])
+join task on task.task_id = any (array[coalesce(taken.task_id, asked.task_id)])
 
 -- name: claimed_before
 -- Claims that these very tokens hold already: the answer to a claim whose reply was lost.
@@ -18,18 +19,18 @@ select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, as
     assoc.crashes, (extract(epoch from assoc.due_at) * 1000000)::int8,
     task.payload, task.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
 from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
-join task_assoc as assoc on assoc.task_id = asked.task_id and assoc.token = asked.token
-left join task on task.task_id = assoc.task_id and task.task_id
+join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
+left join task on task.task_id = any (array[assoc.task_id]) and task.lambda = assoc.lambda and task.task_id
     between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
-left join lambda on lambda.name = assoc.lambda
+left join lambda on lambda.name = any (array[assoc.lambda])
 where assoc.status::text in ('claimed', 'processing') and coalesce(task.priority, 0) > 0
 
 -- name: applied_before
 -- Results that were written before under these very tokens.
 select asked.token
 from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
-join task on task.task_id = asked.task_id
-left join task_assoc as assoc on assoc.task_id = asked.task_id
+join task on task.task_id = any (array[asked.task_id])
+left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 where coalesce(assoc.last_token, task.last_token) = asked.token
 
 -- name: next_triggers
@@ -73,7 +74,7 @@ select attempt.*
 from unnest(%(task_ids)b::uuid[]) as asked (task_id) cross join lateral (
     select task_id, fence, attempt, outcome::text, holder, started_at, ended_at, failure_kind::int4, failure_message
     from attempt
-    where attempt.task_id = asked.task_id and attempt.task_id
+    where attempt.task_id = any (array[asked.task_id]) and attempt.task_id
         between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
     order by attempt.fence desc
     limit 100

@@ -21,6 +21,7 @@ from duly_core.store.partitions import (
     rest_bytes,
 )
 from duly_core.store.pool import Connection, Store
+from duly_core.store.session import PLANNED_ANEW
 
 _LOCK = 0x64756C7A
 """The advisory lock of whoever tidies: one of all Store Consumers."""
@@ -137,6 +138,7 @@ class Tidier:
             if await cursor.fetchone() != (True,):
                 raise _NotOursError
             await connection.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+            await connection.execute(PLANNED_ANEW)
             yield connection
 
     async def _forget_dead_letters(self, limits: dict[str, Any]) -> None:

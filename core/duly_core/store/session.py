@@ -8,10 +8,13 @@ from duly_core.store.settings import StoreSettings
 _LONGEST_IDLE_MS = 3_000
 """A process that is frozen in a transaction holds its rows for no longer: heartbeats may wait for them."""
 
-# The hot path's statements look rows up by key, always. A plan is made for each run: one that is kept was made
-# for tables as they were then, and walks them once they have grown (docs/decisions/0007-plans-that-do-not-age.md).
-PLANNER = {
-    "plan_cache_mode": "force_custom_plan",
+# The hot path's statements look rows up by key, always, and are written so that there is no other way to them: their
+# plans are made once and kept (docs/decisions/0019-plans-made-once.md).
+PLANNED_ANEW = "set local plan_cache_mode = 'force_custom_plan'"
+"""For a transaction of statements that are written for what they are asked, as lists are."""
+
+_PLANNER = {
+    "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -24,7 +27,7 @@ def options(settings: StoreSettings, lock_timeout: timedelta | None = None) -> d
     timeout_ms = int(settings.statement_timeout / timedelta(milliseconds=1))
     lock_ms = max(1, int(lock_timeout / timedelta(milliseconds=1))) if lock_timeout else timeout_ms
     return {
-        **PLANNER,
+        **_PLANNER,
         # Python's calendar ends with the year 9999: an instant near it must not be moved by the server's zone
         "timezone": "UTC",
         "statement_timeout": timeout_ms,
@@ -43,7 +46,6 @@ def start_up(settings: StoreSettings, lock_timeout: timedelta | None = None) -> 
 
 
 def for_role(settings: StoreSettings) -> str:
-    """The SQL that gives a role the same, for people to run."""
-    return "\n".join(
-        f"alter role CURRENT_USER set {name} = '{value}';" for name, value in options(settings).items()
-    )
+    """The SQL that gives a role the same, for people to run; nothing is prepared behind a pooler, nor planned once."""
+    wanted = options(settings) | {"plan_cache_mode": "force_custom_plan"}
+    return "\n".join(f"alter role CURRENT_USER set {name} = '{value}';" for name, value in wanted.items())

@@ -4,7 +4,8 @@
 -- Time is duly_now() alone; "(select duly_now())" is asked once a statement, after the request came.
 -- Callers pass task ids in ascending order, so that statements lock rows in one order.
 -- Where rows are found by their ids the status is compared as text: a plan made while the table was small
--- would else walk a partial index that the enum comparison implies, for ever (measured: 883 us a claim, not 12).
+-- would else walk a partial index that the enum comparison implies, for ever (measured: 883 us a claim, not 12). Ids are
+-- compared with "= any (array[...])": a plan is made once, and this leaves it no way but a look by key (decision 0019).
 -- `task` has many partitions, and a plan must not look at all of them (decision 0017). So the assoc decides, and the end
 -- is written into the entity by "insert ... on conflict do update", which finds the partition of each row by itself; what
 -- reads entities says between which ids they are, in the ON of a left join, which also keeps the order of the join.
@@ -24,7 +25,7 @@ with asked as (
     )
 ), known as (
     select asked.*, duly_now() as asked_at
-    from asked join lambda on lambda.name = asked.lambda
+    from asked join lambda on lambda.name = any (array[asked.lambda])
 ), keyed as (
     insert into idempotency_key (lambda, key, task_id, created_at)
     select lambda, key, task_id, asked_at from known where key is not null
@@ -72,14 +73,19 @@ with room as (
 update task_assoc as assoc
 set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
 from due
-where assoc.task_id = due.task_id and assoc.status::text in ('new', 'retriable_failure')
+where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
 returning assoc.task_id, assoc.lambda, assoc.priority
 
 -- name: enqueue_and_send
 -- move: new|retriable_failure -> enqueued
 -- As enqueue, for the queue that is in this very store: rows and messages are seen together or not at all, in one
--- statement where there were two. A queue's references go into so many messages, each of so many at the most.
-with room as (
+-- statement where there were two. A queue's references go into so many messages, each of so many at the most. Tells of
+-- each queue what it got, and how long until it has something due that was not by the instant that this went by.
+-- It does not wait for the disk: it tells nobody anything, and the claim that builds on it waits for both. What a crash
+-- takes back with its messages is due, as before.
+with clock as materialized (
+    select duly_now() as now, set_config('synchronous_commit', 'off', true)
+), room as (
     select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as room (lambda, priority, size)
 ), due as (
     select picked.task_id
@@ -88,8 +94,8 @@ with room as (
         from task_assoc as assoc
         where assoc.lambda = room.lambda and assoc.priority = room.priority
             and assoc.status in ('new', 'retriable_failure')
-            and assoc.next_trigger_at <= (select duly_now())
-            and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
+            and assoc.next_trigger_at <= (select now from clock)
+            and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
         order by assoc.next_trigger_at
         limit room.size
         for update skip locked
@@ -98,7 +104,7 @@ with room as (
     update task_assoc as assoc
     set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
     from due
-    where assoc.task_id = due.task_id and assoc.status::text in ('new', 'retriable_failure')
+    where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     returning assoc.task_id, assoc.lambda, assoc.priority
 ), placed as (
     select task_id, lambda, priority,
@@ -112,9 +118,21 @@ with room as (
     group by lambda, priority, place / least(%(most)b::int, (number + %(messages)b::int - 1) / %(messages)b::int)
     returning lambda, priority, reference_count
 ), sent as (
-    select lambda, priority, sum(reference_count)::int4 as number from message group by lambda, priority
+    select lambda, priority, sum(reference_count)::int4 as number, pg_notify('duly_queue', lambda || '/' || priority)
+    from message
+    group by lambda, priority
 )
-select lambda, priority, number, pg_notify('duly_queue', lambda || '/' || priority) from sent
+select room.lambda, room.priority, coalesce(sent.number, 0), (
+    select assoc.next_trigger_at
+    from task_assoc as assoc
+    where assoc.lambda = room.lambda and assoc.priority = room.priority
+        and assoc.status in ('new', 'retriable_failure')
+        and assoc.next_trigger_at > (select now from clock)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.next_trigger_at
+    limit 1
+) - (select duly_now()), sent.pg_notify
+from room left join sent on sent.lambda = room.lambda and sent.priority = room.priority
 
 -- name: enqueue_again
 -- move: enqueued -> enqueued
@@ -139,7 +157,7 @@ with room as (
 update task_assoc as assoc
 set next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
 from silent
-where assoc.task_id = silent.task_id and assoc.status::text = 'enqueued'
+where assoc.task_id = any (array[silent.task_id]) and assoc.status::text = 'enqueued'
     and assoc.next_trigger_at <= (select duly_now())
 returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
 
@@ -158,7 +176,7 @@ with waiting as (
 update task_assoc as assoc
 set next_trigger_at = (select duly_now()) + random() * %(within)b::interval
 from waiting
-where assoc.task_id = waiting.task_id and assoc.status::text = 'enqueued'
+where assoc.task_id = any (array[waiting.task_id]) and assoc.status::text = 'enqueued'
 returning assoc.task_id
 
 -- name: put_back
@@ -167,7 +185,7 @@ returning assoc.task_id
 update task_assoc as assoc
 set status = 'new', next_trigger_at = (select duly_now()) + random() * %(delay)b::interval
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-where assoc.task_id = asked.task_id and assoc.status::text = 'enqueued'
+where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'enqueued'
 returning assoc.task_id
 
 -- name: reclaim
@@ -177,7 +195,7 @@ returning assoc.task_id
 with silent as (
     select assoc.task_id, assoc.holder,
         duly_recent(assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')) as crashed_at
-    from task_assoc as assoc left join lambda on lambda.name = assoc.lambda
+    from task_assoc as assoc left join lambda on lambda.name = any (array[assoc.lambda])
     where assoc.status in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
         and not assoc.cancel_requested
@@ -193,7 +211,7 @@ with silent as (
         crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()),
         last_token = null, token = null, holder = null, progress = null, progress_note = null
     from silent
-    where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
+    where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
     returning assoc.task_id, assoc.lambda, assoc.priority, assoc.fence, assoc.failures + assoc.crashes as attempt,
         silent.holder, (select duly_now()) as ended_at, 'its holder fell silent: ' || silent.holder as message
@@ -219,7 +237,7 @@ with silent as (
         cardinality(duly_recent(
             assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')
         )) + 1 as recent
-    from task_assoc as assoc left join lambda on lambda.name = assoc.lambda
+    from task_assoc as assoc left join lambda on lambda.name = any (array[assoc.lambda])
     where assoc.status in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
         and not assoc.cancel_requested
@@ -233,7 +251,7 @@ with silent as (
 ), ended as (
     delete from task_assoc as assoc
     using silent
-    where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
+    where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
     returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes, assoc.holder,
         (select duly_now()) as ended_at, silent.recent, silent.crash_window,
@@ -271,7 +289,7 @@ with silent as (
 ), ended as (
     delete from task_assoc as assoc
     using silent
-    where assoc.task_id = silent.task_id and assoc.status::text in ('claimed', 'processing')
+    where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
     returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes, assoc.holder,
         (select duly_now()) as ended_at
@@ -303,7 +321,7 @@ with late as (
 ), ended as (
     delete from task_assoc as assoc
     using late
-    where assoc.task_id = late.task_id and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
+    where assoc.task_id = any (array[late.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and assoc.expires_at <= (select duly_now())
     returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token,
         (select duly_now()) as ended_at
@@ -334,7 +352,7 @@ with asked as (
     set status = 'claimed', token = asked.token, holder = asked.holder, fence = assoc.fence + 1,
         next_trigger_at = (select duly_now()) + %(claim_timeout)b
     from asked
-    where assoc.task_id = asked.task_id and assoc.lambda = asked.lambda and assoc.status::text = 'enqueued'
+    where assoc.task_id = any (array[asked.task_id]) and assoc.lambda = asked.lambda and assoc.status::text = 'enqueued'
         and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
         and assoc.last_token is distinct from asked.token
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
@@ -344,9 +362,9 @@ select claimed.task_id, claimed.token, claimed.lambda, claimed.priority, claimed
     claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8,
     task.payload, task.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
 from claimed
-left join task on task.task_id = claimed.task_id and task.task_id
+left join task on task.task_id = any (array[claimed.task_id]) and task.lambda = claimed.lambda and task.task_id
     between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
-left join lambda on lambda.name = claimed.lambda
+left join lambda on lambda.name = any (array[claimed.lambda])
 where coalesce(task.priority, 0) > 0
 
 -- name: heartbeat
@@ -358,7 +376,7 @@ set status = 'processing', next_trigger_at = (select duly_now()) + %(heartbeat_t
 from unnest(
     %(task_ids)b::uuid[], %(tokens)b::uuid[], %(progress)b::float4[], %(notes)b::text[]
 ) as beat (task_id, token, progress, note)
-where assoc.task_id = beat.task_id and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
+where assoc.task_id = any (array[beat.task_id]) and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
 returning assoc.token, assoc.cancel_requested
 
 -- name: finish
@@ -373,7 +391,7 @@ with asked as (
 ), ended as (
     delete from task_assoc as assoc
     using asked
-    where assoc.task_id = asked.task_id and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, asked.token, asked.result, asked.encoding,
         asked.started_at
 ), entity as (
@@ -420,8 +438,8 @@ with clock as materialized (
             held_back.delay * (1 + random() / 2)
         ) as wait
     from clock cross join asked
-    join task_assoc as assoc on assoc.task_id = asked.task_id
-    left join lambda on lambda.name = assoc.lambda
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    left join lambda on lambda.name = any (array[assoc.lambda])
     left join held_back on held_back.lambda = assoc.lambda
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
@@ -442,13 +460,13 @@ with clock as materialized (
         crashed_at = nullif(planned.crashed_at || case when planned.crashed then array[planned.now] end, '{}'),
         token = null, last_token = planned.token, holder = null, progress = null, progress_note = null
     from planned
-    where assoc.task_id = planned.task_id and assoc.token = planned.token
+    where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
     returning planned.*
 ), ended as (
     delete from task_assoc as assoc
     using planned
-    where assoc.task_id = planned.task_id and assoc.token = planned.token
+    where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status <> 'retriable_failure'
     returning planned.*
 ), done as (
@@ -510,7 +528,7 @@ with asked as (
     ) as asked (task_id, token, retry_after, message, started_at)
 ), held as (
     select asked.*, assoc.holder
-    from asked join task_assoc as assoc on assoc.task_id = asked.task_id
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
 ), snoozed as (
@@ -519,7 +537,7 @@ with asked as (
         due_at = (select duly_now()) + held.retry_after,
         token = null, last_token = held.token, holder = null, progress = null, progress_note = null
     from held
-    where assoc.task_id = held.task_id and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
+    where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt
 ), recorded as (
     insert into attempt (task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_message)
@@ -535,7 +553,7 @@ with asked as (
     select * from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
 ), held as (
     select asked.*, assoc.holder
-    from asked join task_assoc as assoc on assoc.task_id = asked.task_id
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
 ), released as (
@@ -543,7 +561,7 @@ with asked as (
     set status = 'new', next_trigger_at = (select duly_now()),
         token = null, last_token = held.token, holder = null, progress = null, progress_note = null
     from held
-    where assoc.task_id = held.task_id and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
+    where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt
 ), recorded as (
     insert into attempt (task_id, fence, attempt, outcome, holder, ended_at)
@@ -558,7 +576,7 @@ select task_id, token from released
 with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
-    where assoc.task_id = asked.task_id and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and (assoc.cancel_requested or not %(only_if_requested)b)
     returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token
 ), entity as (
@@ -578,7 +596,7 @@ select task_id from ended
 update task_assoc as assoc
 set cancel_requested = true
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-where assoc.task_id = asked.task_id and assoc.status::text in ('claimed', 'processing')
+where assoc.task_id = any (array[asked.task_id]) and assoc.status::text in ('claimed', 'processing')
 returning assoc.task_id, assoc.status::text
 
 -- name: redrive
@@ -591,7 +609,7 @@ with asked as (
 ), dead as (
     select task.task_id, task.fence, task.last_token,
         greatest((select duly_now()), coalesce(%(as_of)b::timestamptz, (select duly_now())) + asked.ahead) as due_at
-    from asked join task on task.task_id = asked.task_id join lambda on lambda.name = task.lambda
+    from asked join task on task.task_id = any (array[asked.task_id]) join lambda on lambda.name = any (array[task.lambda])
     where task.status::text = 'fatal_failure'
         and (%(as_of)b::timestamptz is null or task.finished_at <= %(as_of)b::timestamptz)
     for update of task
@@ -602,10 +620,10 @@ with asked as (
         expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
         redrives = task.redrives + 1
     from dead
-    where task.task_id = dead.task_id and task.status::text = 'fatal_failure'
+    where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
     returning task.task_id, task.lambda, task.priority, task.expires_at, dead.fence, dead.last_token, dead.due_at
 ), found_no_more as (
-    delete from dead_letter using redriven where dead_letter.task_id = redriven.task_id
+    delete from dead_letter using redriven where dead_letter.task_id = any (array[redriven.task_id])
 ), assoc as (
     insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at, fence, last_token)
     select task_id, lambda, priority, 'new', due_at, due_at, expires_at, fence, last_token from redriven

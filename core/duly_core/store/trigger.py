@@ -73,16 +73,36 @@ class Packing:
     """How many messages the references of one queue are divided into, unless more are needed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of enqueueing and sending at once."""
+
+    references: dict[QueueKey, int]
+    """How many each queue got; those that got none are left out."""
+    ahead: dict[QueueKey, timedelta]
+    """How long until each queue has something due; queues with nothing ahead are left out. Zero: perhaps it has now."""
+
+
 async def enqueue_and_send(
     store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta, packing: Packing
-) -> dict[QueueKey, int]:
-    """Enqueue what is due and put it into the queue in this store, at once; how many references each queue got."""
+) -> Sent:
+    """Enqueue what is due and put it into the queue in this store, at once."""
+    sent = Sent({}, {})
     if not room:
-        return {}
+        return sent
     packed = {"mark": packing.mark, "most": packing.most, "messages": packing.messages}
     parameters = _room(room) | packed | {"enqueue_timeout": enqueue_timeout}
-    rows = await store.run(TRANSITIONS["enqueue_and_send"], parameters)
-    return {QueueKey(row[0], Priority(row[1])): row[2] for row in rows}
+    for lambda_name, priority, number, due_in, _ in await store.run(
+        TRANSITIONS["enqueue_and_send"], parameters
+    ):
+        queue = QueueKey(lambda_name, Priority(priority))
+        if number:
+            sent.references[queue] = number
+        if number >= room[queue]:  # there may be more of what is due
+            sent.ahead[queue] = timedelta()
+        elif due_in is not None:
+            sent.ahead[queue] = due_in
+    return sent
 
 
 async def end_silence(

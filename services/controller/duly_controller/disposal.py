@@ -2,11 +2,16 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 
 from duly_controller import events
 from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
+from duly_core.loop import wait_for
 from duly_core.queues.port import QueueReceiver, Received
+
+_GATHER = timedelta(milliseconds=50)
+"""How long a settled message may stay: nobody waits for its end, and those of a while go together."""
 
 
 class Disposal:
@@ -17,6 +22,7 @@ class Disposal:
         self._waiting: list[Received] = []
         self._task: asyncio.Task[None] | None = None
         self._giving: set[asyncio.Task[None]] = set()
+        self._finishing = asyncio.Event()
 
     def delete(self, messages: Sequence[Received]) -> None:
         """Delete these soon."""
@@ -26,6 +32,7 @@ class Disposal:
 
     async def _work(self) -> None:
         while self._waiting:
+            await wait_for(self._finishing, _GATHER)
             messages, self._waiting = self._waiting, []
             try:
                 if failpoints.on:
@@ -51,6 +58,7 @@ class Disposal:
 
     async def finish(self) -> None:
         """Wait until what was given is deleted or given back, or has failed."""
+        self._finishing.set()
         await asyncio.gather(*self._giving, return_exceptions=True)
         if self._task:
             await self._task

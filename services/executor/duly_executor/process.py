@@ -22,7 +22,7 @@ from duly_executor.containment import Cage
 
 # What a callback process has no business with: it runs the lambda owner's code, which may use gRPC and fork
 # as it likes.
-_WITHHELD = ("DULY_STORE_", "DULY_QUEUE_", "GRPC_ENABLE_FORK_SUPPORT")
+_WITHHELD = ("DULY_STORE_", "DULY_QUEUE_", "GRPC_ENABLE_FORK_SUPPORT", "GRPC_EXPERIMENTS")
 
 _LAST_WORDS = timedelta(milliseconds=500)
 """Between the end of a process and that of its socket, whichever comes first."""

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _REST = 0.005
-"""Seconds between the starts of calls that are not full; a result that comes alone goes at once."""
+_STREAM_REST = 0.02
+"""Seconds between the starts of calls that are not full, the longer one after a call of several results. A result that
+comes alone goes at once, and so does the next, if tasks take as long as a lone one does."""
 _BATCH = 1_000
 _IN_FLIGHT = 2
 _ALONE_AT_A_TIME = 16
@@ -48,7 +50,9 @@ class Reporter:
         self._releases = Delivery(
             self._send_releases, call_timeout, lambda claim: self._run(lambda: self._release_alone(claim))
         )
-        self._set = Coalescer(self._set_all, max_items=_BATCH, concurrency=_IN_FLIGHT, rest=_REST)
+        self._set = Coalescer(
+            self._set_all, max_items=_BATCH, concurrency=_IN_FLIGHT, rest=_REST, stream_rest=_STREAM_REST
+        )
         self._release = Coalescer(self._release_all, max_items=_BATCH)
         self._alone = asyncio.Semaphore(_ALONE_AT_A_TIME)
         self._running: set[asyncio.Task[None]] = set()

@@ -31,7 +31,6 @@ _SILENCE_EVERY = timedelta(milliseconds=200)
 _SILENCE_BATCH = 500
 _SENT_SOONER = 20_000
 _MOST_A_STATEMENT = 10_000
-_TICK = timedelta(milliseconds=1)
 _STREAM = 1_000
 """References a second; from there on tasks stream, and rounds are farther apart: the hosts have work, and a round of a
 dozen costs as many statements, and claims and results after it, as one of hundreds."""
@@ -48,6 +47,13 @@ def _share(room: dict[QueueKey, int]) -> dict[QueueKey, int]:
     if total <= _MOST_A_STATEMENT:
         return dict(ordered)
     return {key: max(1, free * _MOST_A_STATEMENT // total) for key, free in ordered}
+
+
+def _ticks(seconds: float) -> timedelta:
+    """In whole milliseconds, as the loop's timers are, which round: one that ends early finds nothing, and must wait
+    for the gap.
+    """
+    return timedelta(milliseconds=max(0, ceil(seconds * 1_000)))
 
 
 class Consumer:
@@ -152,19 +158,20 @@ class Consumer:
         self._sent = 0
         sent: Count[QueueKey] = Count()
         ahead: dict[QueueKey, timedelta] | None = None
+        asked_at = now
         room: dict[QueueKey, int] | None = None
         # none of the parts may hold up the others: what is due needs a queue, ending a silent task needs none
         try:
             if not expects:
-                ahead = await trigger.next_triggers(self._store, self._queues)
+                ahead, asked_at = await self._ask(self._queues)
             if ahead is None or any(due_in <= timedelta() for due_in in ahead.values()):
                 await self._outlet.look(self._bounds.unsure(self._queues, now), now)
                 room = _share(self._bounds.room(self._queues, self._settings.batch, now))
-                sent = await self._outlet.send_due(
+                sent, ahead = await self._outlet.send_due(
                     room, now, self._settings.enqueue_timeout, self._settings.put_back_delay
                 )
+                asked_at = asyncio.get_running_loop().time()
                 self._sent = sent.total()
-                ahead = None
         except Exception as error:  # noqa: BLE001 (raised below)
             problems.append(error)
         silence_in = _SILENCE_EVERY
@@ -179,10 +186,17 @@ class Consumer:
         if problems:
             raise problems[0]
         if ahead is None:
-            ahead = await trigger.next_triggers(self._store, self._queues)
-        next_due = self._next_due(ahead, room)
-        self._due_at = asyncio.get_running_loop().time() + next_due.total_seconds()
+            ahead, asked_at = await self._ask(self._queues)
+        elif room is not None and (full := [key for key in self._queues if key not in room]):
+            ahead = ahead | (await self._ask(full))[0]
+        self._due_at = asked_at + self._next_due(ahead, room).total_seconds()
+        next_due = _ticks(self._due_at - asyncio.get_running_loop().time())
         return min(next_due, silence_in, self._settings.poll_interval, self._around.fresh_for(now))
+
+    async def _ask(self, queues: list[QueueKey]) -> tuple[dict[QueueKey, timedelta], float]:
+        """How long until these have something due, and since when."""
+        ahead = await trigger.next_triggers(self._store, queues)
+        return ahead, asyncio.get_running_loop().time()
 
     def trouble(self) -> str | None:
         """Why this one does no good, though it runs: it has not completed a round for long. None: it does."""
@@ -276,6 +290,4 @@ class Consumer:
             max(_FULL_QUEUE_PAUSE, due_in) if room is not None and key not in room else due_in
             for key, due_in in ahead.items()
         ]
-        soonest = min(waits, default=self._settings.poll_interval)
-        # the loop's timers know milliseconds, and round: one that ends early finds nothing, and must wait for the gap
-        return max(timedelta(), ceil(soonest / _TICK) * _TICK)
+        return min(waits, default=self._settings.poll_interval)

@@ -97,10 +97,15 @@ def silence(found: Silence) -> None:
         log.warning("tasks fell silent", reclaimed=found.reclaimed, ended=found.ended)
 
 
-def server_changed(before: str | None, server: str) -> None:
-    """Postgres was restarted, restored, or another took its place: timeline and start, before and now."""
+def server_changed(before: str | None, server: str, *, expected: bool) -> None:
+    """Postgres was restarted, restored, or another took its place: timeline and start, before and now.
+
+    `expected`: this process has just begun, too.
+    """
     _server_changes.inc()
-    log.warning("Postgres is another server than before", before=before, now=server)
+    (log.info if expected else log.warning)(
+        "Postgres is another server than before", before=before, now=server
+    )
 
 
 def clock_stepped(ahead: timedelta) -> None:
@@ -109,18 +114,22 @@ def clock_stepped(ahead: timedelta) -> None:
     log.warning("Postgres's clock stepped ahead", seconds=round(ahead.total_seconds(), 3))
 
 
-def quiet(left: timedelta) -> None:
-    """A quiet lease began, or (nothing left) ended."""
+def quiet(left: timedelta, *, expected: bool) -> None:
+    """A quiet lease began, or (nothing left) ended; `expected` as this process did."""
     _quiet.set(bool(left))
     if left:
-        log.warning("silent claims are left alone for a while", seconds=round(left.total_seconds(), 3))
+        (log.info if expected else log.warning)(
+            "silent claims are left alone for a while", seconds=round(left.total_seconds(), 3)
+        )
     else:
         log.info("silent claims are taken up again")
 
 
 def sent_sooner(references: int) -> None:
     """References that may have been lost with the queue are sent again soon."""
-    log.warning("the queue may have been emptied: references are sent again soon", count=references)
+    (log.warning if references else log.info)(
+        "the queue may have been emptied: references are sent again soon", count=references
+    )
 
 
 def round_completed() -> None:

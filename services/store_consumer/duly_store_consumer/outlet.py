@@ -51,22 +51,25 @@ class Outlet:
 
     async def send_due(
         self, room: Mapping[QueueKey, int], now: float, enqueue_timeout: timedelta, put_back_delay: timedelta
-    ) -> Count[QueueKey]:
-        """Enqueue what is due as far as there is room, and send it; how many references each queue got.
+    ) -> tuple[Count[QueueKey], dict[QueueKey, timedelta] | None]:
+        """Enqueue what is due as far as there is room, and send it.
+
+        Answers how many references each queue got, and how long until those with room have something due; None: that is
+        to be asked.
 
         Raises:
             StoreUnavailableError: nothing was done, or perhaps all.
             QueueUnavailableError: nothing could be sent; it is put back.
         """
         if self._in_store:
-            sent = Count(await trigger.enqueue_and_send(self._store, room, enqueue_timeout, _PACKING))
-            for key, references in sent.items():
+            sent = await trigger.enqueue_and_send(self._store, room, enqueue_timeout, _PACKING)
+            for key, references in sent.references.items():
                 self._bounds.sent(key, references, now)
-            events.sent(sent, "due")
-            return sent
+            events.sent(sent.references, "due")
+            return Count(sent.references), sent.ahead
         due = await trigger.enqueue(self._store, room, enqueue_timeout)
         await self.push(due, "due", now, put_back_delay)
-        return Count(task.queue for task in due)
+        return Count(task.queue for task in due), None
 
     async def push(self, tasks: Sequence[DueTask], kind: str, now: float, put_back_delay: timedelta) -> None:
         """Send references to tasks that are marked `enqueued`; what cannot be sent is put back.

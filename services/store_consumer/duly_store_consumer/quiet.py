@@ -41,10 +41,11 @@ class QuietLease:
         asked = self._since_boot()
         seen = await epoch.look(connection)
         answered = self._since_boot()
+        expected = self.looked_at is None  # it began with the server, as after each start of both
         self.looked_at = seen.at
         self.queue_may_be_lost |= seen.written or seen.emptied
         if seen.written:
-            events.server_changed(seen.before, seen.server)
+            events.server_changed(seen.before, seen.server, expected=expected)
         left = self._left_of(seen)
         slow = _duration(answered - asked) > self._step / 2
         ahead = self._ahead(seen.at, asked)
@@ -60,7 +61,7 @@ class QuietLease:
                 left = self._timeout
         if bool(left) is not self._is_quiet:
             self._is_quiet = bool(left)
-            events.quiet(left)
+            events.quiet(left, expected=expected)
         return left
 
     def _left_of(self, seen: epoch.EpochLook) -> timedelta:
