@@ -67,9 +67,9 @@ class Submitter:
         return int(row[0]) if row else 0
 
     async def tidy(self) -> None:
-        """What a store that has had its load for a while has had: statistics, and a checkpoint."""
+        """What a store that has had its load for a while has had: a vacuum, statistics, and a checkpoint."""
         await self._store.execute("vacuum (analyze) task_assoc")
-        await self._store.execute("analyze task")
+        await self._store.execute("vacuum (analyze) task")
         await self._store.execute("checkpoint")
 
     async def mix(

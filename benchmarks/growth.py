@@ -100,8 +100,12 @@ async def _polls() -> Figures:
     before = seconds_by_process(os.getpid())
     await asyncio.sleep(_IDLE)
     used = seconds_by_process(os.getpid())
-    polled = sum(used[name] - before[name] for name in ("store consumer", "postgres"))
-    return Figures({"poll_cpu_percent": polled / _IDLE * 100})
+    return Figures(
+        {
+            f"{name}_percent": (used[name] - before[name]) / _IDLE * 100
+            for name in ("store consumer", "postgres")
+        }
+    )
 
 
 async def executors(tasks: int, runs: int, tell: Tell) -> None:
