@@ -95,7 +95,12 @@ class Duly(System):
                 options = replace(options, endpoint_url=moto.endpoint_url)
             output = MergedOutput(log)
             async with LocalStack(options, output, Pace(ready_within=_READY_WITHIN)) as stack:
-                environment = {"DULY_BENCH_FRONTEND": stack.frontend_address, "DULY_BENCH_DSN": stack.dsn}
+                environment = {
+                    "DULY_BENCH_FRONTEND": stack.frontend_address,
+                    "DULY_BENCH_DSN": stack.dsn,
+                    # as docs/operations.md advises client services
+                    "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
+                }
                 async with driving(
                     sys.executable, "benchmarks.duly_submitter", environment, folder
                 ) as driver:

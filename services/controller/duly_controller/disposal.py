@@ -10,7 +10,7 @@ from duly_core.errors import QueueUnavailableError
 from duly_core.loop import wait_for
 from duly_core.queues.port import QueueReceiver, Received
 
-_GATHER = timedelta(milliseconds=50)
+_GATHER = timedelta(milliseconds=20)
 """How long a settled message may stay: nobody waits for its end, and those of a while go together."""
 
 
