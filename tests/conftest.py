@@ -5,6 +5,8 @@ import os
 # Tests start programs while calls are under way. gRPC's fork handlers then begin threads in the child, which
 # crash before it has become the program. gRPC reads this when it is imported: before the plugins below.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+# As the `duly` command has it.
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 
 pytest_plugins = [
     "tests.fixtures.clock",

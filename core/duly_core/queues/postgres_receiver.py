@@ -51,13 +51,11 @@ class PostgresReceiver:
         if self._closed:
             raise ClosedError
         loop = asyncio.get_running_loop()
-        now = loop.time()
-        deadline = now + wait.total_seconds()
+        deadline = loop.time() + wait.total_seconds()
         with self._wakeups.of(queue) as watch:
             # who has just taken all that there was need not look for more: what comes is told
-            looks = (
-                watch.woken.is_set() or wait < _BELIEVED or now - watch.emptied_at > _BELIEVED.total_seconds()
-            )
+            looks = not self._wakeups.hears or watch.woken.is_set() or wait < _BELIEVED
+            looks = looks or loop.time() - watch.emptied_at > _BELIEVED.total_seconds()
             while not self._closed:
                 if looks:
                     try:

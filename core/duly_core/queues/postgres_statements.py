@@ -35,14 +35,16 @@ where held.number > 0
 # receiver is taking. (message, visible_at) is the receipt: it changes at every delivery.
 RECEIVE: Final[LiteralString] = """
 with taken as materialized (
-    select message_id from queue_message
+    select message_id, lambda, priority, visible_at from queue_message
     where lambda = %(lambda)b and priority = %(priority)b::smallint and visible_at <= (select duly_now())
     order by visible_at, message_id
     limit %(max_messages)b
     for update skip locked
 )
 update queue_message m set visible_at = (select duly_now()) + %(visibility)b
-from taken where m.message_id = any (array[taken.message_id])
+from taken
+where m.message_id = any (array[taken.message_id]) and m.lambda = any (array[taken.lambda])
+    and m.priority = any (array[taken.priority]) and m.visible_at = any (array[taken.visible_at])
 returning m.message_id, m.visible_at, m.body
 """
 

@@ -48,6 +48,8 @@ class Wakeups:
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._watches: dict[QueueKey, Watch] = {}
+        self.hears = False
+        """Whether what is sent will be told: not while the connection is away."""
         self._task = asyncio.create_task(self._run(), name="duly-queue-wakeups")
 
     @contextmanager
@@ -74,13 +76,14 @@ class Wakeups:
                     await connection.execute(LISTEN)
                     if lost:
                         events.listener_back()
-                    backoff, lost = _FIRST_BACKOFF, False
+                    backoff, lost, self.hears = _FIRST_BACKOFF, False, True
                     self._wake(self._watches)  # what was sent before we listened
                     await self._listen(connection)
             except Exception as error:  # noqa: BLE001 (whatever it was: without this loop, receives wait in vain)
                 if not lost:
                     events.listener_lost(reason_of(error))
                 lost = True
+            self.hears = False
             self._wake(self._watches)
             await asyncio.sleep(random.uniform(backoff / 2, backoff))  # noqa: S311 (jitter is no secret)
             backoff = min(backoff * 2, _LONGEST_BACKOFF)

@@ -17,13 +17,18 @@ join task on task.task_id = any (array[coalesce(taken.task_id, asked.task_id)])
 -- Claims that these very tokens hold already: the answer to a claim whose reply was lost.
 select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures,
     assoc.crashes, (extract(epoch from assoc.due_at) * 1000000)::int8,
-    task.payload, task.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
+    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
 from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
 join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
-left join task on task.task_id = any (array[assoc.task_id]) and task.lambda = assoc.lambda and task.task_id
-    between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+left join lateral (
+    select task.priority, task.payload, task.payload_encoding
+    from task
+    where task.task_id = any (array[assoc.task_id]) and task.lambda = any (array[assoc.lambda]) and task.task_id
+        between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+    limit 1
+) as entity on true
 left join lambda on lambda.name = any (array[assoc.lambda])
-where assoc.status::text in ('claimed', 'processing') and coalesce(task.priority, 0) > 0
+where assoc.status::text in ('claimed', 'processing') and coalesce(entity.priority, 0) > 0
 
 -- name: applied_before
 -- Results that were written before under these very tokens.

@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
+from psycopg import AsyncClientCursor
 from psycopg.rows import dict_row
 from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
 
 from duly_core.lifecycle import FINAL, Status
 from duly_core.routing import Priority
 from duly_core.store.arrays import uuids
-from duly_core.store.pool import Connection, Store, as_uuid
-from duly_core.store.session import PLANNED_ANEW
+from duly_core.store.pool import Store, as_uuid
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.store.tables import dead_letter, task, task_assoc
 from duly_core.task import Attempt, AttemptOutcome, FailureKind, TaskId
@@ -74,14 +74,10 @@ async def select(store: Store, query: sa.Select[Any]) -> list[TaskRow]:
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    async with store.connection() as connection, connection.transaction():
-        await connection.execute(PLANNED_ANEW)
-        return await _rows(connection, query)
-
-
-async def _rows(connection: Connection, query: sa.Select[Any]) -> list[TaskRow]:
     compiled = query.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
-    async with connection.cursor(row_factory=dict_row) as cursor:
+    async with store.connection() as connection:
+        # the values are literals of its text: Postgres plans it for them, and keeps nothing (decision 0019)
+        cursor = AsyncClientCursor(connection, row_factory=dict_row)
         await cursor.execute(compiled.string.encode(), dict(compiled.params))
         return await cursor.fetchall()
 
@@ -92,9 +88,7 @@ async def get_tasks(
     """Tasks, with payload and result or without; those that do not exist are left out."""
     wanted = [as_uuid(task_id) for task_id in set(task_ids)]
     columns = _WHOLE if bodies else _SUMMARY
-    query = sa.select(*columns).select_from(_JOINED).where(task.c.task_id.in_(wanted))
-    async with store.connection() as connection:  # by their ids: the plan is always the same
-        rows = await _rows(connection, query)
+    rows = await select(store, sa.select(*columns).select_from(_JOINED).where(task.c.task_id.in_(wanted)))
     return {row["task_id"].bytes: row for row in rows}
 
 

@@ -122,7 +122,9 @@ with clock as materialized (
     from message
     group by lambda, priority
 )
-select room.lambda, room.priority, coalesce(sent.number, 0), (
+select lambda, priority, number, null::interval as due_in, pg_notify from sent
+union all
+select room.lambda, room.priority, 0, (
     select assoc.next_trigger_at
     from task_assoc as assoc
     where assoc.lambda = room.lambda and assoc.priority = room.priority
@@ -131,8 +133,8 @@ select room.lambda, room.priority, coalesce(sent.number, 0), (
         and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
     order by assoc.next_trigger_at
     limit 1
-) - (select duly_now()), sent.pg_notify
-from room left join sent on sent.lambda = room.lambda and sent.priority = room.priority
+) - (select duly_now()), null
+from room
 
 -- name: enqueue_again
 -- move: enqueued -> enqueued
@@ -360,12 +362,17 @@ with asked as (
 )
 select claimed.task_id, claimed.token, claimed.lambda, claimed.priority, claimed.fence, claimed.failures,
     claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8,
-    task.payload, task.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
+    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
 from claimed
-left join task on task.task_id = any (array[claimed.task_id]) and task.lambda = claimed.lambda and task.task_id
-    between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+left join lateral (
+    select task.priority, task.payload, task.payload_encoding
+    from task
+    where task.task_id = any (array[claimed.task_id]) and task.lambda = any (array[claimed.lambda]) and task.task_id
+        between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+    limit 1
+) as entity on true
 left join lambda on lambda.name = any (array[claimed.lambda])
-where coalesce(task.priority, 0) > 0
+where coalesce(entity.priority, 0) > 0
 
 -- name: heartbeat
 -- move: claimed|processing -> processing

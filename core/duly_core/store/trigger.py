@@ -92,16 +92,15 @@ async def enqueue_and_send(
         return sent
     packed = {"mark": packing.mark, "most": packing.most, "messages": packing.messages}
     parameters = _room(room) | packed | {"enqueue_timeout": enqueue_timeout}
-    for lambda_name, priority, number, due_in, _ in await store.run(
-        TRANSITIONS["enqueue_and_send"], parameters
-    ):
+    rows = await store.run(TRANSITIONS["enqueue_and_send"], parameters)
+    for lambda_name, priority, number, due_in, _ in rows:  # first what was sent, then what comes
         queue = QueueKey(lambda_name, Priority(priority))
         if number:
             sent.references[queue] = number
-        if number >= room[queue]:  # there may be more of what is due
-            sent.ahead[queue] = timedelta()
+            if number >= room[queue]:  # there may be more of what is due
+                sent.ahead[queue] = timedelta()
         elif due_in is not None:
-            sent.ahead[queue] = due_in
+            sent.ahead.setdefault(queue, due_in)
     return sent
 
 
