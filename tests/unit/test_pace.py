@@ -7,11 +7,12 @@ import pytest
 from duly_executor.pace import Pace
 
 AHEAD = timedelta(milliseconds=100)
+SLOTS = 8
 
 
 def after_ending(rate: int, seconds: float, most: int = 1_000) -> Pace:
     """A pace that saw `rate` tasks a second end, evenly, from 0 on."""
-    pace = Pace(AHEAD, most)
+    pace = Pace(AHEAD, most, SLOTS)
     pace.ended(0, 0.0)
     steps = int(seconds * 100)
     for step in range(1, steps + 1):
@@ -20,7 +21,7 @@ def after_ending(rate: int, seconds: float, most: int = 1_000) -> Pace:
 
 
 def test_nothing_is_held_ahead_before_anything_has_ended() -> None:
-    assert Pace(AHEAD, 1_000).ahead(0.0) == 0
+    assert Pace(AHEAD, 1_000, SLOTS).ahead(0.0) == 0
 
 
 @pytest.mark.parametrize("rate", [100, 1_000, 5_000])
@@ -31,7 +32,7 @@ def test_what_ends_within_the_time_ahead_is_held_ahead(rate: int) -> None:
 
 
 def test_slow_callbacks_hold_nothing_ahead() -> None:
-    pace = Pace(AHEAD, 1_000)
+    pace = Pace(AHEAD, 1_000, SLOTS)
     for second in range(10):
         pace.ended(1, float(second))
 
@@ -59,10 +60,40 @@ def test_it_fades_while_nothing_ends() -> None:
     assert pace.ahead(3.0) == 0
 
 
-def test_a_burst_does_not_count_as_a_rate() -> None:
-    pace = Pace(AHEAD, 1_000)
+def test_as_many_as_run_at_a_time_say_nothing_of_how_long_they_took() -> None:
+    pace = Pace(AHEAD, 1_000, SLOTS)
+    pace.ended(0, 0.0)
+
+    pace.ended(SLOTS, 0.001)
+
+    assert pace.ahead(0.002) == 0
+
+
+def test_a_burst_doubles_before_its_rate_is_known() -> None:
+    pace = Pace(AHEAD, 1_000, SLOTS)
+    pace.ended(0, 0.0)
+
+    pace.ended(2 * SLOTS, 0.010)
+    first = pace.ahead(0.011)
+    pace.ended(first, 0.020)
+
+    assert (first, pace.ahead(0.021)) == (4 * SLOTS, 12 * SLOTS)
+
+
+def test_where_nothing_may_be_held_ahead_a_burst_changes_nothing() -> None:
+    pace = Pace(timedelta(), 1_000, SLOTS)
     pace.ended(0, 0.0)
 
     pace.ended(100, 0.001)
 
     assert pace.ahead(0.002) == 0
+
+
+def test_a_rate_that_rises_is_believed_at_once() -> None:
+    pace = after_ending(100, seconds=2)
+
+    pace.ended(0, 2.001)
+    pace.ended(500, 2.051)
+    pace.ended(0, 2.102)
+
+    assert pace.ahead(2.103) > 400

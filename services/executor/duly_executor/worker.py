@@ -185,7 +185,11 @@ class Worker:
             self._crew,
             self._heart,
             self._reporter,
-            Pace(self._settings.ahead, self._settings.most_ahead),
+            Pace(
+                self._settings.ahead,
+                self._settings.most_ahead,
+                self._settings.processes * self._settings.slots,
+            ),
             self._timing,
             self._settings,
         )
