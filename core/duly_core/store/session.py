@@ -11,7 +11,7 @@ _LONGEST_IDLE_MS = 3_000
 # The hot path's statements look rows up by key, always, and are written so that there is no other way to them: their
 # plans are made once and kept (docs/decisions/0019-plans-made-once.md).
 PLANNED_ANEW = "set local plan_cache_mode = 'force_custom_plan'"
-"""For a transaction of statements that are written for what they are asked, as lists are."""
+"""For a transaction whose statements want a plan for what they are asked, as those that tidy do."""
 
 _PLANNER = {
     "plan_cache_mode": "force_generic_plan",

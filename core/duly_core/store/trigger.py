@@ -93,7 +93,7 @@ async def enqueue_and_send(
     packed = {"mark": packing.mark, "most": packing.most, "messages": packing.messages}
     parameters = _room(room) | packed | {"enqueue_timeout": enqueue_timeout}
     rows = await store.run(TRANSITIONS["enqueue_and_send"], parameters)
-    for lambda_name, priority, number, due_in, _ in rows:  # first what was sent, then what comes
+    for lambda_name, priority, number, due_in, _ in rows:  # some tell what was sent, some what comes
         queue = QueueKey(lambda_name, Priority(priority))
         if number:
             sent.references[queue] = number

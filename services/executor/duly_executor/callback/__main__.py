@@ -45,8 +45,6 @@ def main() -> None:
     try:
         app = load_app(application)
     except AppImportError as error:
-        if error.__cause__ is not None:
-            logging.getLogger("duly.callback").exception("importing %s failed", application)
         _refuse(link, str(error))
     if not app.callbacks:
         _refuse(link, f"{application} declares no lambdas: use @app.callback(NAME)")
