@@ -153,7 +153,7 @@ async def test_a_frontend_without_its_store_is_told_from_none(client, frontend):
     )
 
     with pytest.raises(duly.UnavailableError, match="cannot serve now: as the test said"):
-        await client.schedule("mail.send", timeout=SECOND / 10)
+        await client.schedule("mail.send", timeout=SECOND)
 
 
 async def test_the_address_comes_from_the_environment_if_none_is_given(monkeypatch):
