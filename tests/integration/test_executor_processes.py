@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from duly.v1 import hsc_pb2, task_pb2
+from tests.chaos import tree
 from tests.fixtures.host import SECOND, Host, claimed, gone, until, value_of
 from tests.fixtures.programs import is_alive
 
@@ -212,7 +213,7 @@ async def test_a_process_that_is_killed_while_it_starts_again_does_not_end_the_e
     pid = await host.running(first)
 
     def another_process() -> int | None:
-        children = _children_of(executor.pid) - {pid}
+        children = set(tree.children(executor.pid)) - {pid}
         return next(iter(children), None)
 
     os.kill(pid, signal.SIGKILL)
@@ -221,11 +222,6 @@ async def test_a_process_that_is_killed_while_it_starts_again_does_not_end_the_e
 
     assert value_of(await host.hsc.end_of(last)) is None
     assert is_alive(executor.pid)
-
-
-def _children_of(pid: int) -> set[int]:
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:  # noqa: PTH123
-        return {int(child) for child in children.read().split()}
 
 
 async def test_max_runtime_is_not_reported_before_the_callback_runs_no_more(host: Host) -> None:

@@ -17,6 +17,7 @@ from duly_executor.holdings import Holdings
 from duly_executor.leases import Leases
 from duly_executor.patience import Patience
 from duly_executor.settings import ExecutorSettings
+from tests.chaos import tree
 from tests.fixtures.host import ROOT, SECOND, Host, claimed, gone, value_of
 from tests.fixtures.programs import is_alive
 
@@ -28,10 +29,6 @@ if pathlib.Path(__file__).with_name("broken").exists():
 if pathlib.Path(__file__).with_name("hangs").exists():
     threading.Event().wait()
 """
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 # ---- stopped processes -----------------------------------------------------------------------------------
@@ -47,7 +44,7 @@ async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back(host: H
         DULY_EXECUTOR_RECALL_AFTER="200ms",
         DULY_EXECUTOR_ANSWER_WITHIN="500ms",
     )
-    stopped = children_of(executor.pid)[0]
+    stopped = tree.children(executor.pid)[0]
     os.kill(stopped, signal.SIGSTOP)
     task, after = claimed(), claimed("test.context")
 
@@ -92,7 +89,7 @@ async def test_an_application_that_cannot_be_imported_again_is_tried_until_it_ca
         DULY_EXECUTOR_IMPORT_TIMEOUT="3s",
         DULY_EXECUTOR_RECALL_AFTER="1h",  # else a slow machine hands the task back before the process is there
     )
-    (pid,) = children_of(executor.pid)
+    (pid,) = tree.children(executor.pid)
     task = claimed()
 
     (tmp_path / trouble).touch()

@@ -183,7 +183,7 @@ def test_a_second_stack_on_the_same_data_is_refused(
     data = next(argument for argument in stack.process.args if argument.endswith("/data"))
     second = WholeStack(tmp_path_factory.mktemp("second"), "--data", data)
 
-    assert second.process.wait(20) == os.EX_CONFIG
+    assert second.process.wait(60) == os.EX_CONFIG
 
     assert "Traceback" not in second.output
     assert data in second.output.splitlines()[-1]
@@ -193,11 +193,14 @@ def test_a_second_stack_on_the_same_data_is_refused(
 def test_ctrl_c_leaves_no_process(run: Duly, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("short")
     stack = WholeStack(folder, "--data", str(folder / "data"))
-    stack.frontend()
-    processes = stack.processes()
-    assert len(processes) > 10
+    try:
+        stack.frontend()
+        processes = stack.processes()
+        assert len(processes) > 10
+    finally:
+        exit_code = stack.stop(signal.SIGINT)
 
-    assert stack.stop(signal.SIGINT) == 0
+    assert exit_code == 0
 
     def all_are_gone() -> bool:
         return not any(is_alive(pid) for pid in processes)
