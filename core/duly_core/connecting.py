@@ -9,16 +9,19 @@ import asyncio
 import traceback
 from datetime import timedelta
 from functools import cache
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 import structlog
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
 
 log = structlog.get_logger()
 
 _ABANDON_WITHIN: Final = timedelta(milliseconds=100)
 """It takes a turn of the loop."""
+
+ConnectionOf = TypeVar("ConnectionOf", bound=AsyncConnection[TupleRow])
 
 
 class Connection(AsyncConnection[TupleRow]):
@@ -34,6 +37,24 @@ class Connection(AsyncConnection[TupleRow]):
             traceback.clear_frames(error.__traceback__)
             _say_if_it_is_a_pooler(str(error))
             raise
+
+
+async def connection_of(pool: AsyncConnectionPool[ConnectionOf], timeout: timedelta) -> ConnectionOf:
+    """Take a connection of the pool, to be put back.
+
+    A task that is cancelled is never handed one: where `asyncio.wait_for` swallows a cancellation (before Python 3.12),
+    as it does when the pool hands a connection over at that very moment, it is raised here. A long poll would go on else.
+
+    Raises:
+        psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed: there is none.
+    """
+    task = asyncio.current_task()
+    asked_to_end = task.cancelling() if task else 0
+    connection = await pool.getconn(timeout=timeout.total_seconds())
+    if task and task.cancelling() > asked_to_end:
+        await pool.putconn(connection)
+        raise asyncio.CancelledError
+    return connection
 
 
 @cache

@@ -27,6 +27,8 @@ _IDS_PER_CALL = 100
 
 # How long the Frontend keeps one WaitTask open; and how much longer we give it to answer.
 _LONGEST_POLL = timedelta(seconds=20)
+# Of several tasks one may not exist; that is told by the first answer, which the others must not hold up.
+_FIRST_POLL_OF_SEVERAL = timedelta(milliseconds=500)
 _POLL_GRACE = timedelta(seconds=5)
 # A Frontend that answers early (it shuts down) is not asked again at once.
 _SHORTEST_POLL_S = 0.1
@@ -79,11 +81,13 @@ async def wait_tasks(caller: Caller, ids: Sequence[str], timeout: timedelta | No
     # One chunk after the other: the last to end decides, whichever it is in.
     for chunk in in_chunks(list(dict.fromkeys(ids))):
         pending = chunk
+        longest = _FIRST_POLL_OF_SEVERAL if len(chunk) > 1 else _LONGEST_POLL
         while pending:
             asked_at = clock()
             left = None if deadline is None else max(deadline - asked_at, 0)
             # by the text that was asked for: an id may be written in other ways than ours
-            known.update(zip(pending, await _poll(caller, pending, left), strict=True))
+            known.update(zip(pending, await _poll(caller, pending, left, longest), strict=True))
+            longest = _LONGEST_POLL
             pending = [task_id for task_id in pending if not known[task_id].status.is_final]
             if not pending:
                 break
@@ -97,9 +101,9 @@ async def wait_tasks(caller: Caller, ids: Sequence[str], timeout: timedelta | No
     return [known[task_id] for task_id in ids]
 
 
-async def _poll(caller: Caller, ids: Sequence[str], left_s: float | None) -> list[Task]:
-    """Ask once, for at most `left_s` seconds; return how the tasks stand, in order."""
-    hold = _LONGEST_POLL if left_s is None else min(_LONGEST_POLL, timedelta(seconds=left_s))
+async def _poll(caller: Caller, ids: Sequence[str], left_s: float | None, longest: timedelta) -> list[Task]:
+    """Ask once, for at most `left_s` seconds and `longest`; return how the tasks stand, in order."""
+    hold = longest if left_s is None else min(longest, timedelta(seconds=left_s))
     one_try = hold + _POLL_GRACE
     # For as long as the caller waits anyway; one who waits for ever survives a Frontend's restart.
     patience = 2 * one_try if left_s is None else timedelta(seconds=left_s) + _POLL_GRACE

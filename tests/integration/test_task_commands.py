@@ -51,8 +51,8 @@ async def test_tasks_are_set_apart_by_a_line_and_their_payloads_are_json(run, ta
 @pytest.mark.parametrize(
     ("task_id", "said"), [("nonsense", "'nonsense': not a task id"), (UNKNOWN, f"there is no task {UNKNOWN}")]
 )
-async def test_a_wait_names_the_task_that_there_is_not(run, task_ids, task_id, said):
-    waited = await run("wait", task_ids[0], task_id)
+async def test_a_wait_names_the_task_that_there_is_not_though_the_other_runs_on(run, task_ids, task_id, said):
+    waited = await asyncio.wait_for(run("wait", task_ids[0], task_id), 15)
 
     assert waited.exit_code == 1
     assert said in waited.stderr

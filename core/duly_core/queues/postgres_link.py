@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final, LiteralString
 
 import psycopg
@@ -9,13 +10,13 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from duly_core.connecting import Connecting, Connection
+from duly_core.connecting import Connecting, Connection, connection_of
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.closed import ClosedError
 from duly_core.queues.postgres_connection import UNAVAILABLE, connection_string, reason_of
 
-_CONNECTION_WAIT: Final = 3.0
-"""How long a statement waits for a connection, in seconds: a quick restart of Postgres passes unnoticed."""
+_CONNECTION_WAIT: Final = timedelta(seconds=3)
+"""How long a statement waits for a connection: a quick restart of Postgres passes unnoticed."""
 
 _ANSWER_WAIT: Final = 8.0
 """How long a statement is waited for, in seconds; a Postgres that is well gives up sooner by itself."""
@@ -35,10 +36,9 @@ class PostgresLink:
             kwargs={"autocommit": True},
             min_size=1,
             max_size=4,
-            timeout=_CONNECTION_WAIT,
             # The pool backs off exponentially within one attempt. Short attempts, begun anew by the
             # next statement, find a Postgres that is back after an hour as fast as after a second.
-            reconnect_timeout=_CONNECTION_WAIT,
+            reconnect_timeout=_CONNECTION_WAIT.total_seconds(),
             name="duly-queue",
             open=False,
         )
@@ -64,8 +64,11 @@ class PostgresLink:
             QueueUnavailableError: it was not run, or perhaps not.
         """
         try:
-            async with self._pool.connection() as connection:
+            connection = await connection_of(self._pool, _CONNECTION_WAIT)
+            try:
                 return await self._ask(connection, statement, parameters, prepare=prepare)
+            finally:
+                await self._pool.putconn(connection)
         except PoolClosed as error:
             raise ClosedError from error
         except PoolTimeout as error:
@@ -106,4 +109,4 @@ class PostgresLink:
         except psycopg.Error as error:
             return reason_of(error)
         await connection.close()
-        return f"no connection to the queue's Postgres became free within {_CONNECTION_WAIT:.0f} s"
+        return f"no connection to the queue's Postgres became free within {_CONNECTION_WAIT.total_seconds():.0f} s"

@@ -15,7 +15,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
-from duly_core.connecting import Connecting
+from duly_core.connecting import Connecting, connection_of
 from duly_core.errors import RowLockedError, StoreUnavailableError
 from duly_core.store import arrays, session
 from duly_core.store.dsn import describe, parse
@@ -184,9 +184,9 @@ class _Lent:
     async def _acquire(self, loop: asyncio.AbstractEventLoop) -> Connection:
         end = loop.time() + self._store.settings.acquire_timeout.total_seconds()
         while True:
-            left = max(0.001, end - loop.time())
+            left = timedelta(seconds=max(0.001, end - loop.time()))
             try:
-                return await self._pool.getconn(timeout=min(left, _RECONNECT.total_seconds()))
+                return await connection_of(self._pool, min(left, _RECONNECT))
             except psycopg_pool.PoolTimeout:
                 if loop.time() >= end:
                     raise
