@@ -12,6 +12,7 @@ from duly_core.store.hints import DUE_CHANNEL, HORIZON, Hinter, Listener
 from duly_core.store.pool import Store
 from duly_core.store.schedule import schedule
 from duly_core.store.settings import StoreSettings
+from duly_core.store.stream import STREAM_GAP
 from duly_core.task import NewTask
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -87,6 +88,25 @@ async def test_many_hints_go_as_few_and_the_soonest_is_among_them(heard, store, 
     await tell_of(dsn, "7")
 
     assert await heard.next_due() == timedelta(milliseconds=7)
+
+
+async def test_while_tasks_stream_hints_go_as_often_as_store_consumers_look(heard, store):
+    loop = asyncio.get_running_loop()
+    hinter = Hinter(store)
+    began_at = loop.time()
+    while loop.time() < began_at + 15 * STREAM_GAP.total_seconds():
+        hinter.due_in(timedelta(), 50)
+        await asyncio.sleep(0)
+    await asyncio.wait_for(hinter._task, DEADLINE)
+    elapsed = loop.time() - began_at
+    hinter.due_in(7 * SECOND)  # the last
+
+    hints = 0
+    while await heard.next_due() == timedelta():
+        hints += 1
+
+    # in the first stretch nobody knows yet that it is a stream
+    assert 2 <= hints <= 2 * elapsed / STREAM_GAP.total_seconds() + 20
 
 
 async def test_what_is_due_far_ahead_needs_no_hint(heard, store, dsn):

@@ -16,6 +16,7 @@ from duly_core.store.lambdas import NEW_LAMBDA_CHANNEL
 from duly_core.store.live_settings import SETTING_CHANNEL
 from duly_core.store.pool import Store, connect_arguments
 from duly_core.store.settings import StoreSettings, direct
+from duly_core.store.stream import STREAM_GAP, Stream
 
 log = structlog.get_logger()
 
@@ -32,30 +33,48 @@ _DUE_PAYLOAD = re.compile("[0-9]{1,6}")
 
 
 class Hinter:
-    """Tells Store Consumers when something will be due; many hints go as one."""
+    """Tells Store Consumers when something will be due; many hints go as one.
+
+    While tasks stream it tells them as often as they look: each hint is a statement, and wakes them all. Measured with
+    16 single calls at a time: 0.9 of the CPU a task.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._soonest: timedelta | None = None
+        self._stream = Stream()
+        self._sent_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
-    def due_in(self, ahead: timedelta) -> None:
-        """Something is due this far ahead; returns at once."""
+    def due_in(self, ahead: timedelta, tasks: int = 1) -> None:
+        """Something is due this far ahead, the first of so many; returns at once."""
         if ahead > HORIZON:
             return
+        self._stream.count(tasks, asyncio.get_running_loop().time())
         self._soonest = ahead if self._soonest is None else min(ahead, self._soonest)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._send())
 
     async def _send(self) -> None:
         while self._soonest is not None:
-            milliseconds = max(0, round(self._soonest / timedelta(milliseconds=1)))
+            waited = await self._keep_the_gap()
+            milliseconds = max(0, round((self._soonest - waited) / timedelta(milliseconds=1)))
             self._soonest = None
             try:
                 async with self._store.connection() as connection:
                     await connection.execute("select pg_notify(%s, %s)", (DUE_CHANNEL, str(milliseconds)))
             except StoreUnavailableError as error:
                 log.info("a hint was not sent; the poll finds the task", reason=str(error))
+
+    async def _keep_the_gap(self) -> timedelta:
+        """Answers how long it took: what was said to be ahead is that much nearer (or less: too soon does no harm)."""
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        early = self._sent_at + STREAM_GAP.total_seconds() - began_at
+        if early > 0 and self._stream.streams:
+            await asyncio.sleep(early)
+        self._sent_at = loop.time()
+        return timedelta(seconds=self._sent_at - began_at)
 
 
 class Listener:

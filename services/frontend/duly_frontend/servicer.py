@@ -92,7 +92,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             await failpoints.hit("frontend.schedule.after_commit")
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
         if ahead is not None and (ahead > timedelta() or not tell):
-            self._hinter.due_in(ahead)
+            self._hinter.due_in(ahead, len(answers))
         return answers
 
     def _has_little_to_write(self, tasks: int) -> bool:
@@ -176,7 +176,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
 
     def _redriven(self, count: int, due_in: timedelta | None) -> None:
         if count and due_in is not None:
-            self._hinter.due_in(due_in)
+            self._hinter.due_in(due_in, count)
             events.redriven(count)
 
     async def WaitTask(  # noqa: N802

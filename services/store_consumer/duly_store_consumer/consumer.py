@@ -17,6 +17,7 @@ from duly_core.queues.port import QueueSender
 from duly_core.routing import QueueKey
 from duly_core.store import trigger
 from duly_core.store.pool import Connection, Store
+from duly_core.store.stream import STREAM, STREAM_GAP
 from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.around import Around
@@ -31,10 +32,6 @@ _SILENCE_EVERY = timedelta(milliseconds=200)
 _SILENCE_BATCH = 500
 _SENT_SOONER = 20_000
 _MOST_A_STATEMENT = 10_000
-_STREAM = 1_000
-"""References a second; from there on tasks stream, and rounds are farther apart: the hosts have work, and a round of a
-dozen costs as many statements, and claims and results after it, as one of hundreds."""
-_STREAM_GAP = timedelta(milliseconds=20)
 _ROUNDS_MISSED = 2
 _LONGEST_ROUND = 10.0
 """Seconds that a round may well take when Postgres is busy: longer than one statement may."""
@@ -212,13 +209,13 @@ class Consumer:
         loop = asyncio.get_running_loop()
         gap = self._settings.batching_gap
         if self._streams:
-            gap = max(gap, _STREAM_GAP)
+            gap = max(gap, STREAM_GAP)
         early = self._polled_at + gap.total_seconds() - loop.time()
         if early > 0:
             await asyncio.sleep(early)
             self.wake.clear()  # what woke us is found by the poll that comes now
         now = loop.time()
-        self._streams = self._sent >= _STREAM * (now - self._polled_at)
+        self._streams = self._sent >= STREAM * (now - self._polled_at)
         self._polled_at = now
         return now
 
