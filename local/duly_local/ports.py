@@ -1,15 +1,20 @@
 """TCP ports on the loopback address."""
 
+import random
 import socket
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import timedelta
+from itertools import islice
+from pathlib import Path
 
 from duly_core.errors import PortInUseError
 
 LOOPBACK = "127.0.0.1"
 _LOOK_AGAIN_AFTER = timedelta(milliseconds=100)
+_FIRST_TO_LAST = range(10_240, 22_000)
+_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FEW = 1_000
 
 
 def free_port() -> int:
@@ -18,12 +23,32 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many of them, all different."""
-    with ExitStack() as held:
-        listeners = [held.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind((LOOPBACK, 0))
-        return [listener.getsockname()[1] for listener in listeners]
+    """So many of them, all different, and none that the kernel gives to connections that go out.
+
+    Such a connection, of ours or of any other process, would else take the port while its server is being started.
+
+    Raises:
+        PortInUseError: there are not so many.
+    """
+    outgoing = _outgoing()
+    candidates = [port for port in _FIRST_TO_LAST if port not in outgoing]
+    random.shuffle(candidates)  # several processes look at a time
+    found = list(islice(filter(is_free, candidates), count))
+    if len(found) < count:
+        raise PortInUseError(
+            f"of the ports {_FIRST_TO_LAST.start} to {_FIRST_TO_LAST.stop - 1} only {len(found)} are free (those in "
+            f"{_OUTGOING} aside), and {count} are needed"
+        )
+    return found
+
+
+def _outgoing() -> range:
+    try:
+        first, last = map(int, _OUTGOING.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return range(0)
+    # where everything may go out there is no better port than another
+    return range(first, last + 1) if first > _FIRST_TO_LAST.start + _FEW else range(0)
 
 
 def is_free(port: int) -> bool:

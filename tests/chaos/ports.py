@@ -1,13 +1,16 @@
-"""Ports of a run: outside the range that the kernel gives to outgoing connections, so that nobody takes one while its server is down."""
+"""Ports of a run, which nobody else takes while its server is down.
+
+They are outside the range that the kernel gives to outgoing connections, and outside that of duly_local.ports.
+"""
 
 import os
 from collections.abc import Iterator
 
 from duly_local.ports import is_free
 
-_FIRST = 12_000
+_FIRST = 22_000
 _BLOCK = 64
-_BLOCKS = 300
+_BLOCKS = 160
 
 
 def free_ports() -> Iterator[int]:

@@ -3,12 +3,14 @@
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from duly_core.errors import PortInUseError
+from duly_local import ports
 from duly_local.environment import drain_time
-from duly_local.ports import LOOPBACK, await_free, free_port
+from duly_local.ports import LOOPBACK, await_free, free_port, free_ports
 
 
 @pytest.fixture
@@ -52,6 +54,34 @@ def test_nobody_is_told_anything_when_the_port_is_free() -> None:
     await_free(free_port(), "worker", timedelta(seconds=10), told.append)
 
     assert not told
+
+
+def test_free_ports_are_none_that_outgoing_connections_get() -> None:
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    found = free_ports(100)
+
+    assert len(set(found)) == 100
+    if first > 12_000:  # else everything may go out
+        assert not any(first <= port <= last for port in found)
+
+
+@pytest.mark.parametrize("text", ["1024 65535", "nonsense", None])
+def test_where_everything_may_go_out_any_port_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    outgoing = tmp_path / "range"
+    if text is not None:
+        outgoing.write_text(text)
+    monkeypatch.setattr(ports, "_OUTGOING", outgoing)
+
+    assert len(free_ports(3)) == 3
+
+
+def test_too_few_free_ports_are_told_with_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "_FIRST_TO_LAST", range(21_990, 21_992))
+
+    with pytest.raises(PortInUseError, match=r"21990 to 21991 only \d are free"):
+        free_ports(3)
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [(None, 10), ("30s", 33), ("nonsense", 3)])

@@ -35,8 +35,8 @@ _DUE_PAYLOAD = re.compile("[0-9]{1,6}")
 class Hinter:
     """Tells Store Consumers when something will be due; many hints go as one.
 
-    While tasks stream it tells them as often as they look: each hint is a statement, and wakes them all. Measured with
-    16 single calls at a time: 0.9 of the CPU a task.
+    While tasks stream it tells them as often as they look: each hint is a statement, and wakes them all. Measured end to
+    end with 16 single calls at a time: 0.8 of a Store Consumer's CPU a task, 0.97 of the whole stack's.
     """
 
     def __init__(self, store: Store) -> None:
