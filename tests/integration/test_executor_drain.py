@@ -62,7 +62,7 @@ async def test_an_idle_executor_stops_at_once(host: Host) -> None:
 
     executor.kill(signal.SIGTERM)
 
-    assert await executor.exit_code(3 * SECOND) == 0
+    assert await executor.exit_code(8 * SECOND) == 0
 
 
 async def test_an_executor_without_controller_stops_at_once(host: Host) -> None:
@@ -72,7 +72,7 @@ async def test_an_executor_without_controller_stops_at_once(host: Host) -> None:
 
     executor.kill(signal.SIGTERM)
 
-    assert await executor.exit_code(3 * SECOND) == 0
+    assert await executor.exit_code(8 * SECOND) == 0
 
 
 async def test_an_executor_stops_within_seconds_even_if_the_hsc_is_away(host: Host) -> None:
@@ -87,7 +87,7 @@ async def test_an_executor_stops_within_seconds_even_if_the_hsc_is_away(host: Ho
 
     executor.kill(signal.SIGTERM)
 
-    assert await executor.exit_code(8 * SECOND) == 0
+    assert await executor.exit_code(15 * SECOND) == 0
     assert "not taken by the HSC" in executor.output
 
 
@@ -99,7 +99,7 @@ async def test_an_executor_whose_callback_process_died_drains_too(host: Host) ->
 
     executor.kill(signal.SIGTERM)
 
-    assert await executor.exit_code(5 * SECOND) == 0
+    assert await executor.exit_code(10 * SECOND) == 0
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ async def test_sigterm_ends_a_service_that_waits_for_postgres(commands: Commands
 
     command.process.terminate()
 
-    assert await command.exit_code(3 * SECOND) == 0
+    assert await command.exit_code(8 * SECOND) == 0
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -149,7 +149,7 @@ async def test_sigterm_ends_a_service_that_serves(commands: Commands, dsn: str, 
 
     command.process.terminate()
 
-    assert await command.exit_code(5 * SECOND) == 0
+    assert await command.exit_code(10 * SECOND) == 0
 
 
 async def test_services_start_in_any_order_and_no_payload_is_in_any_log(
