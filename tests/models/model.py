@@ -160,7 +160,7 @@ class Model:
     def redrive(self, task: ModelTask) -> None:
         """A dead letter begins anew; its fence and its last token go on."""
         row = task.row
-        row.status, row.finished_at = Status.NEW, None
+        row.status, row.started_at, row.finished_at = Status.NEW, None, None
         row.next_trigger_at = row.due_at = self.now
         row.failures = row.crashes = 0
         row.redrives += 1
