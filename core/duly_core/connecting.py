@@ -6,11 +6,16 @@ to themselves. Postgres waits up to a minute for a client that stands half-way t
 """
 
 import asyncio
+import os
+import socket
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final, Self, TypeVar, cast
 
+import psycopg
 import structlog
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
@@ -42,19 +47,57 @@ class Connection(AsyncConnection[TupleRow]):
 async def connection_of(pool: AsyncConnectionPool[ConnectionOf], timeout: timedelta) -> ConnectionOf:
     """Take a connection of the pool, to be put back.
 
-    A task that is cancelled is never handed one: where `asyncio.wait_for` swallows a cancellation (before Python 3.12),
-    as it does when the pool hands a connection over at that very moment, it is raised here. A long poll would go on else.
+    A task that is cancelled meanwhile is handed none: where `asyncio.wait_for` swallows a cancellation (before Python
+    3.12), as it does when the pool answers at that very moment, it is raised here. A long poll would go on else.
 
     Raises:
         psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed: there is none.
     """
     task = asyncio.current_task()
     asked_to_end = task.cancelling() if task else 0
-    connection = await pool.getconn(timeout=timeout.total_seconds())
+    try:
+        connection = await pool.getconn(timeout=timeout.total_seconds())
+    except psycopg.OperationalError as error:
+        if task and task.cancelling() > asked_to_end:
+            raise asyncio.CancelledError from error
+        raise
     if task and task.cancelling() > asked_to_end:
         await pool.putconn(connection)
         raise asyncio.CancelledError
     return connection
+
+
+def hang_up(connection: AsyncConnection[TupleRow]) -> None:
+    """Make a connection's every wait end with an error; whose it is closes it."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        ours.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def hung_up_after(connection: AsyncConnection[TupleRow], wait: timedelta) -> Iterator[None]:
+    """Wait for answers over this connection for so long at most, and hang up then.
+
+    A server that hangs ends no statement. Merely cancelled, psycopg would ask it to cancel, and wait for that: 10 s more.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    late = False
+
+    def too_late() -> None:
+        nonlocal late
+        late = True
+        hang_up(connection)
+
+    watch = asyncio.get_running_loop().call_later(wait.total_seconds(), too_late)
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        if late:
+            raise TimeoutError from error
+        raise
+    finally:
+        watch.cancel()
 
 
 @cache

@@ -32,6 +32,8 @@ def free_ports(count: int) -> list[int]:
     """
     outgoing = _outgoing()
     candidates = [port for port in _FIRST_TO_LAST if port not in outgoing]
+    if len(candidates) < _FEW:  # nearly everything may go out: then no port is better than another
+        candidates = list(_FIRST_TO_LAST)
     random.shuffle(candidates)  # several processes look at a time
     found = list(islice(filter(is_free, candidates), count))
     if len(found) < count:
@@ -47,8 +49,7 @@ def _outgoing() -> range:
         first, last = map(int, _OUTGOING.read_text(encoding="ascii").split())
     except (OSError, ValueError):
         return range(0)
-    # where everything may go out there is no better port than another
-    return range(first, last + 1) if first > _FIRST_TO_LAST.start + _FEW else range(0)
+    return range(first, last + 1)
 
 
 def is_free(port: int) -> bool:

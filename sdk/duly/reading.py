@@ -27,7 +27,7 @@ _IDS_PER_CALL = 100
 
 # How long the Frontend keeps one WaitTask open; and how much longer we give it to answer.
 _LONGEST_POLL = timedelta(seconds=20)
-# Of several tasks one may not exist; that is told by the first answer, which the others must not hold up.
+# Of several tasks one may not exist; that is told by the first answer (of each hundred), which the others must not hold up.
 _FIRST_POLL_OF_SEVERAL = timedelta(milliseconds=500)
 _POLL_GRACE = timedelta(seconds=5)
 # A Frontend that answers early (it shuts down) is not asked again at once.
@@ -106,7 +106,9 @@ async def _poll(caller: Caller, ids: Sequence[str], left_s: float | None, longes
     hold = longest if left_s is None else min(longest, timedelta(seconds=left_s))
     one_try = hold + _POLL_GRACE
     # For as long as the caller waits anyway; one who waits for ever survives a Frontend's restart.
-    patience = 2 * one_try if left_s is None else timedelta(seconds=left_s) + _POLL_GRACE
+    patience = (
+        2 * (_LONGEST_POLL + _POLL_GRACE) if left_s is None else timedelta(seconds=left_s) + _POLL_GRACE
+    )
 
     async def ask(some: Sequence[str]) -> list[frontend_pb2.GetTaskResult]:
         request = frontend_pb2.WaitTaskRequest(task_ids=some, timeout=to_duration(hold))

@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 from structlog.testing import capture_logs
 
 from duly_core.errors import QueueUnavailableError, SettingsError
-from duly_core.queues import postgres_wakeups
+from duly_core.queues import postgres_link, postgres_wakeups
 from duly_core.queues.factory import open_receiver, open_sender
 from duly_core.queues.message import pack
 from duly_core.queues.postgres_connection import connection_string
@@ -340,3 +340,41 @@ async def test_closing_leaves_no_connection_half_way():
 
         await until(lambda: ended == under_way)
     assert len(ended) == 2
+
+
+async def test_what_a_cancelled_receive_took_is_given_back_at_once(sender, receiver, monkeypatch):
+    sent = message()
+    await sender.send([sent])
+    run = PostgresLink.run
+    polling = []
+
+    async def take_and_be_cancelled(link, statement, parameters, **options):
+        rows = await run(link, statement, parameters, **options)
+        if statement is RECEIVE and polling:
+            polling.pop().cancel()
+            await asyncio.sleep(0)
+        return rows
+
+    monkeypatch.setattr(PostgresLink, "run", take_and_be_cancelled)
+    polling.append(asyncio.ensure_future(receiver.receive(sent.queue, 1, 20 * SECOND)))
+    cancelled = polling[0]
+    await asyncio.wait({cancelled}, timeout=DEADLINE)
+    assert cancelled.cancelled()
+
+    # long before its visibility ends
+    assert [each.task_ids for each in await receiver.receive(sent.queue, 1, 5 * SECOND)] == [sent.task_ids]
+
+
+async def test_a_statement_that_postgres_does_not_answer_is_given_up_in_time(line, monkeypatch):
+    monkeypatch.setattr(postgres_link, "_ANSWER_WAIT", SECOND / 5)
+    link = PostgresLink(line.dsn)
+    await link.open()
+    await link.run("select 1", {})
+    line.freeze()
+
+    # merely cancelled, it would take ten seconds more
+    with pytest.raises(QueueUnavailableError, match="did not answer"):
+        await asyncio.wait_for(link.run("select 1", {}), DEADLINE)
+
+    await line.cut()
+    await link.close()

@@ -1,6 +1,5 @@
 """A few connections to the queue's Postgres: every wait is bounded, every failure a QueueUnavailableError."""
 
-import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final, LiteralString
@@ -10,7 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from duly_core.connecting import Connecting, Connection, connection_of
+from duly_core.connecting import Connecting, Connection, connection_of, hung_up_after
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.closed import ClosedError
 from duly_core.queues.postgres_connection import UNAVAILABLE, connection_string, reason_of
@@ -18,8 +17,8 @@ from duly_core.queues.postgres_connection import UNAVAILABLE, connection_string,
 _CONNECTION_WAIT: Final = timedelta(seconds=3)
 """How long a statement waits for a connection: a quick restart of Postgres passes unnoticed."""
 
-_ANSWER_WAIT: Final = 8.0
-"""How long a statement is waited for, in seconds; a Postgres that is well gives up sooner by itself."""
+_ANSWER_WAIT: Final = timedelta(seconds=8)
+"""How long a statement is waited for; a Postgres that is well gives up sooner by itself."""
 
 _CLOSE_WAIT: Final = 0.5
 
@@ -77,7 +76,7 @@ class PostgresLink:
             raise QueueUnavailableError(reason_of(error)) from error
         except TimeoutError as error:
             raise QueueUnavailableError(
-                f"the queue's Postgres did not answer within {_ANSWER_WAIT:.0f} s"
+                f"the queue's Postgres did not answer within {_ANSWER_WAIT.total_seconds():.0f} s"
             ) from error
 
     async def close(self) -> None:
@@ -94,7 +93,7 @@ class PostgresLink:
         prepare: bool,
     ) -> list[TupleRow]:
         try:
-            async with asyncio.timeout(_ANSWER_WAIT):
+            with hung_up_after(connection, _ANSWER_WAIT):
                 cursor = await connection.execute(statement, parameters, prepare=prepare, binary=True)
                 return await cursor.fetchall() if cursor.description else []
         except psycopg.OperationalError:

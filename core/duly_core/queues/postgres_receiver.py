@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,6 +19,7 @@ from duly_core.queues.postgres_statements import DELETE, GIVE_BACK, RECEIVE
 from duly_core.queues.postgres_wakeups import Wakeups, Watch
 from duly_core.routing import QueueKey
 
+_CLOSE_WAIT: Final = 0.5
 _BELIEVED: Final = timedelta(seconds=1)
 """So long a queue counts as empty unless something is told of it: who waits hears within that time of what was not."""
 
@@ -29,6 +31,8 @@ class PostgresReceiver:
         self._link = link
         self._visibility = visibility
         self._wakeups = Wakeups(link.connect)
+        self._forsaken: set[asyncio.Task[None]] = set()
+        """They give back what came to a receive that nobody waits for any more."""
         self._closed = False
 
     @classmethod
@@ -44,6 +48,8 @@ class PostgresReceiver:
 
     async def receive(self, queue: QueueKey, max_messages: int, wait: timedelta) -> list[Received]:
         """Long poll one queue, the oldest message first.
+
+        When the caller is cancelled, what comes all the same is given back.
 
         Raises:
             QueueUnavailableError: Postgres did not answer, or refused; or the receiver was closed before.
@@ -77,9 +83,14 @@ class PostgresReceiver:
     async def _look(self, watch: Watch, queue: QueueKey, max_messages: int) -> list[TupleRow]:
         """Take what there is, and remember whether it was all."""
         watch.woken.clear()
+        taking = asyncio.ensure_future(self._take(queue, max_messages))
         try:
-            rows = await self._take(queue, max_messages)
-        except BaseException:
+            rows = await asyncio.shield(taking)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                giving_back = asyncio.ensure_future(self._give_back_what_comes(queue, taking))
+                self._forsaken.add(giving_back)
+                giving_back.add_done_callback(self._forsaken.discard)
             watch.woken.set()
             raise
         if len(rows) == max_messages:
@@ -87,6 +98,10 @@ class PostgresReceiver:
         elif not watch.woken.is_set():
             watch.emptied_at = asyncio.get_running_loop().time()
         return rows
+
+    async def _give_back_what_comes(self, queue: QueueKey, taking: asyncio.Future[list[TupleRow]]) -> None:
+        with suppress(QueueUnavailableError, ClosedError):
+            await self.give_back(await self._ours(queue, await taking))
 
     async def delete(self, messages: Sequence[Received]) -> None:
         """Delete for good, in one statement, those that were not delivered again since."""
@@ -111,6 +126,8 @@ class PostgresReceiver:
         """Let go of connections and of waiting receives, within a second; idempotent."""
         self._closed = True
         await self._wakeups.close()
+        if self._forsaken:
+            await asyncio.wait(set(self._forsaken), timeout=_CLOSE_WAIT)
         await self._link.close()
 
     async def _take(self, queue: QueueKey, max_messages: int) -> list[TupleRow]:

@@ -11,11 +11,13 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from duly_core.connecting import hung_up_after
 from duly_core.queues import events
 from duly_core.queues.postgres_connection import reason_of
 from duly_core.queues.postgres_notification import queues_of
@@ -23,7 +25,7 @@ from duly_core.queues.postgres_statements import LISTEN, READY
 from duly_core.routing import Priority, QueueKey
 
 _LOOK_INTERVAL: Final = 1.0
-_LOOK_WAIT: Final = 8.0
+_LOOK_WAIT: Final = timedelta(seconds=8)
 _FIRST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 2.0
 _CLOSE_WAIT: Final = 0.3
@@ -104,7 +106,7 @@ class Wakeups:
             "lambdas": [queue.lambda_name for queue in waiting],
             "priorities": [int(queue.priority) for queue in waiting],
         }
-        async with asyncio.timeout(_LOOK_WAIT):
+        with hung_up_after(connection, _LOOK_WAIT):
             cursor = await connection.execute(READY, parameters, prepare=True, binary=True)
             rows = await cursor.fetchall()
         self._wake(QueueKey(lambda_name, Priority(priority)) for lambda_name, priority in rows)

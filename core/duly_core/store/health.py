@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol
 
@@ -17,6 +16,8 @@ log = structlog.get_logger()
 _LOOK_EVERY = timedelta(milliseconds=500)
 _PING_AFTER = timedelta(seconds=1)
 """Whoever has work for the store needs no pings: only a store that was silent for this long is asked."""
+_LAST_WORD = 1.0
+"""Seconds, at most, to end the asking."""
 
 
 class Server(Protocol):
@@ -59,8 +60,7 @@ class HealthFollower:
             await self._follow(stop)
         finally:
             asking.cancel()
-            with suppress(asyncio.CancelledError):
-                await asking
+            await asyncio.wait({asking}, timeout=_LAST_WORD)  # Postgres may hang
 
     async def _follow(self, stop: asyncio.Event) -> None:
         serves = True

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 
 import psycopg
@@ -25,6 +24,9 @@ DUE_CHANNEL = "duly_due"
 
 HORIZON = timedelta(minutes=2)
 """What is due later than this needs no hint: the longest poll interval comes first."""
+
+_LAST_WORD = 1.0
+"""Seconds, at most, to end the listening."""
 
 _CHANGES = (NEW_LAMBDA_CHANNEL, SETTING_CHANNEL)
 
@@ -95,10 +97,11 @@ class Listener:
             await stop.wait()
             return
         listening = asyncio.ensure_future(self._listen_for_ever())
-        await stop.wait()
-        listening.cancel()
-        with suppress(asyncio.CancelledError):
-            await listening
+        try:
+            await stop.wait()
+        finally:
+            listening.cancel()
+            await asyncio.wait({listening}, timeout=_LAST_WORD)  # Postgres may hang
 
     async def _listen_for_ever(self) -> None:
         failures = 0

@@ -1,10 +1,7 @@
 """Connections to the store: one pool a process, with a bound on every wait."""
 
 import asyncio
-import os
-import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Self, cast
 from uuid import UUID
@@ -15,7 +12,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
-from duly_core.connecting import Connecting, connection_of
+from duly_core.connecting import Connecting, connection_of, hang_up
 from duly_core.errors import RowLockedError, StoreUnavailableError
 from duly_core.store import arrays, session
 from duly_core.store.dsn import describe, parse
@@ -193,13 +190,7 @@ class _Lent:
 
     def _hang_up(self) -> None:
         self._hung = True
-        _shut(self._connection)
-
-
-def _shut(connection: Connection) -> None:
-    """Make a connection's every wait end with an error; it is the pool's to close."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
-        ours.shutdown(socket.SHUT_RDWR)
+        hang_up(self._connection)
 
 
 async def fetch(

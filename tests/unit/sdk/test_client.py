@@ -416,3 +416,19 @@ async def test_closing_ends_a_wait_with_an_error_and_not_with_a_cancellation(fro
 
     with pytest.raises(duly.ClosedError):
         await waiting
+
+
+async def test_who_waits_for_several_tasks_for_ever_outlasts_a_restart_as_who_waits_for_one(monkeypatch):
+    patience = []
+
+    async def call(_caller, _method, _request, timeout, **_):
+        patience.append(timeout)
+        raise duly.UnavailableError("away")
+
+    monkeypatch.setattr("duly.caller.Caller.call", call)
+    async with duly.AsyncClient("127.0.0.1:1") as client:
+        for ids in (["a"], ["a", "b"]):
+            with pytest.raises(duly.UnavailableError):
+                await client.wait_many(ids)
+
+    assert patience[0] == patience[1] > 30 * SECOND
