@@ -1,5 +1,10 @@
 """What the command line says before anything is asked of a Frontend."""
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner, Result
@@ -37,6 +42,15 @@ def test_an_address_in_the_environment_is_no_option_in_the_wrong_place() -> None
     assert "say which, or --all" in shown.stderr
 
 
+@pytest.mark.parametrize("option", ["--executors", "--processes", "--slots"])
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_a_stack_whose_worker_could_run_nothing_is_refused_at_once(option: str, number: str) -> None:
+    refused = run("up", option, number, "examples.hello:app")
+
+    assert refused.exit_code == 2
+    assert f"Invalid value for '{option}'" in refused.stderr
+
+
 def test_every_command_has_help_that_says_what_it_does() -> None:
     names = sorted(get_command(app).commands)  # type: ignore[attr-defined]  # a group, says typer
 
@@ -46,3 +60,38 @@ def test_every_command_has_help_that_says_what_it_does() -> None:
         assert done.exit_code == 0, name
         assert f"duly {name}" in done.stdout or f" {name} " in done.stdout
         assert done.stdout.splitlines()[3].strip(), name
+
+
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(tmp_path: Path) -> None:
+    loading = tmp_path / "duly_cli.__main__"
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'duly_cli.__main__':\n"
+        "            open(sys.argv[1], 'w').close()\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from duly_cli.entry import main\n"
+        "main()\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(loading)], capture_output=True, timeout=30, check=False
+    )
+
+    assert loading.exists()
+    assert done.returncode == -signal.SIGINT
+    assert done.stdout == done.stderr == b""
+
+
+def test_the_installed_command_is_the_one_that_is_run_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from duly_cli.entry import main; main()", "--help"],
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert b"schedule" in done.stdout
