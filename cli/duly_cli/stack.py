@@ -51,13 +51,13 @@ def up(
     queue: Queue = "postgres",
     endpoint_url: Annotated[str | None, typer.Option(help="Where SQS is.", show_default=False)] = None,
     executors: Annotated[
-        int | None, typer.Option(help="Executors per application.", show_default=False)
+        int | None, typer.Option(min=1, help="Executors per application.", show_default=False)
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="Callback processes per Executor.", show_default=False)
+        int | None, typer.Option(min=1, help="Callback processes per Executor.", show_default=False)
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(help="Callbacks at a time per process.", show_default=False)
+        int | None, typer.Option(min=1, help="Callbacks at a time per process.", show_default=False)
     ] = None,
     profile: Annotated[
         Literal["embedded", "production"],

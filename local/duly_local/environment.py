@@ -3,7 +3,7 @@
 import os
 from datetime import timedelta
 
-from duly_core.settings import parse_duration, read_config
+from duly_core.settings import config_file, parse_duration, read_config
 from duly_local.moto import AWS_ENVIRONMENT
 from duly_local.options import FRONTEND, HSC, SERVICES, STORE_CONSUMER, Ports, StackOptions, has_aws_settings
 
@@ -45,6 +45,44 @@ def _is_set_by_the_user(section: str, field: str) -> bool:
     return f"DULY_{section}_{field}".upper() in os.environ or field in read_config().get(section, {})
 
 
+_OF_ANY_WORKER = ("DULY_QUEUE_", "DULY_TIMING_")
+"""What the user says of these in the environment must be the same in every worker of the stack."""
+
+
+def joining_environment(options: StackOptions, dsn: str, ports: Ports) -> dict[str, str]:
+    """What a worker that somebody adds to the stack must be told, wherever its shell is; `options` as below.
+
+    Nothing here is for one worker only: no address to listen on, no socket. A user's own AWS credentials are not
+    here either: they are where the user keeps them.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name.startswith(_OF_ANY_WORKER)}
+    if config_file().exists():
+        inherited["DULY_CONFIG"] = str(config_file().absolute())
+    return inherited | _worker_environment(options, dsn, ports)
+
+
+def _worker_environment(options: StackOptions, dsn: str, ports: Ports) -> dict[str, str]:
+    return _queue_environment(options, dsn) | {
+        "DULY_CONTROLLER_FRONTEND_ADDRESS": ports.address(FRONTEND),
+        "DULY_CONTROLLER_HSC_ADDRESS": ports.address(HSC),
+    }
+
+
+def _queue_environment(options: StackOptions, dsn: str) -> dict[str, str]:
+    environment = {
+        "DULY_TIMING_PROFILE": options.profile,
+        "DULY_QUEUE_BACKEND": options.queue,
+        "DULY_QUEUE_PREFIX": "duly",
+    }
+    if options.queue == "postgres":
+        environment["DULY_QUEUE_DSN"] = dsn
+    if options.endpoint_url:
+        environment["DULY_QUEUE_ENDPOINT_URL"] = options.endpoint_url
+        # boto3 insists on credentials, which an SQS look-alike does not look at; the user's own come first.
+        environment |= {name: value for name, value in AWS_ENVIRONMENT.items() if not has_aws_settings()}
+    return environment
+
+
 def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str) -> dict[str, str]:
     """The settings of one process, by name: a service of `SERVICES`, or one of `options.workers`.
 
@@ -55,24 +93,15 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
         "PYTHONUNBUFFERED": "1",  # lines appear when they are written
         "DULY_TELEMETRY_LOG_FORMAT": "console",
         "DULY_TELEMETRY_METRICS_LISTEN": ports.metrics_address(name),
-        "DULY_TIMING_PROFILE": options.profile,
-        "DULY_QUEUE_BACKEND": options.queue,
-        "DULY_QUEUE_PREFIX": "duly",
         _LISTEN.get(name, "DULY_CONTROLLER_HEALTH_LISTEN"): ports.address(name),
     }
-    if options.queue == "postgres":
-        environment["DULY_QUEUE_DSN"] = dsn
-    if options.endpoint_url:
-        environment["DULY_QUEUE_ENDPOINT_URL"] = options.endpoint_url
-        # boto3 insists on credentials, which an SQS look-alike does not look at; the user's own come first.
-        environment |= {name: value for name, value in AWS_ENVIRONMENT.items() if not has_aws_settings()}
     if name in SERVICES:
+        environment |= _queue_environment(options, dsn)
         environment["DULY_STORE_DSN"] = dsn
         if name == STORE_CONSUMER and not _is_set_by_the_user("store_consumer", "enqueue_timeout"):
             environment["DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT"] = ENQUEUE_TIMEOUT
         return environment
-    environment["DULY_CONTROLLER_FRONTEND_ADDRESS"] = ports.address(FRONTEND)
-    environment["DULY_CONTROLLER_HSC_ADDRESS"] = ports.address(HSC)
+    environment |= _worker_environment(options, dsn, ports)
     if options.ports == "usual":
         environment["DULY_CONTROLLER_EXECUTOR_METRICS_PORT"] = str(ports.metrics[name] + EXECUTOR_METRICS)
     if not _is_set_by_the_user("executor", "drain_grace"):

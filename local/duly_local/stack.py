@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import ProgrammingError
 
 from duly_core.errors import DulyError, SettingsError
-from duly_local.environment import drain_time
+from duly_local.environment import drain_time, joining_environment
 from duly_local.moto import MotoServer
 from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
 from duly_local.ownership import make_data_directory
@@ -23,6 +23,7 @@ from duly_local.services import child_specs
 from duly_local.signals import StoppedWhileStartingError, handled_by, interruptible
 from duly_local.specification import Pace
 from duly_local.supervisor import Supervisor
+from duly_local.worker_file import WorkerFile
 
 _FREE_PORTS = "add --free-ports to run on any that are free"
 
@@ -37,6 +38,7 @@ class LocalStack:
         self.ports: Ports = options.choose_ports()
         self.dsn = options.dsn or ""
         self.supervisor: Supervisor | None = None
+        self._worker_file: WorkerFile | None = None
         self._output = output or MergedOutput()
         self._pace = pace or Pace()
         self._programs: dict[str, Program] = {}
@@ -84,6 +86,8 @@ class LocalStack:
                 await supervisor.run()
             finally:
                 announcing.cancel()
+                if self._worker_file is not None:
+                    self._worker_file.remove()
                 await self.stop()
 
     def start(self) -> Supervisor:
@@ -110,6 +114,8 @@ class LocalStack:
         for name in (*SERVICES, *workers):
             self._await_port(self.ports.grpc[name], name)
             self._await_port(self.ports.metrics[name], f"{name} (for its metrics)")
+        told = joining_environment(options, self.dsn, self.ports)
+        self._worker_file = WorkerFile(options.data_directory, told)
         specs = child_specs(options, self.dsn, self.ports)
         self.supervisor = Supervisor(specs, self._output, self._pace)
         self.supervisor.start()
@@ -146,6 +152,16 @@ class LocalStack:
         self._output.write("duly", told)
         if not self.options.apps:
             self._output.write("duly", "no worker runs here: `duly up module:app` would start one")
+        if self._worker_file is not None:
+            self._output.write("duly", _how_to_add_a_worker(self._worker_file))
+
+
+def _how_to_add_a_worker(file: WorkerFile) -> str:
+    try:
+        file.write()
+    except DulyError as error:  # the stack is well without it
+        return f"no way to add a worker can be told: {error}"
+    return f"to add a worker: {file.command}"
 
 
 def _check_dsn(dsn: str) -> None:

@@ -2,15 +2,21 @@
 
 import json
 import os
+import re
 import signal
+import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
+from tests.fixtures.host import clean_environment
 from tests.fixtures.programs import is_alive
 from tests.fixtures.waiting import wait_until
 from tests.fixtures.whole_stack import WholeStack
@@ -190,6 +196,58 @@ def test_a_second_stack_on_the_same_data_is_refused(
     assert stack.process.poll() is None
 
 
+SECOND_APP = """
+import os
+import duly
+
+app = duly.App()
+
+
+@app.callback("second.process")
+def process() -> int:
+    return os.getpid()
+"""
+
+
+def worker_file(stack: WholeStack) -> Path:
+    """Where it says that it has told what another worker needs."""
+
+    def told() -> re.Match[str] | None:
+        return re.search(r"to add a worker: .*; \. (\S+/worker\.env);", stack.output)
+
+    return Path(wait_until(told)[1])
+
+
+def test_a_second_worker_joins_by_the_line_that_up_prints(
+    run: Duly, stack: WholeStack, tmp_path: Path
+) -> None:
+    (tmp_path / "second.py").write_text(SECOND_APP)
+    assert stat.S_IMODE(worker_file(stack).stat().st_mode) == 0o600
+    (line,) = re.findall(r"to add a worker: (.*)", stack.output)
+    environment = clean_environment()
+    environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}"}
+    with (tmp_path / "log").open("wb") as log:
+        worker = subprocess.Popen(
+            ["sh", "-c", line.replace("MODULE:APP", "second:app")],
+            cwd=tmp_path,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        wait_until(lambda: run("schedule", "second.process").exit_code == 0)
+        waited = run("wait", scheduled(run, "second.process"), "--json", "--timeout", "20s")
+    finally:
+        os.killpg(worker.pid, signal.SIGTERM)  # the shell may have made room for the command, or not
+        worker.wait(25)
+
+    assert waited.exit_code == 0, (tmp_path / "log").read_text()
+    pid = json.loads(waited.stdout)["result"]
+    assert pid not in stack.processes()
+    wait_until(lambda: not is_alive(pid))
+
+
 def test_ctrl_c_leaves_no_process(run: Duly, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("short")
     stack = WholeStack(folder, "--data", str(folder / "data"))
@@ -197,10 +255,13 @@ def test_ctrl_c_leaves_no_process(run: Duly, tmp_path_factory: pytest.TempPathFa
         stack.frontend()
         processes = stack.processes()
         assert len(processes) > 10
+        told = worker_file(stack)
+        assert told.exists()
     finally:
         exit_code = stack.stop(signal.SIGINT)
 
     assert exit_code == 0
+    assert not told.exists()
 
     def all_are_gone() -> bool:
         return not any(is_alive(pid) for pid in processes)

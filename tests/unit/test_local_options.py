@@ -1,11 +1,18 @@
 """What `duly up` makes of its options."""
 
+import os
+import stat
+import subprocess
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from typer.testing import CliRunner
 
-from duly_local.environment import service_environment
+from duly_cli.__main__ import app
+from duly_local.environment import joining_environment, service_environment
 from duly_local.options import HSC, STORE_CONSUMER, Ports, StackOptions, default_data_directory
+from duly_local.worker_file import WorkerFile
 
 AWS = (
     "AWS_ACCESS_KEY_ID",
@@ -87,3 +94,78 @@ def test_a_user_s_own_credentials_are_left_alone(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AWS_PROFILE", "work")
 
     assert "AWS_ACCESS_KEY_ID" not in service_environment(options, DSN, ports, HSC)
+
+
+@pytest.mark.parametrize("queue", ["postgres", "sqs"])
+def test_a_worker_that_is_added_is_told_what_the_stack_s_own_is_but_for_what_is_of_one_only(
+    queue: Literal["postgres", "sqs"],
+) -> None:
+    options = StackOptions(queue=queue, endpoint_url="http://127.0.0.1:9324", apps=("shop:app",), slots=3)
+    ports = options.choose_ports()
+
+    own = service_environment(options, DSN, ports, "worker")
+    added = joining_environment(options, DSN, ports)
+
+    assert added.items() <= own.items()
+    assert {name for name in own.keys() - added.keys() if name.startswith("DULY_")} == {
+        "DULY_TELEMETRY_LOG_FORMAT",
+        "DULY_TELEMETRY_METRICS_LISTEN",
+        "DULY_CONTROLLER_HEALTH_LISTEN",
+        "DULY_CONTROLLER_EXECUTOR_METRICS_PORT",
+        "DULY_EXECUTOR_DRAIN_GRACE",
+        "DULY_EXECUTOR_SLOTS",
+    }
+
+
+def test_a_worker_that_is_added_is_told_what_the_user_told_the_stack_of_queue_and_timing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options = StackOptions()
+    ports = options.choose_ports()
+    config = tmp_path / "duly.toml"
+    config.touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DULY_TIMING_HEARTBEAT_PERIOD", "1s")
+    monkeypatch.setenv("DULY_QUEUE_DSN", "postgresql://elsewhere/")
+    monkeypatch.setenv("DULY_CONTROLLER_LISTEN", "unix:/of/another")
+
+    added = joining_environment(options, DSN, ports)
+
+    assert added["DULY_TIMING_HEARTBEAT_PERIOD"] == "1s"
+    assert added["DULY_QUEUE_DSN"] == DSN
+    assert added["DULY_CONFIG"] == str(config)
+    assert "DULY_CONTROLLER_LISTEN" not in added
+
+
+def test_a_worker_file_is_for_its_owner_s_shell_alone_and_a_later_stack_s_is_left_there(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "a folder; with 'quotes'"
+    awkward = "postgresql://duly:it's $HOME\n`id`@h/d"
+    file, later = WorkerFile(folder, {"DULY_QUEUE_DSN": awkward}), WorkerFile(folder, {"DULY_QUEUE_DSN": DSN})
+
+    file.write()
+
+    show = (
+        file.command.replace("duly worker MODULE:APP", "printenv DULY_QUEUE_DSN") + '; echo "$DULY_QUEUE_DSN"'
+    )
+    shown = subprocess.run(
+        ["sh", "-c", show], env={"PATH": os.defpath}, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == f"{awkward}\n\n"
+    assert [path.name for path in folder.iterdir()] == ["worker.env"]
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    later.write()
+    file.remove()
+    assert later.path.exists()
+    later.remove()
+    assert not later.path.exists()
+
+
+@pytest.mark.parametrize("option", ["--executors", "--processes", "--slots"])
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_a_stack_whose_worker_could_run_nothing_is_refused_at_once(option: str, number: str) -> None:
+    refused = CliRunner().invoke(app, ["up", option, number, "examples.hello:app"], env={"COLUMNS": "200"})
+
+    assert refused.exit_code == 2
+    assert f"Invalid value for '{option}'" in refused.stderr
