@@ -1,11 +1,11 @@
 """TCP ports on the loopback address."""
 
-import random
+import os
 import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import islice
+from itertools import count
 from pathlib import Path
 
 from duly_core.errors import PortInUseError
@@ -15,6 +15,8 @@ _LOOK_AGAIN_AFTER = timedelta(milliseconds=100)
 _FIRST_TO_LAST = range(10_240, 22_000)
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FEW = 1_000
+_places = count(os.getpid() * 64)
+"""Where to look next: not where another process begins that looks at this time, and where this one has not just been."""
 
 
 def free_port() -> int:
@@ -22,7 +24,7 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
     """So many of them, all different, and none that the kernel gives to connections that go out.
 
     Such a connection, of ours or of any other process, would else take the port while its server is being started.
@@ -34,14 +36,17 @@ def free_ports(count: int) -> list[int]:
     candidates = [port for port in _FIRST_TO_LAST if port not in outgoing]
     if len(candidates) < _FEW:  # nearly everything may go out: then no port is better than another
         candidates = list(_FIRST_TO_LAST)
-    random.shuffle(candidates)  # several processes look at a time
-    found = list(islice(filter(is_free, candidates), count))
-    if len(found) < count:
-        raise PortInUseError(
-            f"of the ports {_FIRST_TO_LAST.start} to {_FIRST_TO_LAST.stop - 1} only {len(found)} are free (those in "
-            f"{_OUTGOING} aside), and {count} are needed"
-        )
-    return found
+    found: list[int] = []
+    for _ in candidates:
+        port = candidates[next(_places) % len(candidates)]
+        if is_free(port):
+            found.append(port)
+            if len(found) == number:
+                return found
+    raise PortInUseError(
+        f"of the ports {_FIRST_TO_LAST.start} to {_FIRST_TO_LAST.stop - 1} only {len(found)} are free (those in "
+        f"{_OUTGOING} aside), and {number} are needed"
+    )
 
 
 def _outgoing() -> range:

@@ -65,6 +65,10 @@ def test_free_ports_are_none_that_outgoing_connections_get() -> None:
         assert not any(first <= port <= last for port in found)
 
 
+def test_what_was_found_before_is_not_found_again_while_it_may_be_wanted() -> None:
+    assert not {*free_ports(20)} & {*free_ports(20)}
+
+
 @pytest.mark.parametrize("text", ["1024 65535", "nonsense", None])
 def test_where_everything_may_go_out_any_port_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
