@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 import traceback
@@ -14,6 +15,7 @@ import uvloop
 from duly_core import failpoints
 from duly_core.errors import DulyError, QueueUnavailableError, StoreUnavailableError
 from duly_core.process import die_with_parent
+from duly_core.sections import misspelt_variables
 from duly_core.telemetry import TelemetrySettings, serve_metrics, set_up_logging
 
 log = structlog.get_logger()
@@ -43,6 +45,8 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
         set_up_logging(name, telemetry)
         if failpoints.on:
             log.warning("failpoints are on, which is for tests only", folder=str(failpoints.folder))
+        for variable, meant in misspelt_variables(os.environ).items():
+            log.warning("an environment variable is none of Duly's settings", variable=variable, meant=meant)
         serve = _set_up(name, build, telemetry)
         _collect_seldom()
         uvloop.run(_until_stopped(serve))

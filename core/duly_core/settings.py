@@ -23,12 +23,8 @@ from pydantic_settings import (
 )
 
 from duly_core.errors import SettingsError
-
-SECTIONS = (
-    "frontend", "store_consumer", "hsc", "controller", "executor",
-    "timing", "queue", "store", "rpc", "telemetry",
-)  # fmt: skip
-"""All sections; a section's environment variables begin with its name."""
+from duly_core.refusals import in_plain_words
+from duly_core.sections import SECTIONS, refuse_unknown_sections
 
 _UNITS = {
     "us": timedelta(microseconds=1),
@@ -99,6 +95,7 @@ def read_config() -> dict[str, dict[str, Any]]:
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise SettingsError(f"{path}: [{name}] must be a table")
+    refuse_unknown_sections(path, tables)
     return tables
 
 
@@ -154,15 +151,27 @@ class Section(BaseSettings):
             problems = []
             for problem in error.errors():
                 field = ".".join(str(part) for part in problem["loc"])
-                variable = f"DULY_{cls.SECTION}_{field}".upper()
-                where = f"{cls.SECTION}.{field} (environment: {variable})" if field else cls.SECTION
                 if problem["type"] == "extra_forbidden":
                     problems.append(
                         f"{config_file()}: there is no setting {cls.SECTION}.{field}{cls._meant(field)}"
                     )
                     continue
-                problems.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}")
+                problems.append(f"{cls._where(field, said)}: {in_plain_words(problem)}")
             raise SettingsError("; ".join(problems)) from error
+
+    @classmethod
+    def _where(cls, field: str, said: dict[str, Any]) -> str:
+        """The setting, and who gives it the value in question: whoever can mend it looks there."""
+        if not field:
+            return cls.SECTION
+        variable = f"DULY_{cls.SECTION}_{field}".upper()
+        if field in said:
+            source = "command line"
+        elif variable not in os.environ and field in read_config().get(cls.SECTION, {}):
+            source = str(config_file())
+        else:
+            source = f"environment: {variable}"
+        return f"{cls.SECTION}.{field} ({source})"
 
     @classmethod
     def _refuse_unknown_variables(cls) -> None:

@@ -89,6 +89,11 @@ async def test_a_socket_that_a_killed_controller_left_is_taken_over(
         (["worker", APP, "--slots", "0"], {}, "an Executor cannot run; its own message above says why"),
         (["worker", "tests.fixtures.host:app"], {}, "an Executor cannot run; its own message above says why"),
         (["frontend"], {"DULY_STORE_DSN": "nonsense://"}, "store.dsn"),
+        (
+            ["frontend", "--listen", "7401"],
+            {},
+            "frontend.listen (command line): '7401' is no address to serve on",
+        ),
         (["frontend"], {"DULY_CONFIG": "/nowhere/duly.toml"}, "DULY_CONFIG names /nowhere/duly.toml"),
     ],
 )
@@ -101,6 +106,20 @@ async def test_settings_that_cannot_be_used_are_named_and_no_reason_to_start_aga
     assert await command.exit_code() == 78
 
     assert complaint in complaint_of(command)
+
+
+async def test_a_section_that_the_settings_file_should_not_have_is_named_and_a_like_variable_is_told(
+    commands: Commands, tmp_path: Path
+) -> None:
+    (tmp_path / "duly.toml").write_text('[fronted]\nlisten = "127.0.0.1:0"\n')
+    refused = commands.start("duly_cli", "frontend", DULY_CONFIG=str(tmp_path / "duly.toml"))
+    assert await refused.exit_code() == 78
+    assert "there is no section [fronted]; do you mean [frontend]?" in complaint_of(refused)
+
+    warned = commands.start("duly_cli", "hsc", "--listen", "7402", DULY_EXECUTR_SLOTS="3")
+
+    await warned.says('"meant": "DULY_EXECUTOR_"')
+    assert await warned.exit_code() == 78
 
 
 async def test_a_key_that_the_settings_file_should_not_have_is_named(

@@ -1,14 +1,16 @@
 """Settings: where each comes from, which one wins, and what an operator is told about a bad one."""
 
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from duly_core import sections
 from duly_core.errors import SettingsError
+from duly_core.sections import misspelt_variables
 from duly_core.settings import Duration, Section, format_duration, parse_duration
 
 
@@ -20,11 +22,16 @@ class Kitchen(Section):
     cooks: int = 2
     simmer: Duration = timedelta(minutes=5)
     name: str = "main"
+    open: bool = True
+    stars: int = Field(default=1, le=5)
+    style: Literal["plain", "fine"] = "plain"
+    rest: Duration = Field(default=timedelta(hours=1), ge=timedelta(minutes=1))
 
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
-    """A working folder without a duly.toml."""
+    """A working folder without a duly.toml; to Duly the section is one of its own."""
+    monkeypatch.setattr(sections, "SECTIONS", (*sections.SECTIONS, "kitchen"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DULY_CONFIG", raising=False)
     return tmp_path
@@ -65,7 +72,7 @@ def test_the_file_may_be_named_and_then_must_be_there(folder, monkeypatch):
 
 
 def test_a_file_may_leave_a_section_out_and_hold_others(folder):
-    write(folder, "[garden]\nrakes = 1\n")
+    write(folder, "[frontend]\nmax_group = 1\n")
 
     assert Kitchen.load() == Kitchen()
 
@@ -76,7 +83,18 @@ def test_a_file_may_leave_a_section_out_and_hold_others(folder):
         ("[kitchen\n", "duly.toml is not TOML"),
         ("kitchen = 3\n", "[kitchen] must be a table"),
         ("[kitchen]\ncoks = 3\n", "there is no setting kitchen.coks; do you mean kitchen.cooks?"),
-        ('[kitchen]\ncooks = "many"\n', "kitchen.cooks (environment: DULY_KITCHEN_COOKS)"),
+        ("[kitchn]\ncooks = 3\n", "duly.toml: there is no section [kitchn]; do you mean [kitchen]?"),
+        (
+            "[garden]\nrakes = 1\n",
+            "duly.toml: there is no section [garden]: there are frontend, store_consumer, ",
+        ),
+        ('[kitchen]\ncooks = "many"\n', "kitchen.cooks (duly.toml): must be a whole number, not 'many'"),
+        ("[kitchen]\nname = 7\n", "kitchen.name (duly.toml): must be text in quotes, not 7"),
+        ("[kitchen]\nopen = 7\n", "kitchen.open (duly.toml): must be true or false, not 7"),
+        ("[kitchen]\nstars = 6\n", "kitchen.stars (duly.toml): must be at most 5, not 6"),
+        ('[kitchen]\nstyle = "raw"\n', "kitchen.style (duly.toml): must be 'plain' or 'fine', not 'raw'"),
+        ('[kitchen]\nrest = "1s"\n', "kitchen.rest (duly.toml): must be at least 1 minute"),
+        ("[kitchen]\nsimmer = [5]\n", "kitchen.simmer (duly.toml): must be a duration in quotes, such as"),
         ('[kitchen]\nsimmer = "5"\n', "'5' is no duration: write a number and a unit, such as 250ms"),
     ],
 )
@@ -101,6 +119,18 @@ def test_a_bad_variable_is_named(monkeypatch):
     )
 
 
+def test_a_bad_value_is_looked_for_where_it_comes_from(folder, monkeypatch):
+    write(folder, '[kitchen]\ncooks = "many"\n')
+    monkeypatch.setenv("DULY_KITCHEN_COOKS", "few")
+
+    assert problem_of().startswith(
+        "kitchen.cooks (environment: DULY_KITCHEN_COOKS): must be a whole number, not 'few'"
+    )
+    assert problem_of(cooks="none").startswith(
+        "kitchen.cooks (command line): must be a whole number, not 'none'"
+    )
+
+
 def test_every_bad_setting_is_told_at_once(monkeypatch):
     monkeypatch.setenv("DULY_KITCHEN_SIMMER", "x")
     monkeypatch.setenv("DULY_KITCHEN_COOKS", "y")
@@ -112,6 +142,47 @@ def test_a_misspelt_variable_is_refused_and_the_one_that_was_meant_is_named(monk
     monkeypatch.setenv("DULY_KITCHEN_COKS", "9")
 
     assert problem_of() == "DULY_KITCHEN_COKS: there is no setting kitchen.coks; do you mean kitchen.cooks?"
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("DULY_FRONTED_LISTEN", "DULY_FRONTEND_"),
+        ("DULY_EXECUTR_SLOTS", "DULY_EXECUTOR_"),
+        ("DULY_STORE_CONSUMMER_LISTEN", None),  # the store's, which refuses it
+        ("DULY_STORECONSUMER_LISTEN", "DULY_STORE_CONSUMER_"),
+        ("DULY_STOR_CONSUMER_LISTEN", "DULY_STORE_CONSUMER_"),
+        ("DULY_RCP_CALL_TIMEOUT", "DULY_RPC_"),
+        ("DULLY_FRONTED_LISTEN", None),
+    ],
+)
+def test_a_variable_whose_section_is_misspelt_is_told_with_what_was_meant(variable, meant):
+    assert misspelt_variables({variable: "1"}) == ({variable: meant} if meant else {})
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *(
+            "DULY_ADDRESS",
+            "DULY_CONFIG",
+            "DULY_APP",
+            "DULY_DB_PASSWORD",
+            "DULY_FAILPOINTS_FOLDER",
+            "DULY_POSTGRES_BIN",
+        ),
+        *(
+            "DULY_TEST_DSN",
+            "DULY_TEST_JOURNAL",
+            "DULY_MODEL_EXAMPLES",
+            "DULY_CHAOS_RUN",
+            "DULY_BENCH_FRONTEND",
+        ),
+        *("DULY_EXECUTOR_SLOTS", "DULY_STORE_CONSUMER_LISTEN", "DULY_", "DULY", "PATH"),
+    ],
+)
+def test_a_variable_that_has_to_do_with_duly_is_no_misspelt_setting(variable):
+    assert misspelt_variables({variable: "1"}) == {}
 
 
 def test_variables_of_other_sections_are_passed_over(monkeypatch):

@@ -6,6 +6,7 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from duly_core.addresses import OptionalListen, Peers
 from duly_core.settings import Duration, Section
 
 
@@ -14,17 +15,17 @@ class ControllerSettings(Section):
 
     SECTION: ClassVar[str] = "controller"
 
-    listen: str = ""
+    listen: OptionalListen = ""
     """A unix socket, for NextWork never leaves the host; empty: one in $XDG_RUNTIME_DIR or the temporary folder."""
-    health_listen: str = ""
+    health_listen: OptionalListen = ""
     """HOST:PORT of a second server that answers health checks only; empty: none."""
     executors: int = Field(default=1, ge=0, le=256)
     """`duly worker`: how many Executor processes the Controller starts for the application."""
     executor_metrics_port: int = Field(default=0, ge=0, le=65_000)
     """The metrics port of the first Executor it starts, the next has the next; 0: none."""
-    frontend_address: str = "127.0.0.1:7401"
+    frontend_address: Peers = "127.0.0.1:7401"
     """Where lambdas are registered."""
-    hsc_address: str = "127.0.0.1:7402"
+    hsc_address: Peers = "127.0.0.1:7402"
     """Where tasks are claimed; several IP:PORT may be given, separated by commas."""
     low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
     """The part of starts that lower priorities get while higher ones wait, so that they never starve."""

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from duly_core.addresses import Peers
 from duly_core.settings import Duration, Section
 from duly_executor.containment import Mode
 
@@ -14,7 +15,7 @@ class ExecutorSettings(Section):
 
     SECTION: ClassVar[str] = "executor"
 
-    hsc_address: str = "127.0.0.1:7402"
+    hsc_address: Peers = "127.0.0.1:7402"
     """Where heartbeats and results go; several IP:PORT may be given, separated by commas."""
     processes: int = Field(default=1, ge=1, le=256)
     """Callback processes."""

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import ClassVar
 
+from duly_core.addresses import Listen
 from duly_core.settings import Duration, Section
 
 HARD_PAYLOAD_LIMIT = 1024 * 1024
@@ -14,7 +15,7 @@ class FrontendSettings(Section):
 
     SECTION: ClassVar[str] = "frontend"
 
-    listen: str = "127.0.0.1:7401"
+    listen: Listen = "127.0.0.1:7401"
     horizon: Duration = timedelta(days=365)
     """How far ahead a task may be scheduled."""
     max_tasks_per_call: int = 10_000

@@ -174,7 +174,11 @@ def _when(asked: frontend_pb2.NewTask, horizon: timedelta) -> tuple[datetime | N
 
 
 def _too_far(field: str, horizon: timedelta) -> Problem:
-    return Problem(field, f"is more than the horizon of {format_duration(horizon)} ahead: schedule it later")
+    return Problem(
+        field,
+        f"may be at most {format_duration(horizon)} ahead (frontend.horizon): schedule it when that time is nearer, "
+        "or let the operator raise the horizon",
+    )
 
 
 def _timestamp(asked: frontend_pb2.NewTask, field: str) -> datetime:

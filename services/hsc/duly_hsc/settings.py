@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from duly_core.addresses import Listen
 from duly_core.settings import Duration, Section
 
 
@@ -13,7 +14,7 @@ class HscSettings(Section):
 
     SECTION: ClassVar[str] = "hsc"
 
-    listen: str = "127.0.0.1:7402"
+    listen: Listen = "127.0.0.1:7402"
     max_items_per_call: int = 5_000
     """Claims, heartbeats or results in one call."""
     max_group: int = 1_000

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from duly_core.addresses import Listen
 from duly_core.live_settings import StoreConsumerTuning
 
 
@@ -10,7 +11,7 @@ class StoreConsumerSettings(StoreConsumerTuning):
 
     SECTION: ClassVar[str] = "store_consumer"
 
-    listen: str = "127.0.0.1:7403"
+    listen: Listen = "127.0.0.1:7403"
     """Health and reflection only."""
     send_in_store: bool = True
     """Where the queue is in the store, one statement enqueues and sends; off: two, as for any other queue."""

@@ -1,0 +1,55 @@
+"""Addresses in settings: told apart from what is none before gRPC makes something else of it (a port of its own choice)."""
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_LAST_PORT = 65_535
+_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]\s/]+\]|[^\[\]\s/:,]+):([0-9]{1,5})")
+_LOCAL = re.compile(r"(?:unix|unix-abstract|vsock):.+")
+_NAMED = re.compile(r"(?:dns|ipv4|ipv6|xds):.+")
+
+
+def is_host_and_port(address: str) -> bool:
+    """Whether it is HOST:PORT; an IPv6 host stands in brackets."""
+    found = _HOST_AND_PORT.fullmatch(address)
+    return found is not None and int(found[1]) <= _LAST_PORT
+
+
+def check_listen(address: object) -> object:
+    """Let an address to serve on pass.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(address, str) and (_LOCAL.fullmatch(address) or is_host_and_port(address)):
+        return address
+    message = f"{address!r} is no address to serve on: write HOST:PORT, such as 127.0.0.1:7401, or unix:PATH"
+    raise ValueError(message)
+
+
+def check_optional_listen(address: object) -> object:
+    """Let pass what `check_listen` does, and the empty text: no address is given."""
+    return address if address == "" else check_listen(address)
+
+
+def check_peers(addresses: object) -> object:
+    """Let an address to connect to pass, or several HOST:PORT with commas between them.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(addresses, str) and (
+        _LOCAL.fullmatch(addresses)
+        or _NAMED.fullmatch(addresses)
+        or all(is_host_and_port(address.strip()) for address in addresses.split(","))
+    ):
+        return addresses
+    message = f"{addresses!r} is no address to connect to: write HOST:PORT, such as 127.0.0.1:7401"
+    raise ValueError(message)
+
+
+Listen = Annotated[str, BeforeValidator(check_listen)]
+OptionalListen = Annotated[str, BeforeValidator(check_optional_listen)]
+Peers = Annotated[str, BeforeValidator(check_peers)]

@@ -1,0 +1,52 @@
+"""The names of the settings' sections, and what is said of a name that is none of them."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from duly_core.errors import SettingsError
+
+SECTIONS = (
+    "frontend", "store_consumer", "hsc", "controller", "executor",
+    "timing", "queue", "store", "rpc", "telemetry",
+)  # fmt: skip
+"""All sections; a section's environment variables begin with its name."""
+
+_ALIKE = 0.65
+"""`rcp` is taken for rpc, but `postgres` not for store: other programs' DULY_ variables are none of ours."""
+
+
+def refuse_unknown_sections(file: Path, names: Iterable[str]) -> None:
+    """A section that is misspelt must not be taken for one that is not there.
+
+    Raises:
+        SettingsError: there is no such section; names the one that was meant, or all.
+    """
+    for name in names:
+        if name not in SECTIONS:
+            close = difflib.get_close_matches(name.replace("-", "_"), SECTIONS, n=1, cutoff=_ALIKE)
+            mend = f"; do you mean [{close[0]}]?" if close else f": there are {', '.join(SECTIONS)}"
+            raise SettingsError(f"{file}: there is no section [{name}]{mend}")
+
+
+def misspelt_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that look like a setting's, in a section that there is not; for each, how its name should begin.
+
+    Only what resembles a section is told: programs that have to do with Duly have variables of their own.
+    """
+    told = {}
+    for variable in sorted(environment):
+        words = variable.removeprefix("DULY_").lower().split("_")
+        if not variable.startswith("DULY_") or _section_of(words):
+            continue
+        for length in (2, 1):
+            name = "_".join(words[:length])
+            close = difflib.get_close_matches(name, SECTIONS, n=1, cutoff=_ALIKE)
+            if len(words) > length and close:
+                told[variable] = f"DULY_{close[0]}_".upper()
+                break
+    return told
+
+
+def _section_of(words: list[str]) -> bool:
+    return any(words[: len(name.split("_"))] == name.split("_") for name in SECTIONS)
