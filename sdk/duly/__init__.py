@@ -14,6 +14,7 @@ from duly.attempt import Attempt
 from duly.context import TaskContext
 from duly.enums import AttemptOutcome, FailureKind, Outcome, Priority, TaskStatus
 from duly.errors import (
+    AddressError,
     AppImportError,
     ClosedError,
     DulyError,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from duly.sync_client import Client
 
 __all__ = [
+    "AddressError",
     "App",
     "AppImportError",
     "AsyncClient",

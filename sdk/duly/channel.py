@@ -1,11 +1,19 @@
 """The gRPC channel to a Frontend, and where that Frontend is."""
 
 import os
+import re
 
 import grpc
 
+from duly.errors import AddressError
+
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 ADDRESS_VARIABLE = "DULY_ADDRESS"
+
+# gRPC would take `localhost` for its port 443, and say of `http://...` that nobody answers there.
+_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]\s/]+\]|[^\[\]\s/:,]+):([0-9]{1,5})")
+_OTHER_FORMS = re.compile(r"(?:unix|unix-abstract|vsock|dns|ipv4|ipv6|xds):.+")
+_LAST_PORT = 65_535
 
 _MESSAGE_LIMIT_BYTES = 8 * 1024 * 1024
 
@@ -26,8 +34,24 @@ _OPTIONS: list[tuple[str, int]] = [
 
 
 def resolve_address(address: str | None) -> str:
-    """Return the address given, else DULY_ADDRESS, else the default."""
-    return address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    """Return the address given, else DULY_ADDRESS, else the default.
+
+    Raises AddressError if it is none: it has no port, say.
+    """
+    if address:
+        return check_address(address)
+    return check_address(os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS, f" (in {ADDRESS_VARIABLE})")
+
+
+def check_address(address: object, source: str = "") -> str:
+    """Return the address if gRPC can connect to such a one; raise AddressError otherwise."""
+    if isinstance(address, str):
+        found = _HOST_AND_PORT.fullmatch(address)
+        if 0 < int(found[1]) <= _LAST_PORT if found else _OTHER_FORMS.fullmatch(address):
+            return address
+    raise AddressError(
+        f"{address!r}{source} is no address: write HOST:PORT, such as {DEFAULT_ADDRESS}, or unix:PATH"
+    )
 
 
 def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:

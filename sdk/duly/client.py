@@ -13,7 +13,7 @@ from duly import dead_letters, error_mapping, reading
 from duly.caller import DEFAULT_TIMEOUT, Caller
 from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
-from duly.enums import Priority, TaskStatus
+from duly.enums import Priority, TaskStatus, member
 from duly.errors import ClosedError, DulyError, TaskFailedError
 from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
@@ -51,6 +51,8 @@ class AsyncClient(SettingCalls):
         unreachable_after: timedelta | None = None,
     ) -> None:
         """Name the Frontend: "host:port", else the environment's DULY_ADDRESS, else 127.0.0.1:7401.
+
+        Raises AddressError for what is none.
 
         `credentials`: for TLS, from `grpc.ssl_channel_credentials`; None is plain text.
         `unreachable_after`: give up so soon where connections are refused, or the name is unknown, from the start.
@@ -287,8 +289,13 @@ class AsyncClient(SettingCalls):
         caller, _ = self._open()
         request = frontend_pb2.ListTasksRequest(
             collection=collection,
-            statuses=[task_pb2.TaskStatus.ValueType(status) for status in statuses],
-            priorities=[task_pb2.Priority.ValueType(priority) for priority in priorities],
+            statuses=[
+                task_pb2.TaskStatus.ValueType(member("statuses", status, TaskStatus)) for status in statuses
+            ],
+            priorities=[
+                task_pb2.Priority.ValueType(member("priorities", priority, Priority))
+                for priority in priorities
+            ],
             page_size=page_size,
         )
         setattr(request, "lambda", lambda_name)

@@ -88,6 +88,10 @@ class InvalidSettingError(DulyError):
     """A setting cannot have this value; it stays what it was."""
 
 
+class AddressError(DulyError, ValueError):
+    """What a client was given is no address of a Frontend: it has no port, or is a URL."""
+
+
 class WaitTimeoutError(DulyError, TimeoutError):
     """The tasks had not all ended when the caller's patience did; they go on regardless.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.enums import Priority
+from duly.enums import Priority, member
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.ids import new_task_id_text
 from duly.payload import HARD_LIMIT_BYTES, encode
@@ -46,7 +46,7 @@ class NewTask:
     def to_proto(self) -> frontend_pb2.NewTask:
         """Return the task as it is sent, under an id of its own unless it has an idempotency key.
 
-        Raises InvalidTaskError for a time that is not one, EncodingError for a payload JSON cannot carry,
+        Raises InvalidTaskError for a time or a priority that is not one, EncodingError for a payload JSON cannot carry,
         PayloadTooLargeError for one that no lambda may take (it would sink the call it travels in).
         """
         return frontend_pb2.NewTask(**self.to_fields())
@@ -63,7 +63,9 @@ class NewTask:
             "lambda": self.lambda_name,
             "payload": payload,
             "payload_encoding": encoding,
-            "priority": self.priority,
+            "priority": self.priority
+            if self.priority.__class__ is Priority
+            else member("priority", self.priority, Priority),
         }
         if self.collection:
             fields["collection"] = self.collection

@@ -30,7 +30,7 @@ def test_an_address_to_serve_on_has_a_host_and_a_port_or_is_a_socket(address):
     ],
 )
 def test_what_cannot_be_served_on_is_refused_with_what_to_write(address):
-    with pytest.raises(ValueError, match="write HOST:PORT, such as .* or unix:PATH"):
+    with pytest.raises(ValueError, match=r"write HOST:PORT, such as .* or unix:PATH"):
         check_listen(address)
 
 

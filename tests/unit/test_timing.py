@@ -79,7 +79,7 @@ def test_one_duration_may_be_said_and_the_profile_fills_in_the_others(monkeypatc
 
 
 def test_an_unknown_profile_is_refused():
-    with pytest.raises(SettingsError, match="timing.profile"):
+    with pytest.raises(SettingsError, match=r"timing\.profile"):
         Timing.load(profile="staging")
 
 

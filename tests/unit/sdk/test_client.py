@@ -164,6 +164,59 @@ async def test_the_address_comes_from_the_environment_if_none_is_given(monkeypat
 
 
 @pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "localhost:7401",
+            "[::1]:7401",
+            "unix:/run/duly.sock",
+            "unix:///run/duly.sock",
+            "unix-abstract:duly",
+        ),
+        *(
+            "dns:///frontend",
+            "dns://8.8.8.8/frontend:7401",
+            "ipv4:10.0.0.1:7401,10.0.0.2:7401",
+            "ipv6:[::1]:7401",
+        ),
+    ],
+)
+def test_an_address_is_any_that_grpc_knows(address):
+    assert duly.AsyncClient(address).address == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["localhost", "http://127.0.0.1:7401", "7401", ":7401", "::1:7401", "host:0", "host:65536", 7401],
+)
+def test_what_is_no_address_is_refused_at_once_with_what_to_write(address):
+    with pytest.raises(duly.AddressError, match=r"is no address: write HOST:PORT, such as 127\.0\.0\.1:7401"):
+        duly.Client(address)
+
+
+def test_an_address_in_the_environment_that_is_none_is_told_to_be_from_there(monkeypatch):
+    monkeypatch.setenv("DULY_ADDRESS", "localhost")
+
+    with pytest.raises(duly.AddressError, match=r"^'localhost' \(in DULY_ADDRESS\) is no address"):
+        duly.Client()
+
+
+async def test_a_priority_or_status_in_quotes_is_refused_with_how_it_is_written(client, frontend):
+    with pytest.raises(duly.InvalidTaskError, match=r"use duly\.Priority\.HIGH$") as named:
+        await client.schedule("mail.send", priority="high")
+    with pytest.raises(
+        duly.InvalidTaskError, match=r"use duly\.Priority\.URGENT or .* or duly\.Priority\.LOW$"
+    ):
+        await client.schedule("mail.send", priority="soon")
+    with pytest.raises(duly.InvalidTaskError, match=r"use duly\.TaskStatus\.SUCCESS$"):
+        await anext(client.list(statuses=["success"]))
+    await client.schedule("mail.send", priority=2)
+
+    assert named.value.field == "priority"
+    assert [task.priority for task in frontend.requests[0].tasks] == [task_pb2.PRIORITY_HIGH]
+
+
+@pytest.mark.parametrize(
     ("code", "error"),
     [
         (task_pb2.ERROR_CODE_UNKNOWN_LAMBDA, duly.UnknownLambdaError),
