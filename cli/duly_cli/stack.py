@@ -1,6 +1,7 @@
 """`duly up`, `duly demo` and what an operator needs around them."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -107,14 +108,29 @@ def demo(
 
 
 def health(
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="HOST:PORT or unix:PATH of a service.")],
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS",
+            envvar="DULY_ADDRESS",
+            help="HOST:PORT or unix:PATH of a service; the Frontend's usual one if none is given.",
+        ),
+    ] = "127.0.0.1:7401",
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
 ) -> None:
     """Ask a service whether it serves; exit 0 if it does, else 1."""
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+    from duly.channel import check_address
+    from duly.errors import AddressError
+
     seconds = _duration(timeout)
+    try:
+        check_address(address)
+    except AddressError as error:
+        typer.echo(f"duly health: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from error
     with grpc.insecure_channel(address) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(
@@ -155,6 +171,7 @@ def config(
     """Show every setting on one screen: its value, where it is set, and its meaning."""
     from duly_cli.config import example_toml, print_settings
     from duly_core.errors import DulyError
+    from duly_core.sections import misspelt_variables
 
     if toml:
         typer.echo(example_toml(), nl=False)
@@ -164,6 +181,8 @@ def config(
     except DulyError as error:
         typer.echo(f"duly config: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
+    for variable, meant in misspelt_variables(os.environ).items():
+        typer.echo(f"duly config: {variable} is no setting; do you mean {meant}...?", err=True)
 
 
 def _duration(text: str) -> float:

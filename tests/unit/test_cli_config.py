@@ -1,7 +1,11 @@
 """`duly config` shows every setting, and no password."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from duly_cli.__main__ import app
 from duly_cli.config import shown
 
 
@@ -26,3 +30,17 @@ def test_a_password_is_not_shown_and_the_rest_is(address: str) -> None:
 def test_an_address_without_a_password_is_shown_as_it_is() -> None:
     assert shown("postgresql://duly@127.0.0.1:5432/duly") == "postgresql://duly@127.0.0.1:5432/duly"
     assert shown("host=db user=ann") == "host=db user=ann"
+
+
+def test_names_that_there_are_not_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DULY_CONFIG", raising=False)
+    monkeypatch.setenv("DULY_FRONTED_LISTEN", "127.0.0.1:1")
+    warned = CliRunner().invoke(app, ["config"])
+    (tmp_path / "duly.toml").write_text("[fronted]\n", encoding="utf-8")
+    refused = CliRunner().invoke(app, ["config"])
+
+    assert warned.exit_code == 0
+    assert "DULY_FRONTED_LISTEN is no setting; do you mean DULY_FRONTEND_...?" in warned.stderr
+    assert refused.exit_code == 1
+    assert "there is no section [fronted]; do you mean [frontend]?" in refused.stderr

@@ -1,0 +1,37 @@
+"""What the command says of an address that is none, and which it takes if none is given."""
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from duly_cli.__main__ import app
+
+NO_PORT = "is no address: write HOST:PORT, such as 127.0.0.1:7401"
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"} | environment)
+
+
+@pytest.mark.parametrize("address", ["localhost", "http://127.0.0.1:7401"])
+@pytest.mark.parametrize("command", [["list"], ["schedule", "hello.greet"], ["dead-letters"], ["settings"]])
+def test_commands_refuse_what_is_no_address_at_once(command: list[str], address: str) -> None:
+    refused = run(*command, "--address", address)
+
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"duly: {address!r} {NO_PORT}")
+
+
+def test_health_of_a_name_without_a_port_says_what_to_write() -> None:
+    refused = run("health", "frontend")
+
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"duly health: 'frontend' {NO_PORT}")
+
+
+def test_health_asks_the_frontend_of_the_environment_unless_another_is_named() -> None:
+    assert "127.0.0.1:1 does not answer" in run("health", DULY_ADDRESS="127.0.0.1:1").stderr
+    assert "127.0.0.1:2 does not answer" in run("health", "127.0.0.1:2", DULY_ADDRESS="127.0.0.1:1").stderr
+
+
+def test_health_takes_the_usual_address_of_the_frontend_if_none_is_said() -> None:
+    assert "[default: 127.0.0.1:7401]" in run("health", "--help").stdout
