@@ -16,6 +16,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
+from tests.fixtures.documents import python_blocks
 from tests.fixtures.host import clean_environment
 from tests.fixtures.programs import is_alive
 from tests.fixtures.waiting import wait_until
@@ -196,19 +197,6 @@ def test_a_second_stack_on_the_same_data_is_refused(
     assert stack.process.poll() is None
 
 
-SECOND_APP = """
-import os
-import duly
-
-app = duly.App()
-
-
-@app.callback("second.process")
-def process() -> int:
-    return os.getpid()
-"""
-
-
 def worker_file(stack: WholeStack) -> Path:
     """Where it says that it has told what another worker needs."""
 
@@ -218,17 +206,18 @@ def worker_file(stack: WholeStack) -> Path:
     return Path(wait_until(told)[1])
 
 
-def test_a_second_worker_joins_by_the_line_that_up_prints(
+def test_a_second_worker_joins_by_the_line_that_up_prints_and_serves_the_client_of_the_documents(
     run: Duly, stack: WholeStack, tmp_path: Path
 ) -> None:
-    (tmp_path / "second.py").write_text(SECOND_APP)
+    shop, client, _ = python_blocks("lambdas.md")
+    (tmp_path / "shop.py").write_text(shop, encoding="utf-8")
     assert stat.S_IMODE(worker_file(stack).stat().st_mode) == 0o600
     (line,) = re.findall(r"to add a worker: (.*)", stack.output)
     environment = clean_environment()
     environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}"}
     with (tmp_path / "log").open("wb") as log:
         worker = subprocess.Popen(
-            ["sh", "-c", line.replace("MODULE:APP", "second:app")],
+            ["sh", "-c", line.replace("MODULE:APP", "shop:app")],
             cwd=tmp_path,
             env=environment,
             stdout=log,
@@ -236,16 +225,30 @@ def test_a_second_worker_joins_by_the_line_that_up_prints(
             start_new_session=True,
         )
     try:
-        wait_until(lambda: run("schedule", "second.process").exit_code == 0)
-        waited = run("wait", scheduled(run, "second.process"), "--json", "--timeout", "20s")
+        wait_until(lambda: "order.price" in run("lambdas").stdout)
+        done = subprocess.run(
+            [sys.executable, "-c", client],
+            env=environment | {"DULY_ADDRESS": stack.frontend()},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     finally:
-        os.killpg(worker.pid, signal.SIGTERM)  # the shell may have made room for the command, or not
+        os.killpg(worker.pid, signal.SIGTERM)
         worker.wait(25)
 
-    assert waited.exit_code == 0, (tmp_path / "log").read_text()
-    pid = json.loads(waited.stdout)["result"]
-    assert pid not in stack.processes()
-    wait_until(lambda: not is_alive(pid))
+    assert (done.stdout, done.stderr) == ("22\n", ""), (tmp_path / "log").read_text()
+    wait_until(lambda: not group_lives(worker.pid))
+
+
+def group_lives(leader: int) -> bool:
+    """Whether any process of the leader's group is left: the shell may have made room for the command, or not."""
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_ctrl_c_leaves_no_process(run: Duly, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -42,15 +42,6 @@ def test_an_address_in_the_environment_is_no_option_in_the_wrong_place() -> None
     assert "say which, or --all" in shown.stderr
 
 
-@pytest.mark.parametrize("option", ["--executors", "--processes", "--slots"])
-@pytest.mark.parametrize("number", ["0", "-1"])
-def test_a_stack_whose_worker_could_run_nothing_is_refused_at_once(option: str, number: str) -> None:
-    refused = run("up", option, number, "examples.hello:app")
-
-    assert refused.exit_code == 2
-    assert f"Invalid value for '{option}'" in refused.stderr
-
-
 def test_every_command_has_help_that_says_what_it_does() -> None:
     names = sorted(get_command(app).commands)  # type: ignore[attr-defined]  # a group, says typer
 

@@ -1,0 +1,50 @@
+"""The lambda of docs/lambdas.md ends as the page says; its client is tried in tests/system/test_command_line.py."""
+
+import importlib
+import runpy
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import duly
+from duly.testing import run
+from tests.fixtures.documents import python_blocks
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the page's files are."""
+    shop, _, tests = python_blocks("lambdas.md")
+    (tmp_path / "shop.py").write_text(shop, encoding="utf-8")
+    (tmp_path / "test_shop.py").write_text(tests, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("shop", None)
+
+
+def test_its_own_tests_pass(folder: Path) -> None:
+    defined = runpy.run_path(str(folder / "test_shop.py"))
+
+    tests = [value for name, value in defined.items() if name.startswith("test_")]
+
+    assert len(tests) == 2
+    for test in tests:
+        test()
+
+
+@pytest.mark.usefixtures("folder")
+def test_its_lambda_ends_in_the_ways_it_names() -> None:
+    app = importlib.import_module("shop").app
+
+    nothing = run(app, "order.price", {"items": []})
+    uncounted = run(app, "order.price", {"items": ["pen"], "stock_counted": False})
+    priced = run(app, "order.price", {"items": ["pen", "book"]})
+    cancelled = run(app, "order.price", {"items": ["pen"]}, cancelled=True)
+
+    assert (nothing.outcome, nothing.failure_message) == (duly.Outcome.FATAL_FAILURE, "an order of nothing")
+    assert (uncounted.outcome, uncounted.retry_after) == (duly.Outcome.SNOOZED, timedelta(minutes=10))
+    assert priced.progress == ((0.5, "pen"), (1.0, "book"))
+    assert cancelled.outcome is duly.Outcome.CANCELLED
