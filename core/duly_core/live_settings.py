@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsConfigDict
 
 from duly_core.errors import SettingsError
+from duly_core.refusals import in_plain_words
 from duly_core.settings import Duration, Section, format_duration
 
 LONGEST_VALUE = 100
@@ -94,8 +95,7 @@ def read(name: str, text: str) -> Any:
     try:
         return _READERS[name].validate_python(text)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{name}: {reason}") from error
+        raise SettingsError(f"{name}: {in_plain_words(error.errors()[0])}") from error
 
 
 def written(value: object) -> str:

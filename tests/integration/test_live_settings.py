@@ -79,14 +79,14 @@ async def test_setting_what_is_set_already_keeps_its_time(client):
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        (POLL, "3m", "less than or equal to 2 minutes"),
+        (POLL, "3m", "must be at most 2 minutes"),
         (POLL, "5", "has no unit|is no duration"),
-        (EXACT, "perhaps", "valid boolean"),
-        (BATCH, "0", "greater than or equal to 1"),
-        (BATCH, "1e3", "valid integer"),
-        ("store_consumer.reclaim_rate", "nan", "less than or equal"),
+        (EXACT, "perhaps", "must be true or false, not 'perhaps'"),
+        (BATCH, "0", "must be at least 1, not '0'"),
+        (BATCH, "1e3", "must be a whole number, not '1e3'"),
+        ("store_consumer.reclaim_rate", "nan", "must be at most"),
         (BATCH, "1" * 101, "at most 100 characters"),
-        (BATCH, "", "valid integer"),
+        (BATCH, "", "must be a whole number, not ''"),
     ],
 )
 async def test_a_value_that_the_file_could_not_have_changes_nothing(client, name, value, reason):

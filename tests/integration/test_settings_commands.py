@@ -80,7 +80,7 @@ async def test_all_are_reset_at_once(run):
     [
         (("set", "poll_interval", "5s"), f"do you mean {POLL}"),
         (("set", POLL, "5"), "is no duration"),
-        (("set", POLL, "1h"), "less than or equal to 2 minutes"),
+        (("set", POLL, "1h"), "must be at most 2 minutes"),
         (("reset", POLL, "nonsense"), "there is no setting 'nonsense'"),
     ],
 )
