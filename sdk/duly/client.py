@@ -13,7 +13,7 @@ from duly import dead_letters, error_mapping, reading
 from duly.caller import DEFAULT_TIMEOUT, Caller
 from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
-from duly.enums import Priority, TaskStatus, member
+from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError, TaskFailedError
 from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
@@ -21,7 +21,7 @@ from duly.reading import TaskRef, id_of
 from duly.scheduling import Scheduler
 from duly.settings import SettingCalls
 from duly.task import Task
-from duly.v1 import frontend_pb2, registry_pb2, task_pb2
+from duly.v1 import frontend_pb2, registry_pb2
 
 # Within the class `list` is a method, so these say what it would hide.
 _Receipts: TypeAlias = list[ScheduledTask]
@@ -287,18 +287,7 @@ class AsyncClient(SettingCalls):
     ) -> AsyncIterator[_Tasks]:
         """Yield what `list` yields a page at a time; `page_size` is 1 to 1,000."""
         caller, _ = self._open()
-        request = frontend_pb2.ListTasksRequest(
-            collection=collection,
-            statuses=[
-                task_pb2.TaskStatus.ValueType(member("statuses", status, TaskStatus)) for status in statuses
-            ],
-            priorities=[
-                task_pb2.Priority.ValueType(member("priorities", priority, Priority))
-                for priority in priorities
-            ],
-            page_size=page_size,
-        )
-        setattr(request, "lambda", lambda_name)
+        request = reading.list_request(page_size, lambda_name, collection, statuses, priorities)
         return reading.list_pages(caller, request)
 
     def _open(self) -> tuple[Caller, Scheduler]:

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from duly import error_mapping
 from duly.caller import DEFAULT_TIMEOUT, Caller
-from duly.enums import FailureKind, TaskStatus
+from duly.enums import FailureKind, TaskStatus, member
 from duly.errors import DulyError, InvalidTaskError, NotADeadLetterError, UnavailableError
 from duly.new_task import aware
 from duly.reading import in_chunks
@@ -43,6 +43,11 @@ class Redrive:
     spread: timedelta
 
 
+def _kinds(failure_kinds: Sequence[FailureKind]) -> list[task_pb2.FailureKind.ValueType]:
+    kinds = [member("failure_kinds", each, FailureKind) for each in failure_kinds]
+    return [task_pb2.FailureKind.ValueType(kind) for kind in kinds]
+
+
 def list_request(
     page_size: int,
     *,
@@ -56,7 +61,7 @@ def list_request(
     request = frontend_pb2.ListTasksRequest(
         collection=collection,
         statuses=[task_pb2.TASK_STATUS_FATAL_FAILURE],
-        failure_kinds=[task_pb2.FailureKind.ValueType(kind) for kind in failure_kinds],
+        failure_kinds=_kinds(failure_kinds),
         page_size=page_size,
     )
     setattr(request, "lambda", lambda_name)
@@ -75,7 +80,7 @@ def redrive_request(
     """Return the request for a redrive by filter, all at once and without a limit."""
     request = frontend_pb2.RedriveTasksRequest(
         collection=collection,
-        failure_kinds=[task_pb2.FailureKind.ValueType(kind) for kind in failure_kinds],
+        failure_kinds=_kinds(failure_kinds),
     )
     setattr(request, "lambda", lambda_name)
     _set_instants(request, finished_after, finished_before)

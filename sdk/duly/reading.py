@@ -12,10 +12,11 @@ import grpc
 
 from duly import error_mapping
 from duly.caller import Caller, seconds
+from duly.enums import Priority, TaskStatus, member
 from duly.errors import DulyError, InvalidTaskError, RequestError, TaskNotFoundError, WaitTimeoutError
 from duly.new_task import ScheduledTask
 from duly.task import Task
-from duly.v1 import frontend_pb2
+from duly.v1 import frontend_pb2, task_pb2
 from duly.wire import to_duration
 
 TaskRef: TypeAlias = str | UUID | ScheduledTask | Task
@@ -60,6 +61,24 @@ async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
             except TaskNotFoundError:
                 tasks.append(None)
     return tasks
+
+
+def list_request(
+    page_size: int,
+    lambda_name: str,
+    collection: str,
+    statuses: Sequence[TaskStatus],
+    priorities: Sequence[Priority],
+) -> frontend_pb2.ListTasksRequest:
+    """Return the request for a list of tasks. Raises InvalidTaskError for what is no status or priority."""
+    request = frontend_pb2.ListTasksRequest(
+        collection=collection,
+        statuses=[task_pb2.TaskStatus.ValueType(member("statuses", each, TaskStatus)) for each in statuses],
+        priorities=[task_pb2.Priority.ValueType(member("priorities", each, Priority)) for each in priorities],
+        page_size=page_size,
+    )
+    setattr(request, "lambda", lambda_name)
+    return request
 
 
 async def list_pages(caller: Caller, request: frontend_pb2.ListTasksRequest) -> AsyncIterator[list[Task]]:

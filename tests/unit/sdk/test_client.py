@@ -210,6 +210,8 @@ async def test_a_priority_or_status_in_quotes_is_refused_with_how_it_is_written(
         await client.schedule("mail.send", priority="soon")
     with pytest.raises(duly.InvalidTaskError, match=r"use duly\.TaskStatus\.SUCCESS$"):
         await anext(client.list(statuses=["success"]))
+    with pytest.raises(duly.InvalidTaskError, match=r"use duly\.FailureKind\.CRASH$"):
+        await anext(client.dead_letters(failure_kinds=["crash"]))
     await client.schedule("mail.send", priority=2)
 
     assert named.value.field == "priority"
