@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import ProgrammingError
 
 from duly_core.errors import DulyError, SettingsError
+from duly_core.settings import read_config
 from duly_local.environment import drain_time, joining_environment
 from duly_local.moto import MotoServer
 from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
@@ -178,6 +179,7 @@ async def up(options: StackOptions) -> int:
     """Run a stack until Ctrl-C or SIGTERM (a second one kills); the exit code, having said why on stderr."""
     stack = LocalStack(options)
     try:
+        read_config()  # before anything starts
         await stack.run_forever()
     except StoppedWhileStartingError:
         return 0

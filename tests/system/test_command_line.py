@@ -184,6 +184,16 @@ def test_without_a_frontend_the_way_to_one_is_named(run: Duly) -> None:
     assert f"no Duly Frontend answers at {NOBODY}: start one with `duly up`" in result.stderr
 
 
+def test_a_settings_file_that_cannot_be_used_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "duly.toml").write_text('[fronted]\nlisten = "127.0.0.1:0"\n')
+    stack = WholeStack(tmp_path, "--data", str(tmp_path / "data"), DULY_CONFIG=str(tmp_path / "duly.toml"))
+
+    assert stack.process.wait(60) == os.EX_CONFIG
+
+    assert stack.output.splitlines()[-1].endswith("there is no section [fronted]; do you mean [frontend]?")
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_second_stack_on_the_same_data_is_refused(
     stack: WholeStack, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
