@@ -51,7 +51,7 @@ def free_ports(number: int) -> list[int]:
 
 def _outgoing() -> range:
     try:
-        first, last = map(int, _OUTGOING.read_text(encoding="ascii").split())
+        first, last = map(int, _OUTGOING.read_text(encoding="utf-8").split())
     except (OSError, ValueError):
         return range(0)
     return range(first, last + 1)
