@@ -11,7 +11,8 @@ class QueueSettings(Section):
 
     SECTION: ClassVar[str] = "queue"
 
-    backend: Literal["postgres", "sqs"] = "postgres"
+    backend: Literal["store", "postgres", "sqs"] = "postgres"
+    """store: hosts claim due tasks from the HSC. sqs: references go through a queue for each lambda and priority."""
     dsn: str = ""
     """postgres: where the queue table is; empty is the store's own DSN."""
     endpoint_url: str = ""
