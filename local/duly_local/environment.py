@@ -74,8 +74,6 @@ def _queue_environment(options: StackOptions, dsn: str) -> dict[str, str]:
         "DULY_QUEUE_BACKEND": options.queue,
         "DULY_QUEUE_PREFIX": "duly",
     }
-    if options.queue == "postgres":
-        environment["DULY_QUEUE_DSN"] = dsn
     if options.endpoint_url:
         environment["DULY_QUEUE_ENDPOINT_URL"] = options.endpoint_url
         # boto3 insists on credentials, which an SQS look-alike does not look at; the user's own come first.
