@@ -1,5 +1,5 @@
--- Statements of the task path that change nothing. (Why a status is compared as text, and ids with an array: see
--- transitions.sql.)
+-- Statements of the task path that change nothing. (Why a status is compared as text, ids with an array or in a lateral
+-- with "limit 1": see transitions.sql.)
 
 -- name: existing
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
@@ -10,8 +10,15 @@ from unnest(
     %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
     %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[]
 ) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, key, place)
-left join idempotency_key as taken on taken.lambda = any (array[asked.lambda]) and taken.key = any (array[asked.key])
-join task on task.task_id = any (array[coalesce(taken.task_id, asked.task_id)])
+left join lateral (
+    select key.task_id from idempotency_key as key where key.lambda = asked.lambda and key.key = asked.key limit 1
+) as taken on true
+cross join lateral (
+    select task.task_id, task.lambda, task.collection, task.priority, task.payload_encoding, task.payload
+    from task
+    where task.task_id = coalesce(taken.task_id, asked.task_id)
+    limit 1
+) as task
 
 -- name: claimed_before
 -- Claims that these very tokens hold already: the answer to a claim whose reply was lost.
@@ -23,7 +30,7 @@ join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]) and assoc
 left join lateral (
     select task.priority, task.payload, task.payload_encoding
     from task
-    where task.task_id = any (array[assoc.task_id]) and task.lambda = any (array[assoc.lambda]) and task.task_id
+    where task.task_id = assoc.task_id and task.lambda = assoc.lambda and task.task_id
         between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
     limit 1
 ) as entity on true
