@@ -99,7 +99,7 @@ class LocalStack:
             DulyError: Postgres or the SQS look-alike cannot be started.
         """
         workers = tuple(self.options.workers)
-        self._output.announce(["duly", "postgres", "sqs", *SERVICES, *workers])
+        self._output.announce(["duly", "postgres", "sqs", *self.options.services, *workers])
         options = self.options
         if options.dsn is not None:
             _check_dsn(options.dsn)
@@ -114,7 +114,8 @@ class LocalStack:
             options = replace(options, endpoint_url=moto.endpoint_url)
         for name in (*SERVICES, *workers):
             self._await_port(self.ports.grpc[name], name)
-            self._await_port(self.ports.metrics[name], f"{name} (for its metrics)")
+        for name in (*options.services, *workers):
+            self._await_port(self.ports.metrics_port(name), f"{name} (for its metrics)")
         told = joining_environment(options, self.dsn, self.ports)
         self._worker_file = WorkerFile(options.data_directory, told)
         specs = child_specs(options, self.dsn, self.ports)

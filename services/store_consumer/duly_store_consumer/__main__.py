@@ -12,10 +12,11 @@ from duly_core.service import Serve, run_service
 from duly_core.settings import format_duration
 from duly_core.store.health import HealthFollower
 from duly_core.store.hints import Listener
+from duly_core.store.local_hints import LocalHints
 from duly_core.store.pool import Store
 from duly_core.store.retention import Tidier
 from duly_core.store.settings import StoreSettings, direct
-from duly_core.store.start import migrate_when_there
+from duly_core.store.start import Migration
 from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
@@ -24,8 +25,18 @@ from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.tidying import Tidying
 
 
-def build(**overrides: object) -> Serve:
-    """Read the settings; `overrides` are those of [store_consumer]."""
+def build(
+    hints: LocalHints | None = None,  # noqa: ARG001 (what takes it comes with the store backend)
+    migration: Migration | None = None,
+    **overrides: object,
+) -> Serve:
+    """Read the settings.
+
+    Args:
+        hints: connects the services of this process; None: the others are processes of their own.
+        migration: shared with the other services of this process.
+        overrides: settings of [store_consumer].
+    """
     settings = StoreConsumerSettings.load(**overrides)
     store_settings = StoreSettings.load()
     queue_settings = QueueSettings.load()
@@ -40,12 +51,13 @@ def build(**overrides: object) -> Serve:
         )
     rpc_settings = RpcSettings.load()
     timing = Timing.load()
+    migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
         # serves nothing but health and reflection
         server = RpcServer(settings.listen, [], rpc_settings)
         address = await server.start()
-        if not await migrate_when_there(store_settings, stop):
+        if not await migration.done(store_settings, stop):
             await server.stop()
             return
         sender = await open_sender(queue_settings, direct(store_settings).dsn)
@@ -83,7 +95,7 @@ def build(**overrides: object) -> Serve:
 
 def main(**overrides: object) -> None:
     """Run until told to stop."""
-    run_service("store-consumer", lambda: build(**overrides))
+    run_service("store-consumer", lambda: build(None, None, **overrides))
 
 
 if __name__ == "__main__":
