@@ -192,7 +192,7 @@ def config(
 def _duration(text: str) -> float:
     from datetime import timedelta
 
-    from duly_core.settings import parse_duration
+    from duly_core.durations import parse_duration
 
     try:
         duration = parse_duration(text)

@@ -110,6 +110,7 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing_end,
                 stderr=writing_end,
+                pass_fds=self.spec.inherits,
                 start_new_session=True,
             )
         except OSError as error:

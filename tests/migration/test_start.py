@@ -63,7 +63,7 @@ async def test_a_user_who_may_not_make_tables_is_told_so(dsn: str) -> None:
         connection.execute("create role duly_reader login password 'reader'")
     reader = psycopg.conninfo.make_conninfo(dsn, user="duly_reader", password="reader")
 
-    with pytest.raises(SettingsError, match="cannot migrate the store at .*grant create on schema public"):
+    with pytest.raises(SettingsError, match=r"cannot migrate the store at .*grant create on schema public"):
         await migrate_when_there(StoreSettings(dsn=reader), asyncio.Event())
 
 
