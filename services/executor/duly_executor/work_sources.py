@@ -13,6 +13,7 @@ import grpc
 from duly.v1 import controller_pb2, hsc_pb2
 from duly_core import failpoints
 from duly_core.clock import nanoseconds, since_boot_ns
+from duly_core.rpc.call_stream import HscCalls
 from duly_core.rpc.convert import to_duration
 from duly_core.task import TOKEN_PREFIX_BYTES
 from duly_core.timing import RATE_ERROR, Timing
@@ -20,7 +21,6 @@ from duly_executor.holdings import Holdings
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 _ANSWER_MARGIN = timedelta(seconds=10)
 _LAST_WORD = timedelta(seconds=1)
@@ -109,7 +109,7 @@ class HscSource:
 
     def __init__(
         self,
-        hsc: "HscServiceAsyncStub",
+        hsc: HscCalls,
         executor_id: str,
         lambdas: Collection[str],
         holdings: Holdings,
@@ -140,37 +140,37 @@ class HscSource:
 
     async def next_work(self, most: int) -> Work:
         self._holdings.take_settled()  # for a Controller that has to know; here nobody has
-        while self._lost:
-            prefix, sent = self._lost.popitem()
-            if since_boot_ns() - sent > nanoseconds(self._poll_timeout + self._timing.claim_timeout):
-                continue  # whatever it claimed has run out
-            found = await self._ask(
-                hsc_pb2.ClaimWorkRequest(max_tasks=1, token_prefix=prefix, again=True), sent
-            )
-            if found.tasks:
-                return found
+        prefix = os.urandom(TOKEN_PREFIX_BYTES)
         request = hsc_pb2.ClaimWorkRequest(
+            holder=self._executor_id,
+            lambdas=self._lambdas,
             max_tasks=most,
             timeout=to_duration(self._poll_timeout),
-            token_prefix=os.urandom(TOKEN_PREFIX_BYTES),
+            token_prefix=prefix,
         )
-        self._note_prefix(request.token_prefix)
-        return await self._ask(request, since_boot_ns())
-
-    async def _ask(self, request: hsc_pb2.ClaimWorkRequest, sent: int) -> Work:
-        request.holder = self._executor_id
-        request.lambdas.extend(self._lambdas)
+        self._note_prefix(prefix)
+        lost, self._lost = self._not_run_out(), {}
+        request.lost_prefixes.extend(lost)
+        sent = since_boot_ns()  # before sending: the store's lease begins later, never earlier
         timeout = self._poll_timeout + _ANSWER_MARGIN
         try:
             response = await self._hsc.ClaimWork(request, timeout=timeout.total_seconds())
             if failpoints.on and response.tasks:
                 await failpoints.hit("executor.take.before")
         except BaseException:
-            self._lost[request.token_prefix] = sent
+            self._lost |= lost
+            self._lost[prefix] = sent
             raise
         # by the HSC's clock, which may be fast
         waited = int(response.waited.ToNanoseconds() * (1 - 2 * RATE_ERROR))
         return Work(response.tasks, sent + waited, response.terms)
+
+    def _not_run_out(self) -> dict[bytes, int]:
+        """Return the requests without a reply whose claims, if they made any, may still live."""
+        oldest = since_boot_ns() - nanoseconds(
+            self._poll_timeout + _ANSWER_MARGIN + self._timing.claim_timeout
+        )
+        return {prefix: sent for prefix, sent in self._lost.items() if sent >= oldest}
 
     async def finish(self) -> None:
         if not self._lost:
