@@ -11,12 +11,16 @@ _HEAD = re.compile(r"^-- name: (\w+)\n(?:-- move: (.*)\n)?", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One named statement; `before` and `after` are empty for those that change nothing."""
+    """One named statement; `before` and `after` are empty for those that change nothing.
+
+    `anew`: its comment says "Planned anew", because a kept plan could be a bad one (decision 0021).
+    """
 
     name: str
     sql: str
     before: frozenset[Status] = frozenset()
     after: frozenset[Status] = frozenset()
+    anew: bool = False
 
 
 def _statuses(text: str) -> frozenset[Status]:
@@ -32,7 +36,7 @@ def load(file_name: str) -> dict[str, Statement]:
         body = text[head.end() : following.start() if following else len(text)]
         sql = "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
         before, _, after = (head[2] or "").partition("->")
-        statements[head[1]] = Statement(head[1], sql, _statuses(before), _statuses(after))
+        statements[head[1]] = Statement(head[1], sql, _statuses(before), _statuses(after), "-- Planned anew" in body)
     return statements
 
 
