@@ -36,7 +36,9 @@ def load(file_name: str) -> dict[str, Statement]:
         body = text[head.end() : following.start() if following else len(text)]
         sql = "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
         before, _, after = (head[2] or "").partition("->")
-        statements[head[1]] = Statement(head[1], sql, _statuses(before), _statuses(after), "-- Planned anew" in body)
+        statements[head[1]] = Statement(
+            head[1], sql, _statuses(before), _statuses(after), "-- Planned anew" in body
+        )
     return statements
 
 
