@@ -28,9 +28,9 @@ def add_operators_commands(app: typer.Typer) -> None:
 
 
 Queue = Annotated[
-    Literal["postgres", "sqs"],
+    Literal["store", "sqs"],
     typer.Option(
-        help="postgres, or SQS: without AWS settings or --endpoint-url a local stand-in (moto) is started."
+        help="store (no queue beside Postgres), or sqs: without AWS settings or --endpoint-url a local stand-in (moto) is started."
     ),
 ]
 
@@ -49,7 +49,7 @@ def up(
     dsn: Annotated[
         str | None, typer.Option(help="Use this Postgres instead of the embedded one.", show_default=False)
     ] = None,
-    queue: Queue = "postgres",
+    queue: Queue = "store",
     endpoint_url: Annotated[str | None, typer.Option(help="Where SQS is.", show_default=False)] = None,
     executors: Annotated[
         int | None, typer.Option(min=1, help="Executors per application.", show_default=False)
@@ -60,6 +60,9 @@ def up(
     slots: Annotated[
         int | None, typer.Option(min=1, help="Callbacks at a time per process.", show_default=False)
     ] = None,
+    separate: Annotated[
+        bool, typer.Option("--separate", help="A process for each service, not one server for all of them.")
+    ] = False,
     profile: Annotated[
         Literal["embedded", "production"],
         typer.Option(help="How soon a dead host is noticed: after 15 s, or 60 s."),
@@ -84,6 +87,7 @@ def up(
         executors=executors,
         processes=processes,
         slots=slots,
+        separate=separate,
         profile=profile,
         ports="free" if free_ports else "usual",
     )
@@ -95,7 +99,7 @@ def demo(
         Path | None,
         typer.Argument(metavar="DIRECTORY", help="Files to index.", show_default="Python's standard library"),
     ] = None,
-    queue: Queue = "postgres",
+    queue: Queue = "store",
     json: Annotated[
         Path | None, typer.Option(help="Write the figures to this file.", show_default=False)
     ] = None,
@@ -188,7 +192,7 @@ def config(
 def _duration(text: str) -> float:
     from datetime import timedelta
 
-    from duly_core.settings import parse_duration
+    from duly_core.durations import parse_duration
 
     try:
         duration = parse_duration(text)

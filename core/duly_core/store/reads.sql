@@ -47,6 +47,23 @@ join task on task.task_id = any (array[asked.task_id])
 left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 where coalesce(assoc.last_token, task.last_token) = asked.token
 
+-- name: claimed_under
+-- The claims that were made under these prefixes of tokens (claim_work), with their tasks. Reads all that is held: it is
+-- for replies that were lost and for callers that died.
+select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures,
+    assoc.crashes, (extract(epoch from assoc.due_at) * 1000000)::int8,
+    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
+from task_assoc as assoc
+left join lateral (
+    select task.payload, task.payload_encoding
+    from task
+    where task.task_id = assoc.task_id and task.lambda = assoc.lambda
+    limit 1
+) as entity on true
+left join lambda on lambda.name = any (array[assoc.lambda])
+where assoc.status in ('claimed', 'processing')
+    and substring(uuid_send(assoc.token) from 1 for 14) = any (%(prefixes)b::bytea[])
+
 -- name: next_triggers
 -- For each queue the instant at which it has something due next, as time from now (negative: it has now).
 select queue.lambda, queue.priority, (

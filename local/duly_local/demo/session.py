@@ -25,7 +25,7 @@ from duly_local.signals import handled_by, interruptible
 from duly_local.stack import LocalStack
 from duly_local.supervisor import Supervisor
 
-Queue = Literal["postgres", "sqs"]
+Queue = Literal["store", "sqs"]
 
 _APPLICATION = "duly_local.demo.application:app"
 _EXECUTORS = 2
@@ -82,7 +82,11 @@ class Session:
 
     def _make_stack(self, output: MergedOutput) -> LocalStack:
         options = StackOptions(
-            data_directory=self._place.data, queue=self._queue, apps=(_APPLICATION,), executors=_EXECUTORS
+            separate=True,  # each part is shown, with its port
+            data_directory=self._place.data,
+            queue=self._queue,
+            apps=(_APPLICATION,),
+            executors=_EXECUTORS,
         )
         ports = Ports.free(tuple(options.workers))
         if options.needs_moto:

@@ -230,6 +230,86 @@ class ClaimTaskResponse(_message.Message):
 Global___ClaimTaskResponse: _TypeAlias = ClaimTaskResponse  # noqa: Y015
 
 @_typing.final
+class ClaimWorkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLDER_FIELD_NUMBER: _builtins.int
+    LAMBDAS_FIELD_NUMBER: _builtins.int
+    MAX_TASKS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    TOKEN_PREFIX_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
+    holder: _builtins.str
+    """Who will hold the claims: an Executor's instance id, for operators to read."""
+    max_tasks: _builtins.int
+    """How many tasks its slots can start soon: 1 to 2,000."""
+    token_prefix: _builtins.bytes
+    """14 random bytes, new for each request and kept for its repeats. The token of the n-th claim, from 0, is these bytes
+    followed by n as two bytes, big-endian.
+    """
+    again: _builtins.bool
+    """The reply to this request was lost. The answer has the claims that were made under the prefix, and claims no more."""
+    @_builtins.property
+    def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The lambdas of which the caller has free slots: 1 to 2,000, each once."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long the HSC may keep the call open; at most 60 s."""
+
+    def __init__(
+        self,
+        *,
+        holder: _builtins.str = ...,
+        lambdas: _abc.Iterable[_builtins.str] | None = ...,
+        max_tasks: _builtins.int = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        token_prefix: _builtins.bytes = ...,
+        again: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "holder", b"holder", "lambdas", b"lambdas", "max_tasks", b"max_tasks", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimWorkRequest: _TypeAlias = ClaimWorkRequest  # noqa: Y015
+
+@_typing.final
+class ClaimWorkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    WAITED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimedTask]:
+        """Best priority first."""
+
+    @_builtins.property
+    def terms(self) -> Global___LeaseTerms: ...
+    @_builtins.property
+    def waited(self) -> _duration_pb2.Duration:
+        """How long the request waited at the HSC before its claims were made. A lease begins no earlier than when the
+        request was sent, plus this.
+        """
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___ClaimedTask] | None = ...,
+        terms: Global___LeaseTerms | None = ...,
+        waited: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms", "waited", b"waited"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks", "terms", b"terms", "waited", b"waited"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimWorkResponse: _TypeAlias = ClaimWorkResponse  # noqa: Y015
+
+@_typing.final
 class ClaimAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -513,16 +593,22 @@ class ReleaseRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLAIMS_FIELD_NUMBER: _builtins.int
+    TOKEN_PREFIXES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
+    @_builtins.property
+    def token_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Prefixes of ClaimWork requests whose reply never came: what was claimed under them is handed back too."""
+
     def __init__(
         self,
         *,
         claims: _abc.Iterable[Global___Claim] | None = ...,
+        token_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "token_prefixes", b"token_prefixes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

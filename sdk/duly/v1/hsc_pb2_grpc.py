@@ -39,6 +39,11 @@ class HscServiceStub:
                 request_serializer=duly_dot_v1_dot_hsc__pb2.ClaimTaskRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_hsc__pb2.ClaimTaskResponse.FromString,
                 _registered_method=True)
+        self.ClaimWork = channel.unary_unary(
+                '/duly.v1.HscService/ClaimWork',
+                request_serializer=duly_dot_v1_dot_hsc__pb2.ClaimWorkRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_hsc__pb2.ClaimWorkResponse.FromString,
+                _registered_method=True)
         self.Heartbeat = channel.unary_unary(
                 '/duly.v1.HscService/Heartbeat',
                 request_serializer=duly_dot_v1_dot_hsc__pb2.HeartbeatRequest.SerializeToString,
@@ -60,7 +65,15 @@ class HscServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ClaimTask(self, request, context):
-        """enqueued -> claimed.
+        """enqueued -> claimed: for the references of a queue (queue.backend = sqs).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimWork(self, request, context):
+        """new | retriable_failure -> claimed: picks due tasks and claims them (queue.backend = store).
+        Long poll: waits until something is due. No tasks: nothing was due in time; ask again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,6 +107,11 @@ def add_HscServiceServicer_to_server(servicer, server):
                     servicer.ClaimTask,
                     request_deserializer=duly_dot_v1_dot_hsc__pb2.ClaimTaskRequest.FromString,
                     response_serializer=duly_dot_v1_dot_hsc__pb2.ClaimTaskResponse.SerializeToString,
+            ),
+            'ClaimWork': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimWork,
+                    request_deserializer=duly_dot_v1_dot_hsc__pb2.ClaimWorkRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_hsc__pb2.ClaimWorkResponse.SerializeToString,
             ),
             'Heartbeat': grpc.unary_unary_rpc_method_handler(
                     servicer.Heartbeat,
@@ -138,6 +156,33 @@ class HscService:
             '/duly.v1.HscService/ClaimTask',
             duly_dot_v1_dot_hsc__pb2.ClaimTaskRequest.SerializeToString,
             duly_dot_v1_dot_hsc__pb2.ClaimTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimWork(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.HscService/ClaimWork',
+            duly_dot_v1_dot_hsc__pb2.ClaimWorkRequest.SerializeToString,
+            duly_dot_v1_dot_hsc__pb2.ClaimWorkResponse.FromString,
             options,
             channel_credentials,
             insecure,

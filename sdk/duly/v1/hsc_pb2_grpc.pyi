@@ -35,7 +35,11 @@ class HscServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HscServiceAsyncStub: ...
     ClaimTask: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.ClaimTaskRequest, _hsc_pb2.ClaimTaskResponse]
-    """enqueued -> claimed."""
+    """enqueued -> claimed: for the references of a queue (queue.backend = sqs)."""
+    ClaimWork: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.ClaimWorkRequest, _hsc_pb2.ClaimWorkResponse]
+    """new | retriable_failure -> claimed: picks due tasks and claims them (queue.backend = store).
+    Long poll: waits until something is due. No tasks: nothing was due in time; ask again.
+    """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.HeartbeatRequest, _hsc_pb2.HeartbeatResponse]
     """claimed | processing -> processing, and a new lease."""
     SetResults: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.SetResultsRequest, _hsc_pb2.SetResultsResponse]
@@ -47,7 +51,11 @@ class HscServiceStub:
 class HscServiceAsyncStub(HscServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClaimTask: _aio.UnaryUnaryMultiCallable[_hsc_pb2.ClaimTaskRequest, _hsc_pb2.ClaimTaskResponse]  # type: ignore[assignment]
-    """enqueued -> claimed."""
+    """enqueued -> claimed: for the references of a queue (queue.backend = sqs)."""
+    ClaimWork: _aio.UnaryUnaryMultiCallable[_hsc_pb2.ClaimWorkRequest, _hsc_pb2.ClaimWorkResponse]  # type: ignore[assignment]
+    """new | retriable_failure -> claimed: picks due tasks and claims them (queue.backend = store).
+    Long poll: waits until something is due. No tasks: nothing was due in time; ask again.
+    """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_hsc_pb2.HeartbeatRequest, _hsc_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """claimed | processing -> processing, and a new lease."""
     SetResults: _aio.UnaryUnaryMultiCallable[_hsc_pb2.SetResultsRequest, _hsc_pb2.SetResultsResponse]  # type: ignore[assignment]
@@ -62,7 +70,17 @@ class HscServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hsc_pb2.ClaimTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hsc_pb2.ClaimTaskResponse, _abc.Awaitable[_hsc_pb2.ClaimTaskResponse]]:
-        """enqueued -> claimed."""
+        """enqueued -> claimed: for the references of a queue (queue.backend = sqs)."""
+
+    @_abc_1.abstractmethod
+    def ClaimWork(
+        self,
+        request: _hsc_pb2.ClaimWorkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hsc_pb2.ClaimWorkResponse, _abc.Awaitable[_hsc_pb2.ClaimWorkResponse]]:
+        """new | retriable_failure -> claimed: picks due tasks and claims them (queue.backend = store).
+        Long poll: waits until something is due. No tasks: nothing was due in time; ask again.
+        """
 
     @_abc_1.abstractmethod
     def Heartbeat(
