@@ -3,6 +3,7 @@
 
 -- name: existing
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
+-- Planned anew: task has another index that ends with the id, which is as cheap while a partition is empty.
 select asked.place, task.task_id,
     task.lambda = asked.lambda and task.payload = asked.payload and task.payload_encoding = asked.encoding
         and task.priority = asked.priority and task.collection = asked.collection as same
@@ -39,6 +40,7 @@ where assoc.status::text in ('claimed', 'processing') and coalesce(entity.priori
 
 -- name: applied_before
 -- Results that were written before under these very tokens.
+-- Planned anew, as existing is.
 select asked.token
 from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
 join task on task.task_id = any (array[asked.task_id])

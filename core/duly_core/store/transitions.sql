@@ -654,6 +654,7 @@ returning assoc.task_id, assoc.status::text
 -- A dead letter runs again, with all its attempts before it: the counts begin anew, the fence goes on. The token of
 -- its last claim moves with it, so that a repeated result is still told "already applied"; any other late write
 -- finds a token that is not its own. An expiry that would end the task before its time to run is dropped.
+-- Planned anew: task and dead_letter have other indexes that end with the id (see existing).
 with asked as (
     select * from unnest(%(task_ids)b::uuid[], %(ahead)b::interval[]) as asked (task_id, ahead)
 ), dead as (
