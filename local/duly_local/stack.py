@@ -126,7 +126,7 @@ class LocalStack:
             self._await_port(self.ports.grpc[name], name)
         for name in (*options.services, *workers):
             self._await_port(self.ports.metrics_port(name), f"{name} (for its metrics)")
-        told = joining_environment(options, self.dsn, self.ports)
+        told = joining_environment(options, self.ports)
         self._worker_file = WorkerFile(options.data_directory, told)
         self._lifelines.open()
         specs = child_specs(options, self.dsn, self.ports, self._lifelines)

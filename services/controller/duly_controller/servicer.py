@@ -37,8 +37,22 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         demand: Demand,
         claimer: Claimer,
         freshness: timedelta,
+        *,
+        has_queue: bool = True,
     ) -> None:
-        """Args: `freshness` is how long a buffered reference may be handed out after it was received."""
+        """Make one.
+
+        Args:
+            host_id: the host's name.
+            executors: those that are attached.
+            registrar: brings their lambdas to the Frontend.
+            poller: receives references from queues.
+            buffer: holds them.
+            demand: who waits for work.
+            claimer: claims references.
+            freshness: how long a buffered reference may be handed out after it was received.
+            has_queue: whether references come through queues. Without, Executors ask the HSC.
+        """
         self._host_id = host_id
         self._executors = executors
         self._registrar = registrar
@@ -47,6 +61,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self._demand = demand
         self._claimer = claimer
         self._freshness = freshness.total_seconds()
+        self._has_queue = has_queue
         self._unwanted: set[asyncio.Task[None]] = set()
 
     async def AttachExecutor(  # noqa: N802 (the wire's name)
@@ -68,7 +83,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             raise InvalidRequestError("pid", f"there is no process {request.pid} on this host") from None
         self._poller.serve(self._executors.all_lambdas())
         events.attached(request.executor_id, request.pid, lambdas, len(self._executors))
-        return controller_pb2.AttachExecutorResponse(host_id=self._host_id)
+        return controller_pb2.AttachExecutorResponse(host_id=self._host_id, ask_hsc=not self._has_queue)
 
     async def NextWork(  # noqa: N802
         self, request: controller_pb2.NextWorkRequest, _context: Context

@@ -29,7 +29,7 @@ from duly_frontend.settings import FrontendSettings
 
 
 def build(
-    hints: LocalHints | None = None,  # noqa: ARG001 (what takes it comes with the store backend)
+    hints: LocalHints | None = None,
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
@@ -48,7 +48,7 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         async with Store(store_settings) as store:
             known = KnownLambdas(store)
-            frontend = FrontendServicer(store, settings, known, Hinter(store))
+            frontend = FrontendServicer(store, settings, known, Hinter(store, hints))
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
             server = RpcServer(
