@@ -18,8 +18,8 @@ DEADLINE = 10
 
 
 @pytest.fixture
-def installation(postgres_queue):
-    return postgres_queue
+def installation(memory_queue):
+    return memory_queue
 
 
 @pytest.fixture
@@ -36,17 +36,11 @@ def statements(monkeypatch):
     return asked
 
 
-@pytest.fixture(params=[True, False], ids=["sent in the store", "sent afterwards"])
-def in_store(request):
-    """Whether one statement enqueues and sends."""
-    return request.param
-
-
 @pytest.fixture
-def make_consumer(store, sender, in_store):
+def make_consumer(store, sender):
     def make(**settings):
         chosen = StoreConsumerSettings(**{"poll_interval": POLL} | settings)
-        return Consumer(store, sender, chosen, send_in_store=in_store)
+        return Consumer(store, sender, chosen)
 
     return make
 
@@ -62,7 +56,7 @@ async def consumer(make_consumer, ladder):
 
 def later(consumer):
     """As if the poll interval had passed: nothing that was read lately counts as fresh."""
-    consumer._silence_at = float("-inf")
+    consumer._timeouts._taken_up_at = float("-inf")
     consumer._around._read_at -= POLL.total_seconds()
 
 
@@ -204,28 +198,26 @@ async def test_an_idle_round_asks_as_few_things_of_a_hundred_lambdas(consumer, s
     assert len(statements) == 4, statements
 
 
-async def test_what_is_due_goes_before_everything_that_can_wait(consumer, ladder, statements, in_store):
+async def test_what_is_due_goes_before_everything_that_can_wait(consumer, ladder, statements):
     await consumer.run_once()
     task = await ladder.new()
     consumer.due_in(timedelta())
-    consumer._silence_at = float("-inf")
+    consumer._timeouts._taken_up_at = float("-inf")
     statements.clear()
 
     await consumer.run_once()
 
     assert "set status = 'enqueued'" in statements[0]
-    assert "insert into queue_message" in statements[0 if in_store else 1]
     assert await ladder.status(task.task_id) == "enqueued"
 
 
 async def test_a_lost_reference_gets_the_room_that_newer_ones_take_in_the_same_round(
-    make_consumer, ladder, clock, dsn, receiver
+    make_consumer, ladder, clock, memory_queue, receiver
 ):
     consumer = make_consumer(depth_most=2, depth_least=2, enqueue_timeout=5 * SECOND)
     lost = await ladder.new()
     await consumer.run_once()
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("truncate queue_message")
+    memory_queue.queues.lose_all()
     for _ in range(5):
         await ladder.new()
     await clock.tick(6 * SECOND)
