@@ -107,7 +107,7 @@ async def test_a_hint_that_comes_during_a_round_is_of_the_next(consumer, ladder,
     read = consumer._around.read
 
     async def read_while_something_gets_due(now):
-        consumer.due_in(timedelta())
+        consumer.hint(timedelta())
         return await read(now)
 
     monkeypatch.setattr(consumer._around, "read", read_while_something_gets_due)
@@ -121,7 +121,7 @@ async def test_a_hint_that_comes_during_a_round_is_of_the_next(consumer, ladder,
 async def test_a_hint_of_something_ahead_wakes_it_then(consumer):
     consumer._sleeps_until = asyncio.get_running_loop().time() + 60
 
-    consumer.due_in(timedelta(milliseconds=20))
+    consumer.hint(timedelta(milliseconds=20))
 
     assert not consumer.wake.is_set()
     await asyncio.wait_for(consumer.wake.wait(), DEADLINE)
@@ -133,7 +133,7 @@ async def test_without_exactness_nothing_but_the_interval_wakes_it(make_consumer
     task = await ladder.new(delay=5 * SECOND)
 
     assert await consumer.run_once() == POLL
-    consumer.due_in(timedelta())
+    consumer.hint(timedelta())
     assert not consumer.wake.is_set()
     await clock.tick(POLL)
     assert await consumer.run_once() == POLL
@@ -163,7 +163,7 @@ async def test_a_round_that_failed_looks_for_what_is_due_again(consumer, ladder,
     async def fail(_now):
         raise RuntimeError("as the test said")
 
-    consumer.due_in(timedelta())
+    consumer.hint(timedelta())
     with monkeypatch.context() as patch:
         patch.setattr(consumer._around, "read", fail)
         with pytest.raises(RuntimeError):
@@ -201,7 +201,7 @@ async def test_an_idle_round_asks_as_few_things_of_a_hundred_lambdas(consumer, s
 async def test_what_is_due_goes_before_everything_that_can_wait(consumer, ladder, statements):
     await consumer.run_once()
     task = await ladder.new()
-    consumer.due_in(timedelta())
+    consumer.hint(timedelta())
     consumer._timeouts._taken_up_at = float("-inf")
     statements.clear()
 

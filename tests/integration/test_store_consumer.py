@@ -160,7 +160,7 @@ async def test_with_exact_triggering_off_it_polls_at_the_interval(ladder, make_c
     await ladder.new(delay=10 * SECOND)
 
     assert await consumer.run_once() == 90 * SECOND
-    consumer.due_in(timedelta())
+    consumer.hint(timedelta())
 
     assert references() == Counter([task.task_id])
     assert not consumer.wake.is_set()

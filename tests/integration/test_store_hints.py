@@ -40,6 +40,20 @@ class Heard:
         return await asyncio.wait_for(self.lambdas.get(), DEADLINE)
 
 
+class Served:
+    """Somebody in this process who looks for tasks of one lambda."""
+
+    def __init__(self, lambda_name):
+        self._lambda_name = lambda_name
+        self.told = []
+
+    def serves(self, lambdas):
+        return self._lambda_name in lambdas
+
+    def hint(self, ahead, lambdas):
+        self.told.append((ahead, lambdas))
+
+
 @pytest.fixture
 async def heard(dsn):
     """What is heard on a connection that listens already."""
@@ -133,15 +147,15 @@ async def test_hints_that_go_together_name_no_lambdas_if_one_of_them_is_of_any(h
 
 
 async def test_a_hint_that_this_process_serves_goes_to_no_other(heard, store, dsn):
-    local, told = LocalHints(), []
-    local.subscribe(lambda ahead, lambdas: told.append((ahead, lambdas)) or LAMBDA in lambdas)
+    local, served = LocalHints(), Served(LAMBDA)
+    local.subscribe(served)
     hinter = Hinter(store, local)
 
     hinter.due_in(SECOND, {LAMBDA})
     hinter.due_in(SECOND, {"report.make"})
 
     assert await heard.next_hint() == (SECOND, {"report.make"})
-    assert told == [(SECOND, {LAMBDA}), (SECOND, {"report.make"})]
+    assert served.told == [(SECOND, {LAMBDA}), (SECOND, {"report.make"})]
 
 
 async def test_what_is_due_far_ahead_needs_no_hint(heard, store, dsn):
@@ -197,13 +211,13 @@ async def test_a_round_answers_the_very_instant_at_which_something_is_due(ladder
 
 
 async def test_a_consumer_that_sleeps_is_woken_by_what_is_due_now(consumer):
-    consumer.due_in(timedelta())
+    consumer.hint(timedelta())
 
     assert consumer.wake.is_set()
 
 
 async def test_a_consumer_is_woken_when_the_time_of_a_hint_comes(consumer):
-    consumer.due_in(timedelta(milliseconds=50))
+    consumer.hint(timedelta(milliseconds=50))
     assert not consumer.wake.is_set()
 
     await asyncio.wait_for(consumer.wake.wait(), DEADLINE)
@@ -211,10 +225,10 @@ async def test_a_consumer_is_woken_when_the_time_of_a_hint_comes(consumer):
 
 async def test_a_hint_of_what_the_consumer_wakes_for_anyway_is_passed_over(consumer):
     loop = asyncio.get_running_loop()
-    consumer.due_in(timedelta(milliseconds=50))
+    consumer.hint(timedelta(milliseconds=50))
     soonest = consumer._sleeps_until
 
-    consumer.due_in(SECOND)
+    consumer.hint(SECOND)
 
     assert consumer._sleeps_until == soonest < loop.time() + 0.1
 
