@@ -84,8 +84,7 @@ class ControllerSource:
         timeout = self._poll_timeout + _ANSWER_MARGIN
         try:
             response = await self._controller.NextWork(request, timeout=timeout.total_seconds())
-            if failpoints.on and response.tasks:
-                await failpoints.hit("executor.take.before")
+            await _came(response.tasks)
         except BaseException:
             self._holdings.settled_untold(settled)
             self._unanswered += [*request.unanswered_calls, request.call]
@@ -155,8 +154,7 @@ class HscSource:
         timeout = self._poll_timeout + _ANSWER_MARGIN
         try:
             response = await self._hsc.ClaimWork(request, timeout=timeout.total_seconds())
-            if failpoints.on and response.tasks:
-                await failpoints.hit("executor.take.before")
+            await _came(response.tasks)
         except BaseException:
             self._lost |= lost
             self._lost[prefix] = sent
@@ -178,3 +176,8 @@ class HscSource:
         request = hsc_pb2.ReleaseRequest(token_prefixes=list(self._lost))
         with suppress(grpc.aio.AioRpcError):  # then they run out
             await self._hsc.Release(request, timeout=_LAST_WORD.total_seconds())
+
+
+async def _came(tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
+    if failpoints.on and tasks:
+        await failpoints.hit("executor.take.before")
