@@ -23,8 +23,10 @@ from duly_controller.servicer import ControllerServicer
 from duly_controller.settings import ControllerSettings, DrainSettings
 from duly_controller.sockets import own_socket
 from duly_controller.supervisor import ExecutorSpec, Supervisor
+from duly_controller.takeover import Takeover
 from duly_core.errors import SettingsError
-from duly_core.loop import wait_for
+from duly_core.journal_folder import JournalFolder
+from duly_core.loop import repeat, wait_for
 from duly_core.process import default_socket
 from duly_core.queues.factory import open_receiver
 from duly_core.queues.settings import QueueSettings
@@ -57,7 +59,8 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
         raise SettingsError(
             "queue.dsn (environment: DULY_QUEUE_DSN) must say where the Postgres queue is: a host is not told of the store"
         )
-    patience = DrainSettings.load().drain_grace + _BEYOND_GRACE
+    executors = DrainSettings.load()
+    patience = executors.drain_grace + _BEYOND_GRACE
     rpc = RpcSettings.load()
     timing = Timing.load()
 
@@ -66,6 +69,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
         # still need the HSC), what was taken and not handed out goes back to its queue.
         async with AsyncExitStack() as at_the_end:
             _make_socket_folder(listen)
+            journals = JournalFolder.open(executors.journal_folder, settings.hsc_address)
             host_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
             hsc_channel = open_channel(settings.hsc_address, rpc)
             at_the_end.push_async_callback(hsc_channel.close)
@@ -78,7 +82,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             demand = Demand(buffer)
             disposal = Disposal(receiver)
             poller = Poller(receiver, buffer, demand, settings.longest_poll, stop)
-            aftermath = Aftermath(hsc, timing.heartbeat_timeout, rpc.call_timeout)
+            aftermath = Aftermath(hsc, journals, timing.heartbeat_timeout, rpc.call_timeout)
             registrar = Registrar(registry_stub(frontend_channel), rpc.call_timeout)
 
             def executor_ended(executor: Executor) -> None:
@@ -108,6 +112,9 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             address = await server.start()
             await server.set_serving(serving=True)
             at_the_end.push_async_callback(aftermath.finish, _LAST_REPORTS)
+            takeover = Takeover(journals, attached, aftermath, timing.heartbeat_timeout)
+            taking_over = asyncio.ensure_future(repeat("takeover", takeover.look, stop, asyncio.Event()))
+            at_the_end.callback(taking_over.cancel)
             at_the_end.push_async_callback(poller.stop)
             if settings.health_listen:
                 health = RpcServer(settings.health_listen, [], rpc)
@@ -119,7 +126,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             events.serving(address, host_id)
             specs = [ExecutorSpec(settings.executors, executor_arguments, settings.executor_metrics_port)]
             supervisor = Supervisor(
-                specs if executor_arguments else [], address, settings.hsc_address, patience
+                specs if executor_arguments else [], address, settings.hsc_address, journals.path, patience
             )
             await _run(supervisor, stop, demand, poller, give_back)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -11,6 +11,8 @@ import grpc
 
 from duly.v1 import controller_pb2, hsc_pb2
 from duly_core import failpoints
+from duly_core.claim_journal import ClaimJournal
+from duly_core.claim_tokens import new_prefix
 from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError, SettingsError
 from duly_core.loop import backoff, wait_for
@@ -45,6 +47,7 @@ class Puller:
         crew: Crew,
         heart: Heart,
         reporter: Reporter,
+        journal: ClaimJournal,
         pace: Pace,
         timing: Timing,
         settings: ExecutorSettings,
@@ -56,6 +59,7 @@ class Puller:
         self._crew = crew
         self._heart = heart
         self._reporter = reporter
+        self._journal = journal
         self._pace = pace
         self._timing = timing
         self._settings = settings
@@ -64,8 +68,8 @@ class Puller:
         )
         """A claim that lives shorter than this may end before its first heartbeat is acknowledged."""
         self._calls = itertools.count(1)
-        self._unanswered: list[int] = []
-        """Calls of NextWork that failed here; the Controller may have answered them with claims."""
+        self._unanswered: dict[int, bytes] = {}
+        """Calls of NextWork that failed here, with their prefixes; the Controller may have answered them with claims."""
         self._asked = 0
         self._failures = 0
         self._room = asyncio.Event()
@@ -111,6 +115,7 @@ class Puller:
         )
         with suppress(grpc.aio.AioRpcError):  # then they are handed back when this process has ended
             await self._controller.NextWork(request, timeout=_LAST_WORD.total_seconds())
+            self._forget_prefixes(self._unanswered)
 
     async def _attach(self) -> None:
         # a Controller that was started again must know what to report if this process dies
@@ -140,12 +145,14 @@ class Puller:
         while True:
             most = await self._wait_for_room()
             self._asked += most
+            prefix = new_prefix()
             try:
-                response = await self._next_work(most)
+                response = await self._next_work(most, prefix)
             finally:
                 self._asked -= most
             if response.tasks:
                 self._take(response)
+            self._journal.forget_prefix(prefix)  # its claims are journaled one by one now
 
     async def _wait_for_room(self) -> int:
         while True:
@@ -156,7 +163,7 @@ class Puller:
                 return min(room, _MOST_A_CALL)
             await self._room.wait()
 
-    async def _next_work(self, most: int) -> controller_pb2.NextWorkResponse:
+    async def _next_work(self, most: int, prefix: bytes) -> controller_pb2.NextWorkResponse:
         settled = self._holdings.take_settled()
         request = controller_pb2.NextWorkRequest(
             executor_id=self._attach_request.executor_id,
@@ -165,8 +172,10 @@ class Puller:
             settled=settled,
             call=next(self._calls),
             unanswered_calls=self._unanswered,
+            token_prefix=prefix,
         )
-        self._unanswered = []
+        given_up, self._unanswered = self._unanswered, {}
+        self._journal.note_prefix(prefix)
         timeout = self._settings.poll_timeout + _ANSWER_MARGIN
         try:
             response: controller_pb2.NextWorkResponse = await self._controller.NextWork(
@@ -176,10 +185,16 @@ class Puller:
                 await failpoints.hit("executor.take.before")
         except BaseException:
             self._holdings.settled_untold(settled)
-            self._unanswered += [*request.unanswered_calls, request.call]
+            self._unanswered |= {**given_up, request.call: prefix}
             raise
+        self._forget_prefixes(given_up)
         self._failures = 0
         return response
+
+    def _forget_prefixes(self, unanswered: Mapping[int, bytes]) -> None:
+        """The Controller hands back what these calls were answered."""
+        for prefix in unanswered.values():
+            self._journal.forget_prefix(prefix)
 
     def _take(self, response: controller_pb2.NextWorkResponse) -> None:
         terms = response.terms
