@@ -167,7 +167,7 @@ def read(descriptor: int) -> Left:
     """
     board = Board(descriptor)
     start = _start(board)
-    content = os.pread(descriptor, os.fstat(descriptor).st_size - start, start)
+    content = os.pread(descriptor, max(0, os.fstat(descriptor).st_size - start), start)
     if len(content) < _CLAIMS:
         message = "this file is no claim journal"
         raise ValueError(message)

@@ -78,7 +78,7 @@ class JournalFolder:
             # A lock belongs to an opened file: callback processes inherit the one that is opened second.
             fcntl.flock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), fcntl.LOCK_EX)
             return ClaimJournal(os.open(path, os.O_RDWR), owner, processes, slots, claims)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
             log.warning(
