@@ -28,9 +28,9 @@ def add_operators_commands(app: typer.Typer) -> None:
 
 
 Queue = Annotated[
-    Literal["postgres", "sqs"],
+    Literal["store", "sqs"],
     typer.Option(
-        help="postgres, or SQS: without AWS settings or --endpoint-url a local stand-in (moto) is started."
+        help="store (no queue beside Postgres), or sqs: without AWS settings or --endpoint-url a local stand-in (moto) is started."
     ),
 ]
 
@@ -49,7 +49,7 @@ def up(
     dsn: Annotated[
         str | None, typer.Option(help="Use this Postgres instead of the embedded one.", show_default=False)
     ] = None,
-    queue: Queue = "postgres",
+    queue: Queue = "store",
     endpoint_url: Annotated[str | None, typer.Option(help="Where SQS is.", show_default=False)] = None,
     executors: Annotated[
         int | None, typer.Option(min=1, help="Executors per application.", show_default=False)
@@ -95,7 +95,7 @@ def demo(
         Path | None,
         typer.Argument(metavar="DIRECTORY", help="Files to index.", show_default="Python's standard library"),
     ] = None,
-    queue: Queue = "postgres",
+    queue: Queue = "store",
     json: Annotated[
         Path | None, typer.Option(help="Write the figures to this file.", show_default=False)
     ] = None,

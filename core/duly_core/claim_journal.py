@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 from typing import Self, get_type_hints
 
 from duly_core.board import Board
-from duly_core.claim_tokens import PREFIX_BYTES
 from duly_core.clock import since_boot_ns
 from duly_core.process_facts import boot_id, host_name, pid_namespace, started
-from duly_core.task import TaskId, Token
+from duly_core.task import TOKEN_PREFIX_BYTES, TaskId, Token
 
 _PAGE = 4096
 _MAGIC = b"DULYCJ01"
@@ -144,7 +143,7 @@ class ClaimJournal:
 
         Of more than 64 that nobody forgets, the oldest goes: its claims are held by then, or have been given up.
         """
-        if prefix in self._prefixes or len(prefix) != PREFIX_BYTES:
+        if prefix in self._prefixes or len(prefix) != TOKEN_PREFIX_BYTES:
             return
         if not self._free_prefixes:
             self.forget_prefix(next(iter(self._prefixes)))

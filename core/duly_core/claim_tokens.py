@@ -7,16 +7,15 @@ can be handed back, without knowing which tasks that were.
 import os
 from itertools import count
 
-from duly_core.task import Token
+from duly_core.task import TOKEN_PREFIX_BYTES, Token
 
-PREFIX_BYTES = 14
 _TOKEN_BYTES = 16
 _MOST = 1 << 16
 
 
 def new_prefix() -> bytes:
     """For one request, and for its repeats."""
-    return os.urandom(PREFIX_BYTES)
+    return os.urandom(TOKEN_PREFIX_BYTES)
 
 
 class Tokens:

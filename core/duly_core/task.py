@@ -14,7 +14,10 @@ TaskId = bytes
 """A UUIDv7's 16 bytes; text only at the edges."""
 
 Token = bytes
-"""A claim token: 16 random bytes, made by the Controller."""
+"""A claim token: 16 bytes that nobody can guess, made by who claims."""
+
+TOKEN_PREFIX_BYTES = 14
+"""Of a token that is one of many of a request: the other two bytes count from 0."""
 
 
 HOLDER_LIMIT = 128

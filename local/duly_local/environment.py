@@ -49,7 +49,7 @@ _OF_ANY_WORKER = ("DULY_QUEUE_", "DULY_TIMING_")
 """What the user says of these in the environment must be the same in every worker of the stack."""
 
 
-def joining_environment(options: StackOptions, dsn: str, ports: Ports) -> dict[str, str]:
+def joining_environment(options: StackOptions, ports: Ports) -> dict[str, str]:
     """What a worker that somebody adds to the stack must be told, wherever its shell is; `options` as below.
 
     Nothing here is for one worker only: no address to listen on, no socket. A user's own AWS credentials are not
@@ -58,24 +58,22 @@ def joining_environment(options: StackOptions, dsn: str, ports: Ports) -> dict[s
     inherited = {name: value for name, value in os.environ.items() if name.startswith(_OF_ANY_WORKER)}
     if config_file().exists():
         inherited["DULY_CONFIG"] = str(config_file().absolute())
-    return inherited | _worker_environment(options, dsn, ports)
+    return inherited | _worker_environment(options, ports)
 
 
-def _worker_environment(options: StackOptions, dsn: str, ports: Ports) -> dict[str, str]:
-    return _queue_environment(options, dsn) | {
+def _worker_environment(options: StackOptions, ports: Ports) -> dict[str, str]:
+    return _queue_environment(options) | {
         "DULY_CONTROLLER_FRONTEND_ADDRESS": ports.address(FRONTEND),
         "DULY_CONTROLLER_HSC_ADDRESS": ports.address(HSC),
     }
 
 
-def _queue_environment(options: StackOptions, dsn: str) -> dict[str, str]:
+def _queue_environment(options: StackOptions) -> dict[str, str]:
     environment = {
         "DULY_TIMING_PROFILE": options.profile,
         "DULY_QUEUE_BACKEND": options.queue,
         "DULY_QUEUE_PREFIX": "duly",
     }
-    if options.queue == "postgres":
-        environment["DULY_QUEUE_DSN"] = dsn
     if options.endpoint_url:
         environment["DULY_QUEUE_ENDPOINT_URL"] = options.endpoint_url
         # boto3 insists on credentials, which an SQS look-alike does not look at; the user's own come first.
@@ -96,12 +94,12 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
         _LISTEN.get(name, "DULY_CONTROLLER_HEALTH_LISTEN"): ports.address(name),
     }
     if name in SERVICES:
-        environment |= _queue_environment(options, dsn)
+        environment |= _queue_environment(options)
         environment["DULY_STORE_DSN"] = dsn
         if name == STORE_CONSUMER and not _is_set_by_the_user("store_consumer", "enqueue_timeout"):
             environment["DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT"] = ENQUEUE_TIMEOUT
         return environment
-    environment |= _worker_environment(options, dsn, ports)
+    environment |= _worker_environment(options, ports)
     if options.ports == "usual":
         environment["DULY_CONTROLLER_EXECUTOR_METRICS_PORT"] = str(ports.metrics[name] + EXECUTOR_METRICS)
     if not _is_set_by_the_user("executor", "drain_grace"):

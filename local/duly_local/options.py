@@ -80,7 +80,7 @@ class StackOptions:
     data_directory: Path = field(default_factory=default_data_directory)
     dsn: str | None = None
     """A Postgres that runs already, instead of the embedded one."""
-    queue: Literal["postgres", "sqs"] = "postgres"
+    queue: Literal["store", "sqs"] = "store"
     endpoint_url: str | None = None
     """sqs: where it is; without it, and without any of AWS's own settings, moto's server is started."""
     apps: tuple[str, ...] = ()

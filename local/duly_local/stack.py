@@ -115,7 +115,7 @@ class LocalStack:
         for name in (*SERVICES, *workers):
             self._await_port(self.ports.grpc[name], name)
             self._await_port(self.ports.metrics[name], f"{name} (for its metrics)")
-        told = joining_environment(options, self.dsn, self.ports)
+        told = joining_environment(options, self.ports)
         self._worker_file = WorkerFile(options.data_directory, told)
         specs = child_specs(options, self.dsn, self.ports)
         self.supervisor = Supervisor(specs, self._output, self._pace)

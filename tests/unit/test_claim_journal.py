@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from duly_core.claim_journal import ClaimJournal, Owner, read
-from duly_core.claim_tokens import PREFIX_BYTES, Tokens, new_prefix
+from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.clock import since_boot_ns
 from duly_core.errors import SettingsError
 from duly_core.journal_folder import JournalFolder
 from duly_core.process_facts import started
+from duly_core.task import TOKEN_PREFIX_BYTES
 from tests.fixtures.programs import Programs
 
 TASK, OTHER = b"t" * 16, b"o" * 16
@@ -291,7 +292,7 @@ def test_tokens_are_the_prefix_and_their_number() -> None:
 
     assert tokens.take(2) == [prefix + b"\0\0", prefix + b"\0\1"]
     assert tokens.take(300)[-1] == prefix + (301).to_bytes(2, "big")
-    assert len(prefix) == PREFIX_BYTES
+    assert len(prefix) == TOKEN_PREFIX_BYTES
 
 
 def test_tokens_beyond_the_last_number_are_random() -> None:

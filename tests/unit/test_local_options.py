@@ -104,7 +104,7 @@ def test_a_worker_that_is_added_is_told_what_the_stack_s_own_is_but_for_what_is_
     ports = options.choose_ports()
 
     own = service_environment(options, DSN, ports, "worker")
-    added = joining_environment(options, DSN, ports)
+    added = joining_environment(options, ports)
 
     assert added.items() <= own.items()
     assert {name for name in own.keys() - added.keys() if name.startswith("DULY_")} == {
@@ -129,7 +129,7 @@ def test_a_worker_that_is_added_is_told_what_the_user_told_the_stack_of_queue_an
     monkeypatch.setenv("DULY_QUEUE_DSN", "postgresql://elsewhere/")
     monkeypatch.setenv("DULY_CONTROLLER_LISTEN", "unix:/of/another")
 
-    added = joining_environment(options, DSN, ports)
+    added = joining_environment(options, ports)
 
     assert added["DULY_TIMING_HEARTBEAT_PERIOD"] == "1s"
     assert added["DULY_QUEUE_DSN"] == DSN

@@ -1,4 +1,4 @@
-"""What Duly asks of a queue: the port that `postgres` and `sqs` both implement.
+"""What Duly asks of a queue: the port that its backends implement.
 
 A message carries references (task ids) and nothing else; the row in the store is the truth, so a
 queue may lose, repeat, delay or reorder messages: that costs latency, never correctness.

@@ -1,10 +1,12 @@
 """The exclusive right to run: give it, keep it alive, take it back. Every write compares the token."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from duly_core.store.arrays import texts, uuids
+from duly_core.routing import Priority, QueueKey
+from duly_core.store.arrays import byteas, int2s, texts, uuids
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, TaskId, Token
@@ -39,6 +41,79 @@ async def claim(
         for row in await store.run(READS["claimed_before"], _pairs(refused)):
             claimed[row[1]] = ClaimedTask._make(row)
     return [claimed.get(proposal.token) for proposal, _ in asked]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks for work."""
+
+    holder: str
+    token_prefix: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a look for work found."""
+
+    tasks: list[ClaimedTask]
+    ahead: dict[QueueKey, timedelta] | None
+    """How long until each queue has something to run; queues with nothing ahead are left out. None: as many tasks as
+    wanted were found, and there may be more."""
+
+
+async def claim_work(
+    store: Store,
+    queues: Mapping[QueueKey, int],
+    callers: Sequence[Caller],
+    most: int,
+    claim_timeout: timedelta,
+) -> Work:
+    """Pick what may run of these queues, in their order, and claim it.
+
+    Args:
+        store: where.
+        queues: how many tasks to take of each at most.
+        callers: who gets the tasks, in turn.
+        most: how many to take in all.
+        claim_timeout: how long the claims live without a heartbeat.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; `claims_under` the callers' prefixes tells it.
+    """
+    rows = await store.run(
+        TRANSITIONS["claim_work"],
+        {
+            "lambdas": texts([queue.lambda_name for queue in queues]),
+            "priorities": int2s([queue.priority for queue in queues]),
+            "sizes": list(queues.values()),
+            "holders": texts([caller.holder for caller in callers]),
+            "prefixes": byteas([caller.token_prefix for caller in callers]),
+            "callers": len(callers),
+            "most": most,
+            "claim_timeout": claim_timeout,
+        },
+    )
+    tasks = [ClaimedTask._make(row[:-1]) for row in rows if row[0] is not None]
+    if len(tasks) >= most:
+        return Work(tasks, None)
+    return Work(
+        tasks,
+        {
+            QueueKey(row[2], Priority(row[3])): row[-1]
+            for row in rows
+            if row[0] is None and row[-1] is not None
+        },
+    )
+
+
+async def claims_under(store: Store, token_prefixes: Sequence[bytes]) -> list[ClaimedTask]:
+    """Find the claims that were made under these prefixes and live: the answer to `claim_work` never arrived.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    rows = await store.run(READS["claimed_under"], {"prefixes": byteas(token_prefixes)})
+    return [ClaimedTask._make(row) for row in rows]
 
 
 def _pairs(claims: Sequence[tuple[TaskId, Token]]) -> dict[str, Any]:

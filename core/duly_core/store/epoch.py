@@ -11,8 +11,6 @@ from duly_core.store.pool import Connection, fetch
 from duly_core.store.statements import Statement
 
 # duly_server(): timeline and start of the server that answers. On a standby it is an error, as it should be.
-# A crash of one backend makes a server recover without another start: its unlogged tables are empty then, all of
-# them, and the row that is missing in queue_marker tells so.
 # A change that is said to lie ahead comes from a clock that was set back since: it would hold for ever.
 _LOOK = Statement(
     "look",
@@ -24,13 +22,8 @@ with server as materialized (
     from server
     where store_epoch.server <> server.name or store_epoch.changed_at > server.at
     returning true
-), marked as (
-    insert into queue_marker select true where not exists (select from queue_marker)
-    on conflict do nothing
-    returning true
 )
-select server.at, server.name, before.server, server.at - before.changed_at, exists (select from written),
-    exists (select from marked)
+select server.at, server.name, before.server, server.at - before.changed_at, exists (select from written)
 from server left join store_epoch as before on true
 """,
 )
@@ -59,8 +52,6 @@ class EpochLook:
     """How long ago the server changed, or its clock stepped; None: never."""
     written: bool
     """Whether this look was the one that wrote the change."""
-    emptied: bool
-    """Whether this look was the one that found unlogged tables, the queue's among them, emptied."""
 
     @property
     def changed(self) -> bool:
@@ -73,11 +64,11 @@ async def look(connection: Connection) -> EpochLook:
 
     What the connection is used for afterwards is done by that very server.
     """
-    ((at, server, before, since_change, written, emptied),) = await fetch(connection, _LOOK, {})
+    ((at, server, before, since_change, written),) = await fetch(connection, _LOOK, {})
     if before is None:
         written = True
         await note_change(connection)
-    return EpochLook(at, server, before, since_change, written, emptied)
+    return EpochLook(at, server, before, since_change, written)
 
 
 async def note_change(connection: Connection) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 import psycopg
@@ -13,6 +13,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.loop import backoff
 from duly_core.store.lambdas import NEW_LAMBDA_CHANNEL
 from duly_core.store.live_settings import SETTING_CHANNEL
+from duly_core.store.local_hints import LocalHints
 from duly_core.store.pool import Store, connect_arguments
 from duly_core.store.settings import StoreSettings, direct
 from duly_core.store.stream import STREAM_GAP, Stream
@@ -20,7 +21,11 @@ from duly_core.store.stream import STREAM_GAP, Stream
 log = structlog.get_logger()
 
 DUE_CHANNEL = "duly_due"
-"""The payload is how many milliseconds ahead something is due; 0: now."""
+"""The payload is how many milliseconds ahead something is due (0: now), and of which lambdas: `250 mail.send,mail.sort`.
+Without names: of any."""
+
+_MOST_NAMES = 32
+"""A hint of more lambdas names none: a payload holds less than 8,000 bytes."""
 
 HORIZON = timedelta(minutes=2)
 """What is due later than this needs no hint: the longest poll interval comes first."""
@@ -30,30 +35,44 @@ _LAST_WORD = 1.0
 
 _CHANGES = (NEW_LAMBDA_CHANNEL, SETTING_CHANNEL)
 
-_DUE_PAYLOAD = re.compile("[0-9]{1,6}")
+_DUE_PAYLOAD = re.compile("([0-9]{1,6})(?: ([a-z0-9_.,-]+))?")
 """As many digits as the horizon has."""
 
 
 class Hinter:
-    """Tells Store Consumers when something will be due; many hints go as one.
+    """Tells who looks for due tasks when something will be due; many hints go as one.
 
-    While tasks stream it tells them as often as they look: each hint is a statement, and wakes them all. Measured end to
-    end with 16 single calls at a time: 0.8 of a Store Consumer's CPU a task, 0.97 of the whole stack's.
+    Services of the same process are told by a call. Others are told by NOTIFY, unless this process serves the hint.
+    While tasks stream, others are told as often as they look: each hint is a statement, and wakes them all.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, local: LocalHints | None = None) -> None:
+        """Make one; `local` connects it with the other services of this process."""
         self._store = store
+        self._local = local
         self._soonest: timedelta | None = None
+        self._lambdas: set[str] = set()
         self._stream = Stream()
         self._sent_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
-    def due_in(self, ahead: timedelta, tasks: int = 1) -> None:
-        """Something is due this far ahead, the first of so many; returns at once."""
+    @property
+    def has_local(self) -> bool:
+        """Whether this process may serve hints itself."""
+        return self._local is not None
+
+    def due_in(self, ahead: timedelta, lambdas: Collection[str] = (), tasks: int = 1) -> None:
+        """Something of these lambdas (empty: any) is due this far ahead, the first of so many; returns at once."""
         if ahead > HORIZON:
             return
+        if self._local is not None and self._local.send(ahead, lambdas):
+            return
         self._stream.count(tasks, asyncio.get_running_loop().time())
-        self._soonest = ahead if self._soonest is None else min(ahead, self._soonest)
+        if self._soonest is None:
+            self._soonest, self._lambdas = ahead, set(lambdas)
+        else:
+            self._soonest = min(ahead, self._soonest)
+            self._lambdas = self._lambdas | set(lambdas) if self._lambdas and lambdas else set()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._send())
 
@@ -61,10 +80,13 @@ class Hinter:
         while self._soonest is not None:
             waited = await self._keep_the_gap()
             milliseconds = max(0, round((self._soonest - waited) / timedelta(milliseconds=1)))
+            names = ",".join(sorted(self._lambdas)) if len(self._lambdas) <= _MOST_NAMES else ""
             self._soonest = None
             try:
                 async with self._store.connection() as connection:
-                    await connection.execute("select pg_notify(%s, %s)", (DUE_CHANNEL, str(milliseconds)))
+                    await connection.execute(
+                        "select pg_notify(%s, %s)", (DUE_CHANNEL, f"{milliseconds} {names}".strip())
+                    )
             except StoreUnavailableError as error:
                 log.info("a hint was not sent; the poll finds the task", reason=str(error))
 
@@ -83,9 +105,18 @@ class Listener:
     """Listens on a connection of its own; a lost connection is opened anew, and costs lateness only."""
 
     def __init__(
-        self, settings: StoreSettings, on_due: Callable[[timedelta], None], on_change: Callable[[], None]
+        self,
+        settings: StoreSettings,
+        on_due: Callable[[timedelta, Collection[str]], object],
+        on_change: Callable[[], None],
     ) -> None:
-        """Make one; `on_change` is told that lambdas were registered, or settings changed."""
+        """Make one.
+
+        Args:
+            settings: of the store to listen to.
+            on_due: takes how far ahead something is due, and of which lambdas (empty: any).
+            on_change: called when lambdas were registered, or settings changed.
+        """
         self._settings = settings
         self._on_due = on_due
         self._on_change = on_change
@@ -126,5 +157,5 @@ class Listener:
     def _tell(self, channel: str, payload: str) -> None:
         if channel in _CHANGES:
             self._on_change()
-        elif _DUE_PAYLOAD.fullmatch(payload):  # anybody with a connection may notify
-            self._on_due(timedelta(milliseconds=int(payload)))
+        elif told := _DUE_PAYLOAD.fullmatch(payload):  # anybody with a connection may notify
+            self._on_due(timedelta(milliseconds=int(told[1])), told[2].split(",") if told[2] else ())

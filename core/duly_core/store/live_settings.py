@@ -101,6 +101,11 @@ async def surroundings(store: Store) -> Surroundings:
     return found
 
 
+async def values(store: Store) -> dict[str, str]:
+    """By name, what operators have set."""
+    return {name: value for live, name, value, _ in await store.run(_KEPT, {}) if live}
+
+
 async def kept(store: Store) -> tuple[dict[str, KeptSetting], dict[str, KeptSetting]]:
     """By name what operators have set, and what the Store Consumer that started last has of its own."""
     found: dict[bool, dict[str, KeptSetting]] = {True: {}, False: {}}

@@ -35,6 +35,7 @@ _SESSION = (
     "statement_timeout = 0",
     "idle_in_transaction_session_timeout = 0",
     "enable_seqscan = on",
+    "enable_bitmapscan = on",
     "enable_hashjoin = on",
     "enable_mergejoin = on",
 )

@@ -1,5 +1,5 @@
--- Statements of the task path that change nothing. (Why a status is compared as text, and ids with an array: see
--- transitions.sql.)
+-- Statements of the task path that change nothing. (Why a status is compared as text, ids with an array or in a lateral
+-- with "limit 1": see transitions.sql.)
 
 -- name: existing
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
@@ -10,8 +10,15 @@ from unnest(
     %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
     %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[]
 ) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, key, place)
-left join idempotency_key as taken on taken.lambda = any (array[asked.lambda]) and taken.key = any (array[asked.key])
-join task on task.task_id = any (array[coalesce(taken.task_id, asked.task_id)])
+left join lateral (
+    select key.task_id from idempotency_key as key where key.lambda = asked.lambda and key.key = asked.key limit 1
+) as taken on true
+cross join lateral (
+    select task.task_id, task.lambda, task.collection, task.priority, task.payload_encoding, task.payload
+    from task
+    where task.task_id = coalesce(taken.task_id, asked.task_id)
+    limit 1
+) as task
 
 -- name: claimed_before
 -- Claims that these very tokens hold already: the answer to a claim whose reply was lost.
@@ -23,7 +30,7 @@ join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]) and assoc
 left join lateral (
     select task.priority, task.payload, task.payload_encoding
     from task
-    where task.task_id = any (array[assoc.task_id]) and task.lambda = any (array[assoc.lambda]) and task.task_id
+    where task.task_id = assoc.task_id and task.lambda = assoc.lambda and task.task_id
         between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
     limit 1
 ) as entity on true
@@ -37,6 +44,23 @@ from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
 join task on task.task_id = any (array[asked.task_id])
 left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 where coalesce(assoc.last_token, task.last_token) = asked.token
+
+-- name: claimed_under
+-- The claims that were made under these prefixes of tokens (claim_work), with their tasks. Reads all that is held: it is
+-- for replies that were lost and for callers that died.
+select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures,
+    assoc.crashes, (extract(epoch from assoc.due_at) * 1000000)::int8,
+    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
+from task_assoc as assoc
+left join lateral (
+    select task.payload, task.payload_encoding
+    from task
+    where task.task_id = assoc.task_id and task.lambda = assoc.lambda
+    limit 1
+) as entity on true
+left join lambda on lambda.name = any (array[assoc.lambda])
+where assoc.status in ('claimed', 'processing')
+    and substring(uuid_send(assoc.token) from 1 for 14) = any (%(prefixes)b::bytea[])
 
 -- name: next_triggers
 -- For each queue the instant at which it has something due next, as time from now (negative: it has now).

@@ -28,6 +28,8 @@ class Written:
     """One for each result, in its order."""
     due_in: timedelta | None
     """How far ahead the first of those that run again does; None: none does."""
+    due_lambdas: frozenset[str]
+    """Of which lambdas they are; empty: of some."""
     retried: Counter[str]
     """How many retries were written of each lambda, after failures and crashes; snoozes are none."""
 
@@ -73,7 +75,9 @@ async def set_results(
             applied |= {row[1] for row in rows}
             due_in += [row[2] for row in rows]
     verdicts = await answer(store, [(result.task_id, result.token) for result in results], applied)
-    return Written(verdicts, min(due_in, default=None), retried)
+    return Written(
+        verdicts, min(due_in, default=None), frozenset() if snoozed else frozenset(retried), retried
+    )
 
 
 def _claims(results: Sequence[Result]) -> dict[str, Any]:

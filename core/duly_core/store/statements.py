@@ -1,4 +1,7 @@
-"""Loads the `.sql` files: statements with a name, a sentence, and (transitions) the move they make."""
+"""Loads the `.sql` files: statements with a name, a sentence, and (transitions) the move they make.
+
+A fragment (`-- fragment: NAME`) is text that several statements of its file share: `{{NAME}}` stands for it.
+"""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +9,8 @@ from importlib.resources import files
 
 from duly_core.lifecycle import Status
 
-_HEAD = re.compile(r"^-- name: (\w+)\n(?:-- move: (.*)\n)?", re.MULTILINE)
+_HEAD = re.compile(r"^-- (name|fragment): (\w+)\n(?:-- move: (.*)\n)?", re.MULTILINE)
+_USE = re.compile(r"\{\{(\w+)\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +28,21 @@ def _statuses(text: str) -> frozenset[Status]:
 
 
 def load(file_name: str) -> dict[str, Statement]:
-    """Read one file beside this module into its statements, by name."""
+    """Read one file beside this module into its statements, by name; a fragment stands before its first use."""
     text = files("duly_core.store").joinpath(file_name).read_text(encoding="utf-8")
     heads = list(_HEAD.finditer(text))
+    fragments: dict[str, str] = {}
     statements = {}
     for head, following in zip(heads, [*heads[1:], None], strict=True):
         body = text[head.end() : following.start() if following else len(text)]
         sql = "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
-        before, _, after = (head[2] or "").partition("->")
-        statements[head[1]] = Statement(head[1], sql, _statuses(before), _statuses(after))
+        sql = _USE.sub(lambda use: fragments[use[1]], sql)
+        kind, name, move = head.groups()
+        if kind == "fragment":
+            fragments[name] = sql
+            continue
+        before, _, after = (move or "").partition("->")
+        statements[name] = Statement(name, sql, _statuses(before), _statuses(after))
     return statements
 
 

@@ -119,13 +119,6 @@ store_epoch = sa.Table(
     sa.Column("changed_at", sa.TIMESTAMP(timezone=True)),
 )
 
-queue_marker = sa.Table(
-    "queue_marker",
-    metadata,
-    sa.Column("one", sa.Boolean, primary_key=True, server_default=sa.text("true")),
-    prefixes=["UNLOGGED"],
-)
-
 attempt = sa.Table(
     "attempt",
     metadata,
@@ -165,17 +158,4 @@ own_setting = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
     sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
-)
-
-queue_message = sa.Table(
-    "queue_message",
-    metadata,
-    sa.Column("message_id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
-    sa.Column("lambda", sa.Text, nullable=False),
-    sa.Column("priority", sa.SmallInteger, nullable=False),
-    sa.Column("reference_count", sa.Integer, nullable=False),
-    sa.Column("visible_at", sa.TIMESTAMP(timezone=True), nullable=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-    sa.Index("queue_message_visible", "lambda", "priority", "visible_at", "message_id"),
-    prefixes=["UNLOGGED"],
 )

@@ -6,6 +6,8 @@
 -- Where rows are found by their ids the status is compared as text: a plan made while the table was small
 -- would else walk a partial index that the enum comparison implies, for ever (measured: 883 us a claim, not 12). Ids are
 -- compared with "= any (array[...])": a plan is made once, and this leaves it no way but a look by key (decision 0019).
+-- An array on a later column of an index may be left out of the search before Postgres 17. So where an index of two
+-- columns fits, rows are read with "=" in a lateral with "limit 1", which cannot be merge joined (decision 0021).
 -- `task` has many partitions, and a plan must not look at all of them (decision 0017). So the assoc decides, and the end
 -- is written into the entity by "insert ... on conflict do update", which finds the partition of each row by itself; what
 -- reads entities says between which ids they are, in the ON of a left join, which also keeps the order of the join.
@@ -47,28 +49,48 @@ with asked as (
     select task_id, lambda, priority, 'new', scheduled_at, scheduled_at, expires_at from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
-    select pg_notify('duly_due', '0') where %(tell)b and exists (select from entity where scheduled_at <= created_at)
+    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
+    where %(tell)b and exists (select from entity where scheduled_at <= created_at)
 )
 from entity
+
+-- fragment: eligible
+-- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.
+-- Yields the tasks of one `queue` (lambda, priority, size) that may run at `clock`, oldest first, and locks them; rows
+-- that somebody else works on are skipped.
+select assoc.task_id
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+    and assoc.status in ('new', 'retriable_failure')
+    and assoc.next_trigger_at <= (select now from clock)
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+order by assoc.next_trigger_at
+limit queue.size
+for update skip locked
+
+-- fragment: eligible_in
+-- How long until a `queue` has a task that is eligible, of those that were not at `clock`; null: it has none.
+(
+    select assoc.next_trigger_at
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+        and assoc.status in ('new', 'retriable_failure')
+        and assoc.next_trigger_at > (select now from clock)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.next_trigger_at
+    limit 1
+) - (select duly_now())
 
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued
 -- Takes what is due, up to each queue's room, oldest first; another Store Consumer's rows are skipped.
-with room as (
-    select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as room (lambda, priority, size)
+with clock as materialized (
+    select duly_now() as now
+), queue as (
+    select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as queue (lambda, priority, size)
 ), due as (
     select picked.task_id
-    from room cross join lateral (
-        select assoc.task_id
-        from task_assoc as assoc
-        where assoc.lambda = room.lambda and assoc.priority = room.priority
-            and assoc.status in ('new', 'retriable_failure')
-            and assoc.next_trigger_at <= (select duly_now())
-            and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
-        order by assoc.next_trigger_at
-        limit room.size
-        for update skip locked
-    ) as picked
+    from queue cross join lateral ({{eligible}}) as picked
 )
 update task_assoc as assoc
 set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
@@ -76,65 +98,50 @@ from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
 returning assoc.task_id, assoc.lambda, assoc.priority
 
--- name: enqueue_and_send
--- move: new|retriable_failure -> enqueued
--- As enqueue, for the queue that is in this very store: rows and messages are seen together or not at all, in one
--- statement where there were two. A queue's references go into so many messages, each of so many at the most. Tells of
--- each queue what it got, and how long until it has something due that was not by the instant that this went by.
--- It does not wait for the disk: it tells nobody anything, and the claim that builds on it waits for both. What a crash
--- takes back with its messages is due, as before.
+-- name: claim_work
+-- move: new|retriable_failure -> claimed
+-- Where there is no queue beside the store: picks what may run of these queues, in their order, and claims it. The
+-- picks go to those who ask in turn: the n-th of `prefixes` and `holders` are one caller's, and the token of a
+-- caller's n-th claim is its prefix and n, so that a lost reply can be asked for again (claimed_under).
+-- Also tells, with no task, how long until each queue has something to run that it had not; not when as many as wanted
+-- were found.
 with clock as materialized (
-    select duly_now() as now, set_config('synchronous_commit', 'off', true)
-), room as (
-    select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as room (lambda, priority, size)
+    select duly_now() as now
+), queue as (
+    select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[]) as queue (lambda, priority, size)
 ), due as (
     select picked.task_id
-    from room cross join lateral (
-        select assoc.task_id
-        from task_assoc as assoc
-        where assoc.lambda = room.lambda and assoc.priority = room.priority
-            and assoc.status in ('new', 'retriable_failure')
-            and assoc.next_trigger_at <= (select now from clock)
-            and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
-        order by assoc.next_trigger_at
-        limit room.size
-        for update skip locked
-    ) as picked
-), enqueued as (
+    from queue cross join lateral ({{eligible}}) as picked
+    limit %(most)b
+), placed as materialized (
+    select task_id, (row_number() over () - 1)::int4 as place from due
+), claimed as (
     update task_assoc as assoc
-    set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
-    from due
-    where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
-    returning assoc.task_id, assoc.lambda, assoc.priority
-), placed as (
-    select task_id, lambda, priority,
-        row_number() over (partition by lambda, priority order by task_id) - 1 as place,
-        count(*) over (partition by lambda, priority) as number
-    from enqueued
-), message as (
-    insert into queue_message (lambda, priority, reference_count, visible_at, body)
-    select lambda, priority, count(*), (select duly_now()), %(mark)b || string_agg(uuid_send(task_id), '' order by place)
+    set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
+        holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
+            || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed
-    group by lambda, priority, place / least(%(most)b::int, (number + %(messages)b::int - 1) / %(messages)b::int)
-    returning lambda, priority, reference_count
-), sent as (
-    select lambda, priority, sum(reference_count)::int4 as number, pg_notify('duly_queue', lambda || '/' || priority)
-    from message
-    group by lambda, priority
+    where assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+        assoc.due_at
 )
-select lambda, priority, number, null::interval as due_in, pg_notify from sent
-union all
-select room.lambda, room.priority, 0, (
-    select assoc.next_trigger_at
-    from task_assoc as assoc
-    where assoc.lambda = room.lambda and assoc.priority = room.priority
-        and assoc.status in ('new', 'retriable_failure')
-        and assoc.next_trigger_at > (select now from clock)
-        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
-    order by assoc.next_trigger_at
+select claimed.task_id, claimed.token, claimed.lambda, claimed.priority, claimed.fence, claimed.failures,
+    claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
+    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour') as max_runtime,
+    null::interval as due_in
+from claimed
+left join lateral (
+    select task.payload, task.payload_encoding
+    from task
+    where task.task_id = claimed.task_id and task.lambda = claimed.lambda
     limit 1
-) - (select duly_now()), null
-from room
+) as entity on true
+left join lambda on lambda.name = any (array[claimed.lambda])
+union all
+select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, {{eligible_in}}
+from queue
+where (select count(*) from placed) < %(most)b
 
 -- name: enqueue_again
 -- move: enqueued -> enqueued
@@ -163,24 +170,6 @@ where assoc.task_id = any (array[silent.task_id]) and assoc.status::text = 'enqu
     and assoc.next_trigger_at <= (select duly_now())
 returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
 
--- name: enqueue_sooner
--- move: enqueued -> enqueued
--- The store came back as another server, and the queue in it may be empty: each is looked at again within a while
--- (enqueue_again), at an instant of its own; most that were not lost are claimed by then.
-with waiting as (
-    select task_id
-    from task_assoc
-    where status = 'enqueued' and next_trigger_at > (select duly_now()) + %(within)b::interval
-    order by next_trigger_at
-    limit %(limit)b
-    for update skip locked
-)
-update task_assoc as assoc
-set next_trigger_at = (select duly_now()) + random() * %(within)b::interval
-from waiting
-where assoc.task_id = any (array[waiting.task_id]) and assoc.status::text = 'enqueued'
-returning assoc.task_id
-
 -- name: put_back
 -- move: enqueued -> new
 -- The message could not be sent: the task waits for its queue like any other that is due, spread out a little.
@@ -190,10 +179,28 @@ from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'enqueued'
 returning assoc.task_id
 
+-- name: dequeue
+-- move: enqueued -> new
+-- There is no queue beside the store any more: what was sent to one is due again when its enqueue_timeout is over.
+with waiting as (
+    select task_id
+    from task_assoc
+    where status = 'enqueued' and next_trigger_at <= (select duly_now())
+    order by next_trigger_at
+    limit %(limit)b
+    for update skip locked
+)
+update task_assoc as assoc
+set status = 'new', next_trigger_at = (select duly_now())
+from waiting
+where assoc.task_id = any (array[waiting.task_id]) and assoc.status::text = 'enqueued'
+returning assoc.task_id
+
 -- name: reclaim
--- move: claimed|processing -> enqueued
+-- move: claimed|processing -> enqueued|retriable_failure
 -- The holder fell silent: its token is void from here on, and a crash is counted. "as_of" is the instant at which
 -- the store was last seen to be itself and its clock right: a step since then makes no lease look expired.
+-- With a queue beside the store ("enqueued") the reference is sent at once; without one the task is due at once.
 with silent as (
     select assoc.task_id, assoc.holder,
         duly_recent(assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')) as crashed_at
@@ -209,7 +216,7 @@ with silent as (
     for update of assoc skip locked
 ), reclaimed as (
     update task_assoc as assoc
-    set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b,
+    set status = %(status)b::text::task_status, next_trigger_at = (select duly_now()) + %(trigger_in)b::interval,
         crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()),
         last_token = null, token = null, holder = null, progress = null, progress_note = null
     from silent
@@ -367,7 +374,7 @@ from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding
     from task
-    where task.task_id = any (array[claimed.task_id]) and task.lambda = any (array[claimed.lambda]) and task.task_id
+    where task.task_id = claimed.task_id and task.lambda = claimed.lambda and task.task_id
         between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
     limit 1
 ) as entity on true

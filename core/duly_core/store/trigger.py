@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg.rows import TupleRow
 
+from duly_core.lifecycle import Status
 from duly_core.routing import Priority, QueueKey
 from duly_core.store.arrays import int2s, texts, uuids
 from duly_core.store.pool import Connection, Store, fetch
@@ -19,7 +20,7 @@ class Silence:
     """What came of the tasks whose next trigger passed while they were on their way or running."""
 
     again: list[DueTask]
-    """Enqueued anew: to be sent to their queues."""
+    """Run again: marked as enqueued, to be sent to their queues; or due, where there are no queues."""
     reclaimed: int = 0
     ended: int = 0
     """Quarantined, cancelled or expired."""
@@ -61,67 +62,33 @@ async def enqueue(store: Store, room: Mapping[QueueKey, int], enqueue_timeout: t
     return _due(await store.run(TRANSITIONS["enqueue"], parameters))
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """How references become messages of the queue that is in the store; the queue's own packing, told in numbers."""
-
-    mark: bytes
-    """What a body begins with."""
-    most: int
-    """References in one message."""
-    messages: int
-    """How many messages the references of one queue are divided into, unless more are needed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What came of enqueueing and sending at once."""
-
-    references: dict[QueueKey, int]
-    """How many each queue got; those that got none are left out."""
-    ahead: dict[QueueKey, timedelta]
-    """How long until each queue has something due; queues with nothing ahead are left out. Zero: perhaps it has now."""
-
-
-async def enqueue_and_send(
-    store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta, packing: Packing
-) -> Sent:
-    """Enqueue what is due and put it into the queue in this store, at once."""
-    sent = Sent({}, {})
-    if not room:
-        return sent
-    packed = {"mark": packing.mark, "most": packing.most, "messages": packing.messages}
-    parameters = _room(room) | packed | {"enqueue_timeout": enqueue_timeout}
-    rows = await store.run(TRANSITIONS["enqueue_and_send"], parameters)
-    for lambda_name, priority, number, due_in, _ in rows:  # some tell what was sent, some what comes
-        queue = QueueKey(lambda_name, Priority(priority))
-        if number:
-            sent.references[queue] = number
-            if number >= room[queue]:  # there may be more of what is due
-                sent.ahead[queue] = timedelta()
-        elif due_in is not None:
-            sent.ahead.setdefault(queue, due_in)
-    return sent
-
-
 async def end_silence(
     store: Store,
-    room: Mapping[QueueKey, int],
+    room: Mapping[QueueKey, int] | None,
     enqueue_timeout: timedelta,
     limit: int,
     may_void: Callable[[Connection], Awaitable[MayVoid]] | None = None,
 ) -> Silence:
     """Take up what fell silent, at most `limit` tasks of each kind.
 
-    Lost messages are sent again as far as the queues have room; claims whose holder fell silent are void,
-    and their tasks are enqueued anew, quarantined, or cancelled. Tasks that expired end, too.
+    Claims whose holder fell silent are void, and their tasks run again, are quarantined, or cancelled. Tasks that
+    expired end. References that nobody claimed are sent again as far as the queues have room.
 
-    Args: `may_void` tells which claims may be voided now in the store at the other end of a connection: it is
-    asked once, and its answer holds for that connection only. None: `limit` of them.
+    Args:
+        store: where.
+        room: of the queues beside the store; None: there are none, and whatever runs again is due at once.
+        enqueue_timeout: when a reference that is sent now counts as lost.
+        limit: of each statement.
+        may_void: tells which claims may be voided now in the store at the other end of a connection. It is
+            asked once, and its answer holds for that connection only. None: `limit` of them.
     """
-    again = await store.run(
-        TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
-    )
+    unclaimed: list[TupleRow] = []
+    if room is None:
+        await store.run(TRANSITIONS["dequeue"], {"limit": limit})
+    else:
+        unclaimed = await store.run(
+            TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
+        )
     expired = await store.run(TRANSITIONS["expire"], {"limit": limit})
     reclaimed: list[TupleRow] = []
     ended = 0
@@ -132,19 +99,18 @@ async def end_silence(
             for name in ("quarantine_silent", "cancel_silent"):
                 ended += len(await fetch(connection, TRANSITIONS[name], parameters))
             # the last of them: what it enqueues must be sent, and an error of another would leave that unsent
-            parameters["enqueue_timeout"] = enqueue_timeout
+            parameters |= (
+                {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
+                if room is None
+                else {"status": Status.ENQUEUED, "trigger_in": enqueue_timeout}
+            )
             reclaimed = await fetch(connection, TRANSITIONS["reclaim"], parameters)
     return Silence(
-        _due([*(row for row in again if row[3]), *reclaimed]),
+        _due([*(row for row in unclaimed if row[3]), *reclaimed]),
         reclaimed=len(reclaimed),
         ended=ended + len(expired),
         voided=len(reclaimed) + ended,
     )
-
-
-async def enqueue_sooner(store: Store, within: timedelta, limit: int) -> int:
-    """The queue may have been emptied: look again at what is on its way, spread over `within`; answers how many."""
-    return len(await store.run(TRANSITIONS["enqueue_sooner"], {"within": within, "limit": limit}))
 
 
 async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> None:

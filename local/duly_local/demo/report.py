@@ -37,7 +37,11 @@ class Report:
 
     def parts(self, versions: Mapping[str, str], queue: str, parts: Iterable[Part]) -> None:
         """What it runs on."""
-        carrier = "SQS, through boto3, on moto's server" if queue == "sqs" else "a table in Postgres"
+        carrier = (
+            "SQS, through boto3, on moto's server"
+            if queue == "sqs"
+            else "none: hosts claim what is due from the store"
+        )
         self.line()
         self.line(f"It runs on   {', '.join(f'{name} {version}' for name, version in versions.items())}")
         self.line(f"Its queue    {carrier}")

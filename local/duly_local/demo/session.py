@@ -25,7 +25,7 @@ from duly_local.signals import handled_by, interruptible
 from duly_local.stack import LocalStack
 from duly_local.supervisor import Supervisor
 
-Queue = Literal["postgres", "sqs"]
+Queue = Literal["store", "sqs"]
 
 _APPLICATION = "duly_local.demo.application:app"
 _EXECUTORS = 2

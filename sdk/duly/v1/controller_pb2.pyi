@@ -72,15 +72,19 @@ class AttachExecutorResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOST_ID_FIELD_NUMBER: _builtins.int
+    ASK_HSC_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
+    ask_hsc: _builtins.bool
+    """There is no queue: the Executor asks the HSC for work (ClaimWork), and this Controller for none."""
     def __init__(
         self,
         *,
         host_id: _builtins.str = ...,
+        ask_hsc: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_id", b"host_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_hsc", b"ask_hsc", "host_id", b"host_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,6 +29,7 @@ from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
 from duly_core.process import default_socket
 from duly_core.queues.factory import open_receiver
+from duly_core.queues.none import NoQueue
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer, Service
@@ -54,11 +55,9 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     settings = ControllerSettings.load(**overrides)
     listen = settings.listen or default_socket()
     queue_settings = QueueSettings.load()
-    _check_dwell(queue_settings.visibility, settings.dwell_margin)
-    if queue_settings.backend == "postgres" and not queue_settings.dsn:
-        raise SettingsError(
-            "queue.dsn (environment: DULY_QUEUE_DSN) must say where the Postgres queue is: a host is not told of the store"
-        )
+    has_queue = queue_settings.backend != "store"
+    if has_queue:
+        _check_dwell(queue_settings.visibility, settings.dwell_margin)
     executors = DrainSettings.load()
     patience = executors.drain_grace + _BEYOND_GRACE
     rpc = RpcSettings.load()
@@ -75,7 +74,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.push_async_callback(hsc_channel.close)
             frontend_channel = open_channel(settings.frontend_address, rpc)
             at_the_end.push_async_callback(frontend_channel.close)
-            receiver = await open_receiver(queue_settings, queue_settings.dsn)
+            receiver = await open_receiver(queue_settings) if has_queue else NoQueue()
             at_the_end.push_async_callback(receiver.close)
             hsc = hsc_stub(hsc_channel)
             buffer = Buffer(settings.low_priority_share, on_stale=events.stale)
@@ -103,6 +102,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 demand,
                 Claimer(hsc, buffer, disposal, timing, rpc.call_timeout),
                 queue_settings.visibility - settings.dwell_margin,
+                has_queue=has_queue,
             )
             at_the_end.push_async_callback(give_back)
             at_the_end.push_async_callback(registrar.stop)

@@ -14,11 +14,11 @@ from duly_controller.executors import Executor, Executors
 from duly_controller.poller import Poller
 from duly_controller.registrar import Registrar
 from duly_core import failpoints
-from duly_core.claim_tokens import PREFIX_BYTES, Tokens, new_prefix
+from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.errors import InvalidRequestError, NotAttachedError
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.stubs import Context
-from duly_core.task import HOLDER_LIMIT
+from duly_core.task import HOLDER_LIMIT, TOKEN_PREFIX_BYTES
 
 _MOST_TASKS = 2_000
 _LONGEST_WAIT = timedelta(seconds=30)
@@ -38,8 +38,22 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         demand: Demand,
         claimer: Claimer,
         freshness: timedelta,
+        *,
+        has_queue: bool = True,
     ) -> None:
-        """Args: `freshness` is how long a buffered reference may be handed out after it was received."""
+        """Make one.
+
+        Args:
+            host_id: the host's name.
+            executors: those that are attached.
+            registrar: brings their lambdas to the Frontend.
+            poller: receives references from queues.
+            buffer: holds them.
+            demand: who waits for work.
+            claimer: claims references.
+            freshness: how long a buffered reference may be handed out after it was received.
+            has_queue: whether references come through queues. Without, Executors ask the HSC.
+        """
         self._host_id = host_id
         self._executors = executors
         self._registrar = registrar
@@ -48,6 +62,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self._demand = demand
         self._claimer = claimer
         self._freshness = freshness.total_seconds()
+        self._has_queue = has_queue
         self._unwanted: set[asyncio.Task[None]] = set()
 
     async def AttachExecutor(  # noqa: N802 (the wire's name)
@@ -69,7 +84,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             raise InvalidRequestError("pid", f"there is no process {request.pid} on this host") from None
         self._poller.serve(self._executors.all_lambdas())
         events.attached(request.executor_id, request.pid, lambdas, len(self._executors))
-        return controller_pb2.AttachExecutorResponse(host_id=self._host_id)
+        return controller_pb2.AttachExecutorResponse(host_id=self._host_id, ask_hsc=not self._has_queue)
 
     async def NextWork(  # noqa: N802
         self, request: controller_pb2.NextWorkRequest, _context: Context
@@ -88,8 +103,8 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             timeout = min(from_duration(request.timeout), _LONGEST_WAIT)
         except ValueError as error:
             raise InvalidRequestError("timeout", str(error)) from error
-        if len(request.token_prefix) not in (0, PREFIX_BYTES):
-            raise InvalidRequestError("token_prefix", f"must be {PREFIX_BYTES} bytes, or empty")
+        if len(request.token_prefix) not in (0, TOKEN_PREFIX_BYTES):
+            raise InvalidRequestError("token_prefix", f"must be {TOKEN_PREFIX_BYTES} bytes, or empty")
         if self._demand.closed.is_set():  # not at once: who asks again and again would keep us busy
             await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
             return controller_pb2.NextWorkResponse()

@@ -56,7 +56,7 @@ class Worker:
         self.executor_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
         self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
-        hsc = hsc_stub(self._hsc_channel)
+        self._hsc = hsc = hsc_stub(self._hsc_channel)
         self._heartbeat_line = HeartbeatLine(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
         processes = settings.processes + 1  # and the spare one
@@ -190,6 +190,7 @@ class Worker:
     def _make_puller(self, attach: controller_pb2.AttachExecutorRequest) -> Puller:
         return Puller(
             controller_stub(self._controller_channel),
+            self._hsc,
             self._address,
             attach,
             self._holdings,

@@ -15,6 +15,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.health import HealthFollower
 from duly_core.store.hints import Hinter
+from duly_core.store.local_hints import LocalHints
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import migrate_when_there
@@ -27,8 +28,13 @@ from duly_frontend.servicer import FrontendServicer
 from duly_frontend.settings import FrontendSettings
 
 
-def build(**overrides: object) -> Serve:
-    """Read the settings; `overrides` are those of [frontend]."""
+def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
+    """Read the settings.
+
+    Args:
+        hints: connects it with the other services of this process; None: it is alone.
+        overrides: those of [frontend].
+    """
     settings = FrontendSettings.load(**overrides)
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
@@ -36,7 +42,7 @@ def build(**overrides: object) -> Serve:
     async def serve(stop: asyncio.Event) -> None:
         async with Store(store_settings) as store:
             known = KnownLambdas(store)
-            frontend = FrontendServicer(store, settings, known, Hinter(store))
+            frontend = FrontendServicer(store, settings, known, Hinter(store, hints))
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
             server = RpcServer(
@@ -70,7 +76,7 @@ def build(**overrides: object) -> Serve:
 
 def main(**overrides: object) -> None:
     """Run until told to stop."""
-    run_service("frontend", lambda: build(**overrides))
+    run_service("frontend", lambda: build(None, **overrides))
 
 
 if __name__ == "__main__":

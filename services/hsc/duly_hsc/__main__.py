@@ -3,31 +3,51 @@
 import asyncio
 
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
+from duly_core.loop import repeat
 from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.health import HealthFollower
-from duly_core.store.hints import Hinter
+from duly_core.store.hints import Hinter, Listener
+from duly_core.store.local_hints import LocalHints
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import migrate_when_there
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc import events
+from duly_hsc.live_config import LiveConfig
 from duly_hsc.servicer import HscServicer
-from duly_hsc.settings import HscSettings
+from duly_hsc.settings import HscSettings, TriggerSettings
 from duly_hsc.stores import open_stores
 
 
-def build(**overrides: object) -> Serve:
-    """Read the settings; `overrides` are those of [hsc]."""
+def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
+    """Read the settings.
+
+    Args:
+        hints: connects it with the other services of this process; None: it is alone.
+        overrides: those of [hsc].
+    """
     settings = HscSettings.load(**overrides)
     timing = Timing.load()
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
+    tuning = TriggerSettings.load()
 
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings, timing) as stores:
-            servicer = HscServicer(stores, settings, timing, Hinter(stores.results))
+            config = LiveConfig(stores.results, tuning)
+            servicer = HscServicer(
+                stores,
+                settings,
+                timing,
+                Hinter(stores.results, hints),
+                config.now,
+                rpc_settings.max_message_bytes,
+            )
+            config.on_change(servicer.work.retune)
+            if hints is not None:
+                hints.subscribe(servicer.work.hint)
             service = Service(
                 hsc_pb2.DESCRIPTOR.services_by_name["HscService"].full_name,
                 lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),
@@ -36,17 +56,24 @@ def build(**overrides: object) -> Serve:
             address = await server.start()
             if await migrate_when_there(store_settings, stop):
                 events.serving(address)
-                await HealthFollower(
+                health = HealthFollower(
                     server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
-                ).run(stop)
+                )
+                listener = Listener(store_settings, servicer.work.hint, config.may_have_changed)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(health.run(stop))
+                    group.create_task(listener.run(stop))
+                    group.create_task(repeat("live settings", config.run_once, stop, config.wake))
+            servicer.work.close()
             await server.stop()
+            await servicer.work.finish()
 
     return serve
 
 
 def main(**overrides: object) -> None:
     """Run until told to stop."""
-    run_service("hsc", lambda: build(**overrides))
+    run_service("hsc", lambda: build(None, **overrides))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Between the wire's claims, beats and results and the store's shapes; checks what it reads."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -10,7 +11,10 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.convert import from_duration, from_timestamp, to_duration
+from duly_core.store.claims import Caller
 from duly_core.task import (
+    HOLDER_LIMIT,
+    TOKEN_PREFIX_BYTES,
     Applied,
     Beat,
     ClaimedTask,
@@ -23,8 +27,13 @@ from duly_core.task import (
     TaskId,
     Token,
 )
+from duly_hsc.work_group import Claimed
 
 _ID_BYTES = 16
+_MOST_LAMBDAS = 2_000
+_MOST_WORK = 2_000
+_LONGEST_POLL = timedelta(seconds=60)
+_MOST_PREFIXES = 1_000
 _RESULT_LIMIT = 1024 * 1024
 _MESSAGE_LIMIT = 4096
 _NOTE_LIMIT = 1024
@@ -87,31 +96,99 @@ def proposals(messages: Sequence[hsc_pb2.ClaimProposal]) -> list[Proposal]:
 def claimed_to_wire(
     tasks: Sequence[ClaimedTask | None], terms: hsc_pb2.LeaseTerms
 ) -> hsc_pb2.ClaimTaskResponse:
-    """The answers to proposals, in order.
-
-    Fields are set in place: messages that are made first and put into others are copied (more than twice the cost).
-    """
+    """Return the answers to proposals, in order."""
     response = hsc_pb2.ClaimTaskResponse(terms=terms)
     add = response.answers.add
     for task in tasks:
         if task is None:
             add(verdict=hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED)
             continue
-        message = add(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED).task
-        claim = message.claim
-        claim.task_id = task.task_id
-        claim.token = task.token
-        setattr(message, "lambda", task.lambda_name)
-        message.priority = task.priority  # type: ignore[assignment]  # they are the wire's
-        message.payload = task.payload
-        message.payload_encoding = task.encoding  # type: ignore[assignment]
-        message.attempt = task.failures + task.crashes + 1
-        message.fence = task.fence
-        message.crashes = task.crashes
-        message.max_runtime.CopyFrom(_duration(task.max_runtime))
-        due_at = message.due_at
-        due_at.seconds, microseconds = divmod(task.due_at_us, 1_000_000)
-        due_at.nanos = microseconds * 1_000
+        _write_task(task, add(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED).task)
+    return response
+
+
+def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask) -> None:
+    """Set the fields in place: messages made first and put into others are copied, at more than twice the cost."""
+    claim = message.claim
+    claim.task_id = task.task_id
+    claim.token = task.token
+    setattr(message, "lambda", task.lambda_name)
+    message.priority = task.priority  # type: ignore[assignment]  # they are the wire's
+    message.payload = task.payload
+    message.payload_encoding = task.encoding  # type: ignore[assignment]
+    message.attempt = task.failures + task.crashes + 1
+    message.fence = task.fence
+    message.crashes = task.crashes
+    message.max_runtime.CopyFrom(_duration(task.max_runtime))
+    due_at = message.due_at
+    due_at.seconds, microseconds = divmod(task.due_at_us, 1_000_000)
+    due_at.nanos = microseconds * 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRequest:
+    """A ClaimWorkRequest that was found valid."""
+
+    caller: Caller
+    lambdas: frozenset[str]
+    most: int
+    timeout: timedelta
+
+
+def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
+    """Read what a host asks for.
+
+    Raises:
+        InvalidRequestError: a field lacks, or is out of its bounds.
+    """
+    check_holder(request.holder)
+    names = list(getattr(request, "lambdas"))  # noqa: B009 (beside its singular, a keyword)
+    check_count("lambdas", len(names), _MOST_LAMBDAS)
+    if not all(map(LAMBDA_NAME.fullmatch, names)):
+        raise InvalidRequestError("lambdas", "must be names of lambdas")
+    if not 1 <= request.max_tasks <= _MOST_WORK:
+        raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_WORK:,}")
+    (prefix,) = token_prefixes("token_prefix", [request.token_prefix])
+    try:
+        timeout = from_duration(request.timeout)
+    except ValueError as error:
+        raise InvalidRequestError("timeout", str(error)) from error
+    if not timedelta() <= timeout <= _LONGEST_POLL:
+        raise InvalidRequestError("timeout", "must be from 0 to 60 s")
+    return WorkRequest(Caller(request.holder, prefix), frozenset(names), request.max_tasks, timeout)
+
+
+def check_holder(holder: str) -> None:
+    """Check the name of who will hold claims.
+
+    Raises:
+        InvalidRequestError: it is empty, too long, or has a NUL.
+    """
+    if not 1 <= len(holder) <= HOLDER_LIMIT or "\x00" in holder:
+        raise InvalidRequestError("holder", f"must be 1 to {HOLDER_LIMIT} characters without NUL")
+
+
+def token_prefixes(field: str, prefixes: Sequence[bytes]) -> list[bytes]:
+    """Check prefixes of tokens.
+
+    Raises:
+        InvalidRequestError: one has not 14 bytes, or there are too many.
+    """
+    if len(prefixes) > _MOST_PREFIXES:
+        raise InvalidRequestError(field, f"there must be at most {_MOST_PREFIXES} in one call")
+    if any(len(prefix) != TOKEN_PREFIX_BYTES for prefix in prefixes):
+        raise InvalidRequestError(field, f"must be {TOKEN_PREFIX_BYTES} bytes")
+    return list(prefixes)
+
+
+def work_to_wire(claimed: Claimed, terms: hsc_pb2.LeaseTerms) -> hsc_pb2.ClaimWorkResponse:
+    """Return the answer to a host that asked for work."""
+    response = hsc_pb2.ClaimWorkResponse(terms=terms)
+    if claimed.waited:
+        response.waited.FromTimedelta(claimed.waited)
+    add = response.tasks.add
+    for task in claimed.tasks:
+        _write_task(task, add())
     return response
 
 

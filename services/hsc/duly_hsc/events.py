@@ -65,3 +65,19 @@ def released(verdicts: Sequence[Applied]) -> None:
     """Claims were handed back."""
     for verdict, count in Count(verdicts).items():
         _released.labels(verdict.value).inc(count)
+
+
+def work_claimed(tasks: Sequence[ClaimedTask]) -> None:
+    """A look for work claimed these; none: nothing was due."""
+    _claims.labels("claimed").inc(len(tasks))
+    group_written("ClaimWork", len(tasks))
+
+
+def not_handed_back(tasks: int, reason: str) -> None:
+    """Claims whose callers are gone could not be released; they run out."""
+    log.warning("claims of callers that are gone were not handed back", tasks=tasks, reason=reason)
+
+
+def settings_not_read(reason: str) -> None:
+    """Live settings could not be read: those of before hold."""
+    log.warning("live settings could not be read", reason=reason)

@@ -6,27 +6,33 @@ refused when more is asked than can be written, and what nobody waits for any mo
 
 from collections import Counter as Count
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core import failpoints
 from duly_core.clock import seconds_since_boot
 from duly_core.coalesce import Coalescer
-from duly_core.errors import InvalidRequestError
+from duly_core.live_settings import StoreConsumerTuning
 from duly_core.rpc.convert import to_duration
+from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import results as store_results
 from duly_core.store.hints import Hinter
-from duly_core.task import HOLDER_LIMIT, Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
+from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
 from duly_core.timing import Timing
 from duly_hsc import convert, events
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
+from duly_hsc.work import WorkDispatcher
+from duly_hsc.work_group import Claimed
 
 _WEIGHTY = 16 * 1024
 """Bytes of result that count for another one in a group."""
+_LONGEST_POLL = 60.0
+"""Seconds that a ClaimWork stays open."""
 _CLAIM_GROUPS_WAITING = 5
 """Claims are refused long before results and heartbeats are: a task that is not started yet can wait."""
 
@@ -40,8 +46,21 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         settings: HscSettings,
         timing: Timing,
         hinter: Hinter,
+        tuning: Callable[[], StoreConsumerTuning] = StoreConsumerTuning,
+        most_bytes: int = RpcSettings().max_message_bytes,
         now: Callable[[], float] = seconds_since_boot,
     ) -> None:
+        """Make one.
+
+        Args:
+            stores: the HSC's connections.
+            settings: of [hsc].
+            timing: the timeouts that it applies.
+            hinter: told of what runs again.
+            tuning: tells the live settings of triggering.
+            most_bytes: how large a message may be.
+            now: seconds that no clock setting moves.
+        """
         self._stores = stores
         self._settings = settings
         self._timing = timing
@@ -75,13 +94,22 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             observe=partial(events.group_written, "SetResults"),
         )
         self._release = Coalescer(self._release_group, max_items=group)
+        self.work = WorkDispatcher(
+            stores.claims,
+            timing.claim_timeout,
+            tuning,
+            concurrency=settings.claim_concurrency,
+            low_priority_share=settings.low_priority_share,
+            most_bytes=most_bytes // 2,
+            claimed=self._count_first_attempts,
+            hand_back=self._hand_back,
+        )
 
     async def ClaimTask(  # noqa: N802 (the wire's name)
         self, request: hsc_pb2.ClaimTaskRequest, context: Context
     ) -> hsc_pb2.ClaimTaskResponse:
         convert.check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
-        if not 1 <= len(request.holder) <= HOLDER_LIMIT or "\x00" in request.holder:
-            raise InvalidRequestError("holder", f"must be 1 to {HOLDER_LIMIT} characters without NUL")
+        convert.check_holder(request.holder)
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
         return convert.claimed_to_wire(await self._claim(asked, context.time_remaining()), self._terms)
 
@@ -92,8 +120,25 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if failpoints.on:
             await failpoints.hit("hsc.claim.after_commit")
         events.claimed(tasks)
-        self._budget.started(Count(task.lambda_name for task in tasks if task and task.fence == 1))
+        self._count_first_attempts(tasks)
         return tasks
+
+    def _count_first_attempts(self, tasks: Sequence[ClaimedTask | None]) -> None:
+        self._budget.started(Count(task.lambda_name for task in tasks if task and task.fence == 1))
+
+    async def ClaimWork(  # noqa: N802
+        self, request: hsc_pb2.ClaimWorkRequest, context: Context
+    ) -> hsc_pb2.ClaimWorkResponse:
+        asked = convert.work_request(request)
+        if request.again:
+            tasks = await store_claims.claims_under(self._stores.claims, [asked.caller.token_prefix])
+            return convert.work_to_wire(Claimed(tasks, timedelta()), self._terms)
+        timeout = min(asked.timeout, timedelta(seconds=max(0.0, context.time_remaining() or _LONGEST_POLL)))
+        claimed = await self.work.claim(asked.caller, asked.lambdas, asked.most, timeout)
+        return convert.work_to_wire(claimed, self._terms)
+
+    async def _hand_back(self, tasks: Sequence[ClaimedTask]) -> None:
+        await self._release([(task.task_id, task.token) for task in tasks])
 
     async def Heartbeat(  # noqa: N802
         self, request: hsc_pb2.HeartbeatRequest, context: Context
@@ -128,7 +173,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if failpoints.on:
             await failpoints.hit("hsc.set_results.after_commit")
         if written.due_in is not None:
-            self._hinter.due_in(written.due_in)
+            self._hinter.due_in(written.due_in, written.due_lambdas)
         events.results_written(results, written.verdicts)
         events.retries_written(written.retried, held_back)
         return written.verdicts
@@ -136,8 +181,12 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def Release(  # noqa: N802
         self, request: hsc_pb2.ReleaseRequest, context: Context
     ) -> hsc_pb2.ReleaseResponse:
-        convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
+        prefixes = convert.token_prefixes("token_prefixes", request.token_prefixes)
+        if not prefixes or request.claims:
+            convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
         applied = await self._release(convert.claims("claims", request.claims), context.time_remaining())
+        if prefixes:
+            await self._hand_back(await store_claims.claims_under(self._stores.results, prefixes))
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _release_group(self, claims: list[tuple[TaskId, Token]]) -> list[Applied]:

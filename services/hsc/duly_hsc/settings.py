@@ -4,8 +4,10 @@ from datetime import timedelta
 from typing import ClassVar
 
 from pydantic import Field
+from pydantic_settings import SettingsConfigDict
 
 from duly_core.addresses import Listen
+from duly_core.live_settings import StoreConsumerTuning
 from duly_core.settings import Duration, Section
 
 
@@ -21,6 +23,8 @@ class HscSettings(Section):
     """How many of them one statement takes (a single larger call is not split)."""
     claim_concurrency: int = Field(default=2, ge=1)
     """How many claim statements run at a time; results and heartbeats have connections of their own."""
+    low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
+    """The part of starts that lower priorities get while higher ones wait, where hosts ask for work (ClaimWork)."""
     result_concurrency: int = Field(default=2, ge=1)
     """How many statements with results run at a time; the HSC's connections are both together and four more."""
     retry_share: float = Field(default=0.2, ge=0)
@@ -29,3 +33,9 @@ class HscSettings(Section):
     """Retries a second that every lambda has in any case, at each HSC."""
     longest_hold_back: Duration = Field(default=timedelta(hours=1), ge=timedelta())
     """No retry is put off for longer on account of that."""
+
+
+class TriggerSettings(StoreConsumerTuning):
+    """`[store_consumer]`: when tasks are triggered, where hosts are given work without a queue."""
+
+    model_config = SettingsConfigDict(extra="ignore")  # the rest of the section is the Store Consumer's own

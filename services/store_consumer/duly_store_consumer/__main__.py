@@ -1,8 +1,10 @@
 """Wiring of the Store Consumer process: settings, store, queue sender, loop."""
 
 import asyncio
+from collections.abc import Collection
+from contextlib import AsyncExitStack
+from datetime import timedelta
 
-from duly_core.errors import SettingsError
 from duly_core.loop import repeat
 from duly_core.queues.factory import open_sender
 from duly_core.queues.settings import QueueSettings
@@ -11,10 +13,11 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.settings import format_duration
 from duly_core.store.health import HealthFollower
-from duly_core.store.hints import Listener
+from duly_core.store.hints import Hinter, Listener
+from duly_core.store.local_hints import LocalHints
 from duly_core.store.pool import Store
 from duly_core.store.retention import Tidier
-from duly_core.store.settings import StoreSettings, direct
+from duly_core.store.settings import StoreSettings
 from duly_core.store.start import migrate_when_there
 from duly_core.timing import Timing
 from duly_store_consumer import events
@@ -22,22 +25,19 @@ from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.tidying import Tidying
+from duly_store_consumer.timeout_loop import TimeoutLoop
 
 
-def build(**overrides: object) -> Serve:
-    """Read the settings; `overrides` are those of [store_consumer]."""
+def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
+    """Read the settings.
+
+    Args:
+        hints: connects it with the other services of this process; None: it is alone.
+        overrides: those of [store_consumer].
+    """
     settings = StoreConsumerSettings.load(**overrides)
     store_settings = StoreSettings.load()
     queue_settings = QueueSettings.load()
-    if (
-        store_settings.pooled
-        and not store_settings.direct_dsn
-        and queue_settings.backend == "postgres"
-        and not queue_settings.dsn
-    ):
-        raise SettingsError(
-            "store.direct_dsn or queue.dsn must be set with store.pooled: the Postgres queue does not work through a pooler"
-        )
     rpc_settings = RpcSettings.load()
     timing = Timing.load()
 
@@ -48,18 +48,18 @@ def build(**overrides: object) -> Serve:
         if not await migrate_when_there(store_settings, stop):
             await server.stop()
             return
-        sender = await open_sender(queue_settings, direct(store_settings).dsn)
-        in_store = queue_settings.backend == "postgres" and queue_settings.dsn in ("", store_settings.dsn)
-        async with Store(store_settings) as store:
-            consumer = Consumer(
-                store,
-                sender,
-                settings,
-                QuietLease(timing),
-                queue_is_in_store=queue_settings.backend == "postgres",
-                send_in_store=settings.send_in_store and in_store,
-            )
-            listener = Listener(store_settings, consumer.due_in, consumer.surroundings_changed)
+        async with Store(store_settings) as store, AsyncExitStack() as at_the_end:
+            consumer: Consumer | TimeoutLoop
+            if queue_settings.backend == "store":
+                consumer = TimeoutLoop(store, settings, QuietLease(timing), Hinter(store, hints))
+                listener = Listener(store_settings, _ignore, consumer.surroundings_changed)
+            else:
+                sender = await open_sender(queue_settings)
+                at_the_end.push_async_callback(sender.close)
+                consumer = Consumer(store, sender, settings, QuietLease(timing))
+                listener = Listener(store_settings, consumer.due_in, consumer.surroundings_changed)
+                if hints is not None:
+                    hints.subscribe(consumer.due_in)
             tidying = Tidying(
                 Tidier(
                     store,
@@ -75,15 +75,18 @@ def build(**overrides: object) -> Serve:
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
                 group.create_task(repeat("tidying", tidying.run_once, stop, asyncio.Event()))
-            await sender.close()
         await server.stop()
 
     return serve
 
 
+def _ignore(_ahead: timedelta, _lambdas: Collection[str]) -> None:
+    """HSCs look for what is due."""
+
+
 def main(**overrides: object) -> None:
     """Run until told to stop."""
-    run_service("store-consumer", lambda: build(**overrides))
+    run_service("store-consumer", lambda: build(None, **overrides))
 
 
 if __name__ == "__main__":

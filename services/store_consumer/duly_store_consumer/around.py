@@ -8,9 +8,9 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
+from duly_core.tuning import Tuning
 from duly_store_consumer import events
 from duly_store_consumer.settings import StoreConsumerSettings
-from duly_store_consumer.tuning import Tuning
 
 _EARLY = 0.02
 """Seconds by which a timer may be early: a round at the end of its interval must read, not the one after it."""

@@ -6,35 +6,29 @@ and delete the only message. What is due goes first: nobody waits to the millise
 
 import asyncio
 from collections import Counter as Count
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from math import ceil
 
-from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.port import QueueSender
 from duly_core.routing import QueueKey
 from duly_core.store import trigger
-from duly_core.store.pool import Connection, Store
+from duly_core.store.pool import Store
 from duly_core.store.stream import STREAM, STREAM_GAP
 from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.around import Around
 from duly_store_consumer.depth import DepthBounds
 from duly_store_consumer.outlet import Outlet
-from duly_store_consumer.pace import VoidingPace
+from duly_store_consumer.progress import Progress
 from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_store_consumer.timeouts import BATCH, EVERY, Timeouts
 
 _FULL_QUEUE_PAUSE = timedelta(milliseconds=20)
-_SILENCE_EVERY = timedelta(milliseconds=200)
-_SILENCE_BATCH = 500
-_SENT_SOONER = 20_000
 _MOST_A_STATEMENT = 10_000
-_ROUNDS_MISSED = 2
-_LONGEST_ROUND = 10.0
-"""Seconds that a round may well take when Postgres is busy: longer than one statement may."""
 
 
 def _share(room: dict[QueueKey, int]) -> dict[QueueKey, int]:
@@ -62,9 +56,6 @@ class Consumer:
         sender: QueueSender,
         settings: StoreConsumerSettings,
         quiet: QuietLease | None = None,
-        *,
-        queue_is_in_store: bool = False,
-        send_in_store: bool = False,
     ) -> None:
         """Make one.
 
@@ -73,30 +64,25 @@ class Consumer:
             sender: to their queues.
             settings: of [store_consumer], as far as no operator says otherwise.
             quiet: says when claims must be left alone; None: one by the settings of [timing].
-            queue_is_in_store: a crash of the store's server empties the queues, too.
-            send_in_store: the queue is in the very database of the store: one statement enqueues and sends.
         """
         self.wake = asyncio.Event()
         self._store = store
         self._around = Around(store, settings)
-        self._quiet = quiet or QuietLease(Timing.load())
-        self._queue_is_in_store = queue_is_in_store
-        self._pace = VoidingPace(settings.reclaim_rate)
+        self._timeouts = Timeouts(store, quiet or QuietLease(Timing.load()), settings)
         self._bounds = DepthBounds(
             settings.depth_horizon, settings.depth_least, settings.depth_most, sender.depth_age
         )
-        self._outlet = Outlet(store, sender, self._bounds, in_store=send_in_store)
+        self._outlet = Outlet(store, sender, self._bounds)
         self._polled_at = float("-inf")
         self._sent = 0
         """References, in the last round."""
         self._streams = False
-        self._silence_at = float("-inf")
         self._sleeps_until = float("inf")
         self._expects = True
         """Something is due, as far as was told; else a round looks before it locks rows."""
         self._due_at = float("inf")
         """When something will be, as far as the last round saw."""
-        self._completed_at: float | None = None
+        self._progress = Progress()
 
     @property
     def _settings(self) -> StoreConsumerSettings:
@@ -111,16 +97,17 @@ class Consumer:
         self._around.changed()
         self._something_is_due()
 
-    def due_in(self, ahead: timedelta) -> None:
-        """A hint: something is due so far ahead."""
+    def due_in(self, ahead: timedelta, _lambdas: Collection[str] = ()) -> bool:
+        """Take a hint that something is due so far ahead. False: other Store Consumers must hear of it, too."""
         loop = asyncio.get_running_loop()
         if not self._settings.exact or loop.time() + ahead.total_seconds() >= self._sleeps_until:
-            return
+            return False
         if ahead > timedelta():
             self._sleeps_until = loop.time() + ahead.total_seconds()
             loop.call_later(ahead.total_seconds(), self._something_is_due)
         else:
             self._something_is_due()
+        return False
 
     def _something_is_due(self) -> None:
         self._expects = True
@@ -144,7 +131,7 @@ class Consumer:
         if not self._settings.exact:
             pause = self._settings.poll_interval
         self._sleeps_until = asyncio.get_running_loop().time() + pause.total_seconds()
-        self._completed_at = asyncio.get_running_loop().time()
+        self._progress.completed()
         events.round_completed()
         return pause
 
@@ -164,16 +151,20 @@ class Consumer:
             if ahead is None or any(due_in <= timedelta() for due_in in ahead.values()):
                 await self._outlet.look(self._bounds.unsure(self._queues, now), now)
                 room = _share(self._bounds.room(self._queues, self._settings.batch, now))
-                sent, ahead = await self._outlet.send_due(
+                ahead = None
+                sent = await self._outlet.send_due(
                     room, now, self._settings.enqueue_timeout, self._settings.put_back_delay
                 )
-                asked_at = asyncio.get_running_loop().time()
                 self._sent = sent.total()
         except Exception as error:  # noqa: BLE001 (raised below)
             problems.append(error)
-        silence_in = _SILENCE_EVERY
+        silence_in = EVERY
         try:
-            silence_in = await self._take_up_silences(now, sent)
+            found, silence_in = await self._timeouts.take_up(
+                now, self._settings, lambda: self._room_for_lost(now, sent)
+            )
+            if found.again:
+                await self._outlet.push(found.again, "again", now, self._settings.put_back_delay)
         except Exception as error:  # noqa: BLE001 (raised below)
             problems.append(error)
         try:
@@ -184,8 +175,6 @@ class Consumer:
             raise problems[0]
         if ahead is None:
             ahead, asked_at = await self._ask(self._queues)
-        elif room is not None and (full := [key for key in self._queues if key not in room]):
-            ahead = ahead | (await self._ask(full))[0]
         self._due_at = asked_at + self._next_due(ahead, room).total_seconds()
         next_due = _ticks(self._due_at - asyncio.get_running_loop().time())
         return min(next_due, silence_in, self._settings.poll_interval, self._around.fresh_for(now))
@@ -197,13 +186,7 @@ class Consumer:
 
     def trouble(self) -> str | None:
         """Why this one does no good, though it runs: it has not completed a round for long. None: it does."""
-        now = asyncio.get_running_loop().time()
-        if self._completed_at is None:
-            self._completed_at = now  # asked for the first time: the first round may take as long as any
-        without = now - self._completed_at
-        if without <= _ROUNDS_MISSED * self._settings.poll_interval.total_seconds() + _LONGEST_ROUND:
-            return None
-        return f"no round was completed for {without:.1f} s"
+        return self._progress.trouble(self._settings.poll_interval)
 
     async def _keep_the_gap(self) -> float:
         loop = asyncio.get_running_loop()
@@ -221,36 +204,8 @@ class Consumer:
 
     def _retune(self) -> None:
         settings = self._settings
-        self._pace.set_rate(settings.reclaim_rate)
+        self._timeouts.tune(settings)
         self._bounds.tune(settings.depth_horizon, settings.depth_least, settings.depth_most)
-
-    async def _take_up_silences(self, now: float, just_sent: Mapping[QueueKey, int]) -> timedelta:
-        """Every now and then under load, and whenever there is nothing else to do; answers when the next is due."""
-        if now - self._silence_at < _SILENCE_EVERY.total_seconds():
-            return _SILENCE_EVERY
-        self._silence_at = now
-        async with self._store.connection() as connection:
-            await self._quiet.left(connection)
-        await self._mend_queue()
-        ahead = await trigger.next_silence(self._store)
-        if ahead is None:
-            return self._settings.poll_interval
-        if ahead > timedelta():
-            return ahead
-        room = await self._room_for_lost(now, just_sent)
-        if failpoints.on:
-            await failpoints.hit("store_consumer.reclaim.before")
-        found = await trigger.end_silence(
-            self._store, room, self._settings.enqueue_timeout, _SILENCE_BATCH, self._may_void
-        )
-        self._pace.voided(found.voided)
-        if failpoints.on:
-            await failpoints.hit("store_consumer.reclaim.after")
-        if found.again:
-            await self._outlet.push(found.again, "again", now, self._settings.put_back_delay)
-        if found.again or found.ended:
-            events.silence(found)
-        return _SILENCE_EVERY
 
     async def _room_for_lost(self, now: float, just_sent: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
         """One at least for each queue: a reference that is lost must not wait until a full queue has room.
@@ -259,25 +214,8 @@ class Consumer:
         """
         with suppress(QueueUnavailableError):  # the sending will say so
             await self._outlet.look(self._bounds.unsure(self._queues, now), now)
-        free = self._bounds.room(self._queues, _SILENCE_BATCH, now)
-        return {
-            key: max(1, min(_SILENCE_BATCH, free.get(key, 0) + just_sent.get(key, 0))) for key in self._queues
-        }
-
-    async def _mend_queue(self) -> None:
-        """What a crash of the store took out of the queue in it is soon looked at again, all of it."""
-        if self._queue_is_in_store and self._quiet.queue_may_be_lost:
-            sooner = full = _SENT_SOONER
-            while sooner == full:
-                sooner = await trigger.enqueue_sooner(self._store, self._settings.put_back_delay, full)
-                events.sent_sooner(sooner)
-        self._quiet.queue_may_be_lost = False
-
-    async def _may_void(self, connection: Connection) -> trigger.MayVoid:
-        """Which claims whose holder fell silent may be voided now: none in a quiet lease, and never a herd."""
-        if await self._quiet.left(connection):
-            return trigger.MayVoid(0, self._quiet.looked_at)
-        return trigger.MayVoid(min(_SILENCE_BATCH, self._pace.allowance()), self._quiet.looked_at)
+        free = self._bounds.room(self._queues, BATCH, now)
+        return {key: max(1, min(BATCH, free.get(key, 0) + just_sent.get(key, 0))) for key in self._queues}
 
     def _next_due(
         self, ahead: Mapping[QueueKey, timedelta], room: Mapping[QueueKey, int] | None

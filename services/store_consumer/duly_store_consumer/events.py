@@ -47,18 +47,6 @@ def polling(address: str, interval: str, *, exact: bool) -> None:
     log.info("store consumer polls", address=address, poll_interval=interval, exact=exact)
 
 
-def setting_changed(name: str, before: str, now: str, source: str) -> None:
-    """This Store Consumer goes by another value from now on."""
-    log.info("setting changed", setting=name, before=before, now=now, by=source)
-
-
-def setting_ignored(name: str, value: str, reason: str) -> None:
-    """An operator's setting means nothing to this release: another one wrote it."""
-    log.warning(
-        "a setting is passed over; `duly settings` mends it", setting=name, value=value, reason=reason
-    )
-
-
 def not_read(reason: str) -> None:
     """Lambdas and settings could not be read: those of before hold."""
     log.warning("lambdas and settings could not be read; going by those of before", reason=reason)
@@ -123,13 +111,6 @@ def quiet(left: timedelta, *, expected: bool) -> None:
         )
     else:
         log.info("silent claims are taken up again")
-
-
-def sent_sooner(references: int) -> None:
-    """References that may have been lost with the queue are sent again soon."""
-    (log.warning if references else log.info)(
-        "the queue may have been emptied: references are sent again soon", count=references
-    )
 
 
 def round_completed() -> None:

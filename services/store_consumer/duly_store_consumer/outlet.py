@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
-from duly_core.queues.message import MARK, SPREAD, batches
-from duly_core.queues.port import FULL, MAX_REFERENCES, QueueSender
+from duly_core.queues.message import batches
+from duly_core.queues.port import FULL, QueueSender
 from duly_core.routing import QueueKey
 from duly_core.store import trigger
 from duly_core.store.pool import Store
@@ -15,20 +15,14 @@ from duly_core.task import DueTask, TaskId
 from duly_store_consumer import events
 from duly_store_consumer.depth import DepthBounds
 
-_PACKING = trigger.Packing(MARK, MAX_REFERENCES, SPREAD)
-
 
 class Outlet:
     """Tells the bounds what it sees and sends."""
 
-    def __init__(
-        self, store: Store, sender: QueueSender, bounds: DepthBounds, *, in_store: bool = False
-    ) -> None:
-        """Args: `in_store` says that the queue is in the store: what is due is enqueued and sent by one statement."""
+    def __init__(self, store: Store, sender: QueueSender, bounds: DepthBounds) -> None:
         self._store = store
         self._sender = sender
         self._bounds = bounds
-        self._in_store = in_store
 
     async def look(self, queues: Sequence[QueueKey], now: float) -> None:
         """Look how deep these are.
@@ -51,25 +45,16 @@ class Outlet:
 
     async def send_due(
         self, room: Mapping[QueueKey, int], now: float, enqueue_timeout: timedelta, put_back_delay: timedelta
-    ) -> tuple[Count[QueueKey], dict[QueueKey, timedelta] | None]:
-        """Enqueue what is due as far as there is room, and send it.
-
-        Answers how many references each queue got, and how long until those with room have something due; None: that is
-        to be asked.
+    ) -> Count[QueueKey]:
+        """Enqueue what is due as far as there is room, and send it; returns how many references each queue got.
 
         Raises:
             StoreUnavailableError: nothing was done, or perhaps all.
             QueueUnavailableError: nothing could be sent; it is put back.
         """
-        if self._in_store:
-            sent = await trigger.enqueue_and_send(self._store, room, enqueue_timeout, _PACKING)
-            for key, references in sent.references.items():
-                self._bounds.sent(key, references, now)
-            events.sent(sent.references, "due")
-            return Count(sent.references), sent.ahead
         due = await trigger.enqueue(self._store, room, enqueue_timeout)
         await self.push(due, "due", now, put_back_delay)
-        return Count(task.queue for task in due), None
+        return Count(task.queue for task in due)
 
     async def push(self, tasks: Sequence[DueTask], kind: str, now: float, put_back_delay: timedelta) -> None:
         """Send references to tasks that are marked `enqueued`; what cannot be sent is put back.

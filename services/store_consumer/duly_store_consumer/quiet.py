@@ -29,8 +29,6 @@ class QuietLease:
         self._is_quiet = False
         self.looked_at: datetime | None = None
         """The store's time at the latest look; None: there was none."""
-        self.queue_may_be_lost = False
-        """A look found another server, or found that a crash had emptied it: set back by who has mended that."""
 
     async def left(self, connection: Connection) -> timedelta:
         """How long the claims in this store must be left alone still; nothing: they may be voided now.
@@ -43,7 +41,6 @@ class QuietLease:
         answered = self._since_boot()
         expected = self.looked_at is None  # it began with the server, as after each start of both
         self.looked_at = seen.at
-        self.queue_may_be_lost |= seen.written or seen.emptied
         if seen.written:
             events.server_changed(seen.before, seen.server, expected=expected)
         left = self._left_of(seen)

@@ -7,11 +7,9 @@ from duly_core.live_settings import StoreConsumerTuning
 
 
 class StoreConsumerSettings(StoreConsumerTuning):
-    """`[store_consumer]`: all but `listen` and `send_in_store` can be changed while it runs, too (`duly settings`)."""
+    """`[store_consumer]`: all but `listen` can be changed while it runs, too (`duly settings`)."""
 
     SECTION: ClassVar[str] = "store_consumer"
 
     listen: Listen = "127.0.0.1:7403"
     """Health and reflection only."""
-    send_in_store: bool = True
-    """Where the queue is in the store, one statement enqueues and sends; off: two, as for any other queue."""

@@ -1,17 +1,23 @@
 """The settings that hold now: the process's own, and over them what operators have set."""
 
 from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+import structlog
 
 from duly_core import live_settings
 from duly_core.errors import SettingsError
-from duly_store_consumer import events
-from duly_store_consumer.settings import StoreConsumerSettings
+from duly_core.live_settings import StoreConsumerTuning
+
+log = structlog.get_logger()
+
+Tuned = TypeVar("Tuned", bound=StoreConsumerTuning)
 
 
-class Tuning:
+class Tuning(Generic[Tuned]):
     """Takes what the store says operators have set; a value that this release does not accept is passed over."""
 
-    def __init__(self, own: StoreConsumerSettings) -> None:
+    def __init__(self, own: Tuned) -> None:
         self._own = own
         self._kept: Mapping[str, str] = {}
         self.now = own
@@ -26,7 +32,12 @@ class Tuning:
                 values[live_settings.field_of(name)] = live_settings.read(name, text)
             except SettingsError as error:
                 if self._kept.get(name) != text:
-                    events.setting_ignored(name, text, str(error))
+                    log.warning(
+                        "a setting is passed over; `duly settings` mends it",
+                        setting=name,
+                        value=text,
+                        reason=str(error),
+                    )
         self._kept = dict(kept)
         before, self.now = self.now, self._own.model_copy(update=values)
         for name in live_settings.NAMES:
@@ -34,7 +45,11 @@ class Tuning:
             was, is_now = getattr(before, field), getattr(self.now, field)
             if was != is_now:
                 source = "an operator" if field in values else "this process's own settings"
-                events.setting_changed(
-                    name, live_settings.written(was), live_settings.written(is_now), source
+                log.info(
+                    "setting changed",
+                    setting=name,
+                    before=live_settings.written(was),
+                    now=live_settings.written(is_now),
+                    by=source,
                 )
         return before != self.now

@@ -1,0 +1,45 @@
+"""Follows the live settings by which hosts are given work: those of the Store Consumer's triggering."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.live_settings import StoreConsumerTuning
+from duly_core.store import live_settings as store_live_settings
+from duly_core.store.pool import Store
+from duly_core.tuning import Tuning
+from duly_hsc import events
+
+
+class LiveConfig:
+    """`run_once` reads them, once a poll interval or when `wake` is set."""
+
+    def __init__(self, store: Store, own: StoreConsumerTuning) -> None:
+        self.wake = asyncio.Event()
+        self._store = store
+        self._tuning = Tuning(own)
+        self._changed: Callable[[], None] = lambda: None
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call `changed` when other settings hold than before."""
+        self._changed = changed
+
+    def now(self) -> StoreConsumerTuning:
+        """Return the settings that hold now."""
+        return self._tuning.now
+
+    def may_have_changed(self) -> None:
+        """Read them anew."""
+        self.wake.set()
+
+    async def run_once(self) -> timedelta:
+        """Read them; returns when to come back. What held before holds on while they cannot be read."""
+        try:
+            found = await store_live_settings.values(self._store)
+        except StoreUnavailableError as error:
+            events.settings_not_read(str(error))
+        else:
+            if self._tuning.take(found):
+                self._changed()
+        return self.now().poll_interval

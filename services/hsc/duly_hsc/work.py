@@ -1,0 +1,283 @@
+"""Matches hosts that wait for work (ClaimWork) with tasks that become due, many of both in one statement.
+
+A look is made when a caller waits and something may be due: a hint came, the instant has come that the last look saw
+ahead, or the poll interval is over. So hints may be lost, and lateness does not depend on the poll interval.
+"""
+
+import asyncio
+from collections import Counter as Count
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from duly_core import failpoints
+from duly_core.errors import DulyError, OverloadedError
+from duly_core.live_settings import StoreConsumerTuning
+from duly_core.routing import QueueKey
+from duly_core.store import claims as store_claims
+from duly_core.store.claims import Caller, Work
+from duly_core.store.pool import Store
+from duly_core.task import TOKEN_PREFIX_BYTES, ClaimedTask
+from duly_hsc import events
+from duly_hsc.due_board import DueBoard
+from duly_hsc.turns import Turns
+from duly_hsc.work_group import Claimed, Waiter, WorkGroup
+
+_MOST_WAITERS = 20_000
+_FRAMING_BYTES = 256
+"""What a task costs in an answer beyond its payload."""
+
+Told = Callable[[Sequence[ClaimedTask]], None]
+HandBack = Callable[[Sequence[ClaimedTask]], Awaitable[object]]
+
+
+class WorkDispatcher:
+    """Serves callers in the order in which they came, one look at a time for each set of lambdas."""
+
+    def __init__(
+        self,
+        store: Store,
+        claim_timeout: timedelta,
+        tuning: Callable[[], StoreConsumerTuning],
+        *,
+        concurrency: int,
+        low_priority_share: float,
+        most_bytes: int,
+        claimed: Told,
+        hand_back: HandBack,
+    ) -> None:
+        """Make one.
+
+        Args:
+            store: where tasks are claimed.
+            claim_timeout: how long a claim lives without a heartbeat.
+            tuning: tells the poll interval, the batching gap, and whether triggering is exact.
+            concurrency: how many looks are made at a time.
+            low_priority_share: the part of starts that lower priorities get while better ones wait.
+            most_bytes: how large an answer may be.
+            claimed: told of all tasks that were claimed.
+            hand_back: releases what was claimed for callers that are gone.
+        """
+        self._store = store
+        self._claim_timeout = claim_timeout
+        self._tuning = tuning
+        self._free = concurrency
+        self._low_priority_share = low_priority_share
+        self._most_bytes = most_bytes
+        self._claimed = claimed
+        self._hand_back = hand_back
+        self._board = DueBoard()
+        self._groups: dict[frozenset[str], WorkGroup] = {}
+        self._waiting = 0
+        self._running: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def claim(self, caller: Caller, lambdas: frozenset[str], most: int, timeout: timedelta) -> Claimed:
+        """Wait until something of these lambdas is due, and claim it; no tasks after `timeout`.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown.
+            OverloadedError: too many callers wait.
+        """
+        if self._waiting >= _MOST_WAITERS:
+            raise OverloadedError("too many callers wait for work: try again later")
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(caller, most, loop.time(), loop.create_future())
+        if self._is_closed:
+            return Claimed([], timedelta())
+        group = self._groups.get(lambdas)
+        if group is None:
+            group = self._groups[lambdas] = WorkGroup(lambdas, Turns(self._low_priority_share))
+        group.waiters.append(waiter)
+        self._waiting += 1
+        ending = loop.call_later(timeout.total_seconds(), self._end, waiter)
+        self._plan(group)
+        try:
+            return await waiter.answer
+        except asyncio.CancelledError:
+            self._take_back(waiter)
+            raise
+        finally:
+            ending.cancel()
+            self._waiting -= 1
+            with suppress(ValueError):
+                group.waiters.remove(waiter)
+            if not group.waiters and not group.is_looking:
+                self._drop(group)
+
+    def hint(self, ahead: timedelta, lambdas: Collection[str] = ()) -> bool:
+        """Note that something of these lambdas (empty: any) is due so far ahead; True if a caller here waits for it."""
+        self._board.hint(lambdas, asyncio.get_running_loop().time() + ahead.total_seconds())
+        served = False
+        for group in self._groups.values():
+            if group.waiters and (not lambdas or not group.lambdas.isdisjoint(lambdas)):
+                served = True
+                self._plan(group)
+        return served
+
+    def retune(self) -> None:
+        """Go by other settings: look when they say."""
+        for group in self._groups.values():
+            self._plan(group)
+
+    def close(self) -> None:
+        """Answer all callers; who comes from now on gets no work."""
+        self._is_closed = True
+        for group in self._groups.values():
+            for waiter in group.waiters:
+                self._end(waiter)
+
+    async def finish(self) -> None:
+        """Wait until the looks that are under way are over, and what nobody can get is handed back."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+
+    def _end(self, waiter: Waiter) -> None:
+        if waiter.in_look:
+            waiter.is_over = True
+        elif not waiter.answer.done():
+            waiter.answer.set_result(Claimed([], timedelta()))
+
+    def _take_back(self, waiter: Waiter) -> None:
+        """Hand back what was claimed for a caller that hung up just then."""
+        if waiter.answer.done() and not waiter.answer.cancelled() and waiter.answer.exception() is None:
+            self._give_up(waiter.answer.result().tasks)
+
+    def _give_up(self, tasks: Sequence[ClaimedTask]) -> None:
+        if tasks:
+            self._run(self._hand_back_all(tasks))
+
+    async def _hand_back_all(self, tasks: Sequence[ClaimedTask]) -> None:
+        try:
+            await self._hand_back(tasks)
+        except DulyError as error:  # the claims run out, or their caller asks again
+            events.not_handed_back(len(tasks), str(error))
+
+    def _drop(self, group: WorkGroup) -> None:
+        if group.timer is not None:
+            group.timer.cancel()
+        if self._groups.get(group.lambdas) is group:
+            del self._groups[group.lambdas]
+        self._board.forget_unused(asyncio.get_running_loop().time())
+
+    # ---- when to look ------------------------------------------------------------------------------------
+
+    def _plan(self, group: WorkGroup) -> None:
+        """Look now, or when the first of the group's lambdas may have something."""
+        if group.is_looking or not group.waiters:
+            return
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        loop = asyncio.get_running_loop()
+        tuning = self._tuning()
+        interval = tuning.poll_interval.total_seconds()
+        due_at = min(self._board.due_at(name, interval, exact=tuning.exact) for name in group.lambdas)
+        look_at = max(due_at, group.rests_until)
+        if look_at > loop.time():
+            group.timer = loop.call_at(look_at, self._plan, group)
+        elif self._free:
+            self._free -= 1
+            group.is_looking = True
+            self._run(self._look(group))
+
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    # ---- the look ----------------------------------------------------------------------------------------
+
+    async def _look(self, group: WorkGroup) -> None:
+        try:
+            await self._look_once(group)
+        finally:
+            self._free += 1
+            group.is_looking = False
+            for waiter in group.waiters:
+                waiter.in_look = False
+                if waiter.is_over:
+                    self._end(waiter)
+            if not group.waiters:
+                self._drop(group)
+            for other in (*self._groups.values(),) if self._free == 1 else (group,):
+                self._plan(other)
+
+    async def _look_once(self, group: WorkGroup) -> None:
+        now = asyncio.get_running_loop().time()
+        tuning = self._tuning()
+        interval = tuning.poll_interval.total_seconds()
+        due = [
+            name
+            for name in sorted(group.lambdas)
+            if self._board.due_at(name, interval, exact=tuning.exact) <= now
+        ]
+        waiters, each = group.choose(self._most_bytes)
+        most = each * len(waiters)
+        queues = group.turns.plan(due, most)
+        for waiter in waiters:
+            waiter.in_look = True
+        looked = sorted({queue.lambda_name for queue in queues})
+        self._board.looking(looked, now)
+        try:
+            if failpoints.on:
+                await failpoints.hit("hsc.claim.before_commit")
+            work = await store_claims.claim_work(
+                self._store, queues, [waiter.caller for waiter in waiters], most, self._claim_timeout
+            )
+            if failpoints.on:
+                await failpoints.hit("hsc.claim.after_commit")
+        except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
+            self._board.unsure(looked, now)
+            for waiter in waiters:
+                if not waiter.answer.done():
+                    waiter.answer.set_exception(error)
+                    group.waiters.remove(waiter)
+            return
+        group.took(work.tasks, most, now, tuning.batching_gap)
+        events.work_claimed(work.tasks)
+        self._claimed(work.tasks)
+        self._note(work, queues)
+        self._hand_out(group, waiters, work.tasks, now)
+
+    def _note(self, work: Work, queues: Mapping[QueueKey, int]) -> None:
+        """Remember what the look saw ahead, and where there may be more than it was to take."""
+        now = asyncio.get_running_loop().time()
+        if work.ahead is None:
+            self._board.unsure({queue.lambda_name for queue in queues}, now)
+            return
+        self._board.looked(work.ahead, now)
+        taken = Count((task.lambda_name, task.priority) for task in work.tasks)
+        more = {name for (name, priority), size in queues.items() if taken[name, priority] >= size}
+        if more:
+            self._board.unsure(more, now)
+
+    def _hand_out(
+        self, group: WorkGroup, waiters: Sequence[Waiter], tasks: Sequence[ClaimedTask], began_at: float
+    ) -> None:
+        by_prefix: dict[bytes, list[ClaimedTask]] = {}
+        for task in tasks:
+            by_prefix.setdefault(task.token[:TOKEN_PREFIX_BYTES], []).append(task)
+        for waiter in waiters:
+            claimed = by_prefix.get(waiter.caller.token_prefix)
+            if not claimed:
+                continue
+            if waiter.answer.done():  # its caller hung up meanwhile
+                self._give_up(claimed)
+                continue
+            fitting = _fitting(claimed, self._most_bytes)
+            self._give_up(claimed[fitting:])
+            waiter.answer.set_result(
+                Claimed(claimed[:fitting], timedelta(seconds=began_at - waiter.arrived_at))
+            )
+            group.waiters.remove(waiter)
+
+
+def _fitting(tasks: Sequence[ClaimedTask], most_bytes: int) -> int:
+    """Return how many of these fit into an answer, one at least."""
+    size = 0
+    for number, task in enumerate(tasks):
+        size += len(task.payload) + _FRAMING_BYTES
+        if size > most_bytes and number:
+            return number
+    return len(tasks)
