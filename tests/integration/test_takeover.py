@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from duly.ids import new_task_id
 from duly.v1 import hsc_pb2
+from duly_controller.__main__ import build
 from duly_controller.aftermath import Aftermath
 from duly_controller.executors import Executors
 from duly_controller.takeover import Takeover
@@ -24,8 +25,7 @@ from duly_core.process_facts import started
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
-from tests.fixtures.controllers import ControllerUnderTest
-from tests.fixtures.host import SECOND, Journal, claimed
+from tests.fixtures.host import APP, LIVELY, SECOND, Command, Commands, Journal, claimed
 from tests.fixtures.programs import is_alive
 from tests.fixtures.scripted_hsc import ScriptedHsc
 from tests.fixtures.waiting import until
@@ -92,24 +92,92 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
 # ---- whole workers, as processes ---------------------------------------------------------------------------
 
 
-async def test_of_a_worker_that_is_killed_as_a_whole_the_next_one_reports_what_ran_and_hands_back_the_rest(
-    controller: ControllerUnderTest, journal: Journal
-) -> None:
-    await controller.end()
-    running = [claimed("test.stubborn", journal.payload()) for _ in range(2)]
-    first, suspect = (claimed("test.stubborn", journal.payload(), crashes=1) for _ in range(2))
-    worker = controller.worker("--slots", 4, DULY_EXECUTOR_RECALL_AFTER="1h")
-    await controller.enqueue(*running)
-    await controller.enqueue(first)
-    pid = await journal.started(*running, first)
-    await controller.enqueue(suspect)  # it waits until the spare process is empty
-    await controller.hsc.beat_of(suspect)
+@dataclass
+class Workers:
+    """Workers on one host, that ask one HSC for work."""
 
+    hsc: ScriptedHsc
+    commands: Commands
+    address: str
+    folder: JournalFolder
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    serving: asyncio.Task[None] | None = None
+
+    def start(self, *arguments: object, **environment: str) -> Command:
+        """Start a whole worker of the test application."""
+        settings = {
+            "DULY_CONTROLLER_HSC_ADDRESS": self.hsc.address,
+            "DULY_CONTROLLER_FRONTEND_ADDRESS": self.hsc.address,
+            "DULY_CONTROLLER_LISTEN": f"{self.address}-worker",
+            "DULY_EXECUTOR_JOURNAL_FOLDER": str(self.folder.path),
+        }
+        return self.commands.start(
+            "duly_cli", "worker", APP, *arguments, **{**LIVELY, **settings, **environment}
+        )
+
+    def executor(self) -> Command:
+        """Start an Executor of `serve`'s Controller."""
+        settings = {
+            "DULY_EXECUTOR_HSC_ADDRESS": self.hsc.address,
+            "DULY_EXECUTOR_JOURNAL_FOLDER": str(self.folder.path),
+        }
+        return self.commands.start(
+            "duly_executor", APP, "--controller", self.address, **{**LIVELY, **settings}
+        )
+
+    def serve(self) -> None:
+        """Start another worker, as far as its Controller goes."""
+        serve = build(
+            [], listen=self.address, hsc_address=self.hsc.address, frontend_address=self.hsc.address
+        )
+        self.serving = asyncio.create_task(serve(self.stop))
+
+    async def end(self) -> None:
+        self.stop.set()
+        if self.serving is not None:
+            await self.serving
+
+
+@pytest.fixture
+async def workers(
+    scripted_hsc: ScriptedHsc, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Workers]:
+    folder = JournalFolder.open(str(tmp_path / "journals"), "")
+    settings = {
+        "DULY_RPC_CALL_TIMEOUT": "500ms",
+        "DULY_RPC_SHUTDOWN_GRACE": "100ms",
+        "DULY_EXECUTOR_JOURNAL_FOLDER": str(folder.path),
+    }
+    for name, value in {**LIVELY, **settings}.items():
+        monkeypatch.setenv(name, value)
+    made = Workers(scripted_hsc, commands, f"unix:{tmp_path}/controller.sock", folder)
+    yield made
+    for command in commands.started:
+        command.clean_up()
+    await made.end()
+
+
+async def killed(worker: Command) -> None:
+    """Kill its Controller and its Executor in one call."""
     os.killpg(worker.pid, signal.SIGKILL)
     await worker.exit_code()
-    await controller.start()
 
-    hsc = controller.hsc
+
+async def test_of_a_worker_that_is_killed_as_a_whole_the_next_one_reports_what_ran_and_hands_back_the_rest(
+    workers: Workers, journal: Journal
+) -> None:
+    hsc = workers.hsc
+    running = [claimed("test.stubborn", journal.payload()) for _ in range(2)]
+    first, suspect = (claimed("test.stubborn", journal.payload(), crashes=1) for _ in range(2))
+    worker = workers.start("--slots", 4, DULY_EXECUTOR_RECALL_AFTER="1h")
+    hsc.hand_out(*running, first)
+    pid = await journal.started(*running, first)
+    hsc.hand_out(suspect)  # it waits until the spare process is empty
+    await hsc.beat_of(suspect)
+
+    await killed(worker)
+    workers.serve()
+
     await hsc.until(lambda: all(hsc.result_of(task) for task in (*running, first)), SOON)
     assert {result.outcome for result in hsc.results} == {hsc_pb2.OUTCOME_CRASHED}
     await hsc.release_of(suspect)
@@ -118,69 +186,97 @@ async def test_of_a_worker_that_is_killed_as_a_whole_the_next_one_reports_what_r
 
 
 async def test_what_was_claimed_for_a_worker_and_never_reached_it_is_handed_back_by_its_prefix(
-    controller: ControllerUnderTest, journal: Journal
+    workers: Workers, journal: Journal
 ) -> None:
-    await controller.end()
-    running, claim_under_way = claimed("test.stubborn", journal.payload()), claimed()
-    worker = controller.worker()
-    await controller.enqueue(running)
+    hsc = workers.hsc
+    running = claimed("test.stubborn", journal.payload())
+    worker = workers.start()
+    hsc.hand_out(running)
     await journal.started(running)
-    hsc = controller.hsc
-    hsc.held_up["ClaimTask"] = asyncio.Event()
-    await controller.enqueue(claim_under_way)
-    await hsc.until(lambda: len(hsc.claims) > 1)
-    token = hsc.claims[-1].proposals[0].claim.token
+    await hsc.until(lambda: len(hsc.asked) > 1)
+    under_way = {request.token_prefix for request in hsc.asked} - {running.claim.token[:-2]}
 
-    os.killpg(worker.pid, signal.SIGKILL)
-    hsc.held_up.pop("ClaimTask").set()
-    await worker.exit_code()
-    await controller.start()
+    await killed(worker)
+    workers.serve()
 
-    await hsc.until(lambda: token[:-2] in hsc.prefixes, SOON)
-    # what ran was claimed under a prefix as well, so it must have been reported before
+    await hsc.until(lambda: set(hsc.prefixes) == under_way, SOON)
     assert hsc.result_of(running) is not None
     ends = [method for method in hsc.calls if method in ("SetResults", "Release")]
     assert ends[:2] == ["SetResults", "Release"]
 
 
+async def test_of_an_executor_that_dies_alone_its_controller_reports_what_its_journal_says(
+    workers: Workers, journal: Journal
+) -> None:
+    hsc = workers.hsc
+    running = claimed("test.stubborn", journal.payload())
+    workers.serve()
+    executor = workers.executor()
+    hsc.hand_out(running)
+    await journal.started(running)
+
+    executor.kill(signal.SIGKILL)
+
+    assert (await hsc.end_of(running)).outcome == hsc_pb2.OUTCOME_CRASHED
+    await hsc.until(lambda: hsc.prefixes)
+    await until(lambda: workers.folder.names() == [])
+
+
 async def test_an_executor_that_outlives_its_controller_is_left_alone_by_others(
-    controller: ControllerUnderTest, journal: Journal, abandoned: AbandonedHost
+    workers: Workers, journal: Journal, abandoned: AbandonedHost
 ) -> None:
     task = claimed("test.wait", journal.payload())
-    executor = controller.executor(DULY_EXECUTOR_JOURNAL_FOLDER=str(abandoned.folder.path))
-    await controller.enqueue(task)
+    workers.serve()
+    executor = workers.executor()
+    workers.hsc.hand_out(task)
     await journal.started(task)
-    await controller.end()
+    await workers.end()
+    (name,) = workers.folder.names()
     abandoned.leave(abandoned.owner)
-    (name,) = set(abandoned.folder.names()) - {abandoned.folder.name_of("host:1:abc")}
 
     await abandoned.takeover.look()
     await abandoned.is_reported()
     await abandoned.aftermath.finish(SOON)
 
-    assert abandoned.folder.names() == [name]
-    assert controller.hsc.result_of(task) is None
+    assert workers.folder.names() == [name]
+    assert workers.hsc.result_of(task) is None
     assert executor.process.poll() is None
 
 
-async def test_a_worker_that_is_stopped_leaves_no_journal(
-    controller: ControllerUnderTest, journal: Journal, tmp_path: Path
-) -> None:
-    await controller.end()
+async def test_a_worker_that_is_stopped_leaves_no_journal(workers: Workers, journal: Journal) -> None:
     task = claimed("test.wait", journal.payload())
-    folder = JournalFolder(tmp_path / "journals")
-    worker = controller.worker(DULY_EXECUTOR_JOURNAL_FOLDER=str(folder.path))
-    await controller.enqueue(task)
+    worker = workers.start()
+    workers.hsc.hand_out(task)
     await journal.started(task)
-    assert len(folder.names()) == 1
+    assert len(workers.folder.names()) == 1
 
     journal.let_go()
-    await controller.hsc.end_of(task)
+    await workers.hsc.end_of(task)
     worker.kill(signal.SIGTERM)
 
     assert await worker.exit_code() == 0
-    assert folder.names() == []
-    assert controller.hsc.prefixes == []
+    assert workers.folder.names() == []
+
+
+async def test_what_a_controller_cannot_report_before_it_ends_is_left_to_the_next(
+    workers: Workers, journal: Journal, abandoned: AbandonedHost
+) -> None:
+    hsc = workers.hsc
+    running = claimed("test.stubborn", journal.payload())
+    workers.serve()
+    executor = workers.executor()
+    hsc.hand_out(running)
+    await journal.started(running)
+    hsc.away = {"SetResults"}
+    executor.kill(signal.SIGKILL)
+    await until(lambda: "SetResults" in hsc.calls)
+
+    await workers.end()
+    hsc.away = set()
+    await abandoned.takeover.look()
+
+    assert (await hsc.end_of(running)).outcome == hsc_pb2.OUTCOME_CRASHED
+    await abandoned.is_over()
 
 
 # ---- journals ----------------------------------------------------------------------------------------------

@@ -81,11 +81,15 @@ class Aftermath:
     async def _to_the_end(
         executor: Executor, within: timedelta, work: Coroutine[object, object, None]
     ) -> None:
-        """Only a Controller that ends leaves a journal behind: the next one takes it over."""
+        """Only a Controller that ends leaves a journal to others: the next one takes it over."""
         held = len(executor.held) + len(executor.journaled())
         try:
             async with asyncio.timeout(within.total_seconds()):
                 await work
+        except asyncio.CancelledError:
+            if executor.journal is not None:
+                executor.journal.leave()
+            raise
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             events.unreported(executor.executor_id, held, str(error) or type(error).__name__)
         except Exception as error:  # noqa: BLE001 (nobody waits for this task: it would be lost without a word)
@@ -121,9 +125,12 @@ class Aftermath:
         )
 
     async def finish(self, within: timedelta) -> None:
-        """Wait for the reports that are under way; the leases of what is not reported by then run out."""
+        """Wait for the reports that are under way; what is not reported by then is left to the next Controller here."""
         if self._running:
-            await asyncio.wait(set(self._running), timeout=within.total_seconds())
+            _, unfinished = await asyncio.wait(set(self._running), timeout=within.total_seconds())
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 def _split(
