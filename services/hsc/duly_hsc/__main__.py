@@ -47,7 +47,7 @@ def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
             )
             config.on_change(servicer.work.retune)
             if hints is not None:
-                hints.subscribe(servicer.work.hint)
+                hints.subscribe(servicer.work)
             service = Service(
                 hsc_pb2.DESCRIPTOR.services_by_name["HscService"].full_name,
                 lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),

@@ -33,6 +33,8 @@ _WEIGHTY = 16 * 1024
 """Bytes of result that count for another one in a group."""
 _LONGEST_POLL = 60.0
 """Seconds that a ClaimWork stays open."""
+_OVERFLOW_GAP = timedelta(milliseconds=100)
+"""Other HSCs hear no more often than this that more is due than the hosts waiting here can take."""
 _CLAIM_GROUPS_WAITING = 5
 """Claims are refused long before results and heartbeats are: a task that is not started yet can wait."""
 
@@ -103,6 +105,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             most_bytes=most_bytes // 2,
             claimed=self._count_first_attempts,
             hand_back=self._hand_back,
+            more_is_due=lambda lambdas: hinter.tell_others(timedelta(), lambdas, _OVERFLOW_GAP),
         )
 
     async def ClaimTask(  # noqa: N802 (the wire's name)

@@ -57,9 +57,9 @@ def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
                 sender = await open_sender(queue_settings)
                 at_the_end.push_async_callback(sender.close)
                 consumer = Consumer(store, sender, settings, QuietLease(timing))
-                listener = Listener(store_settings, consumer.due_in, consumer.surroundings_changed)
+                listener = Listener(store_settings, consumer.hint, consumer.surroundings_changed)
                 if hints is not None:
-                    hints.subscribe(consumer.due_in)
+                    hints.subscribe(consumer)
             tidying = Tidying(
                 Tidier(
                     store,
