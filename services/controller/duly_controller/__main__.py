@@ -111,10 +111,11 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.push_async_callback(server.stop)
             address = await server.start()
             await server.set_serving(serving=True)
+            at_the_end.callback(attached.close)
             at_the_end.push_async_callback(aftermath.finish, _LAST_REPORTS)
-            takeover = Takeover(journals, attached, aftermath, timing.heartbeat_timeout)
-            taking_over = asyncio.ensure_future(repeat("takeover", takeover.look, stop, asyncio.Event()))
-            at_the_end.callback(taking_over.cancel)
+            at_the_end.callback(
+                _begin(Takeover(journals, attached, aftermath, timing.heartbeat_timeout), stop).cancel
+            )
             at_the_end.push_async_callback(poller.stop)
             if settings.health_listen:
                 health = RpcServer(settings.health_listen, [], rpc)
@@ -131,6 +132,11 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             await _run(supervisor, stop, demand, poller, give_back)
 
     return serve
+
+
+def _begin(takeover: Takeover, stop: asyncio.Event) -> asyncio.Future[None]:
+    """Look for what dead workers held, off the way of the start."""
+    return asyncio.ensure_future(repeat("takeover", takeover.look, stop, asyncio.Event()))
 
 
 async def _run(

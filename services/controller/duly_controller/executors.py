@@ -121,10 +121,18 @@ class Executors:
         return executor
 
     def _ended(self, executor: Executor) -> None:
+        self._forget(executor)
+        self._on_end(executor)
+
+    def close(self) -> None:
+        """Watch nobody any more: whatever ends from now on is another Controller's."""
+        for executor in list(self._attached.values()):
+            self._forget(executor)
+
+    def _forget(self, executor: Executor) -> None:
         asyncio.get_running_loop().remove_reader(executor.pidfd)
         os.close(executor.pidfd)
         self._attached.pop(executor.executor_id, None)
-        self._on_end(executor)
 
 
 def _cgroup_of(folder: str) -> Path | None:
