@@ -216,6 +216,7 @@ class System:
         names = (FRONTEND, HSC, STORE_CONSUMER, "worker")
         listening = dict.fromkeys(names, int(self.addresses[name].rpartition(":")[2]))
         options = StackOptions(
+            separate=True,
             data_directory=self.folder / "data",
             dsn=self.postgres.dsn,
             apps=(APPLICATION,),
