@@ -18,6 +18,8 @@ import structlog
 
 from duly_core.cgroup import Cgroup, own_folder
 from duly_core.errors import SettingsError
+from duly_core.process_facts import pid_namespace
+from duly_core.process_facts import started as process_started
 from duly_executor.orphans import Orphans
 
 log = structlog.get_logger()
@@ -217,7 +219,7 @@ async def remove_abandoned(base: Path) -> None:
 def _is_abandoned(folder: Path) -> bool:
     namespace, pid, started = folder.name.split("-")[1:]
     # a pid means something within its own namespace only
-    return namespace == _pid_namespace() and _started(int(pid)) != started
+    return namespace == pid_namespace() and str(process_started(int(pid))) != started
 
 
 def _ours(base: Path) -> Iterable[Path]:
@@ -226,21 +228,4 @@ def _ours(base: Path) -> Iterable[Path]:
 
 def _name(pid: int) -> str:
     """Unlike that of any other process, of this boot at least: pids come again, at another time."""
-    return f"duly-{_pid_namespace()}-{pid}-{_started(pid)}"
-
-
-def _pid_namespace() -> str:
-    return str(Path("/proc/self/ns/pid").stat().st_ino)
-
-
-def _started(pid: int) -> str | None:
-    """When a process started, in ticks since boot; None: there is none of this pid."""
-    try:
-        return (
-            Path(f"/proc/{pid}/stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rpartition(")")[2]
-            .split()[19]
-        )
-    except OSError:
-        return None
+    return f"duly-{pid_namespace()}-{pid}-{process_started(pid)}"

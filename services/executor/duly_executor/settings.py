@@ -41,3 +41,6 @@ class ExecutorSettings(Section):
     """A callback that was asked to stop is killed after this."""
     drain_grace: Duration = timedelta(seconds=30)
     """How long a stopping Executor lets running callbacks finish before it hands them back."""
+    journal_folder: str = ""
+    """Where claims are journaled, to be taken over when all of a worker dies; empty: a folder of this user's in
+    $XDG_RUNTIME_DIR or the temporary folder, for each `hsc_address` one. Workers of one host must use the same."""

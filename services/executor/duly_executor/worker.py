@@ -8,9 +8,10 @@ from datetime import timedelta
 from uuid import uuid4
 
 from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
-from duly_core.board import Board
+from duly_core.claim_journal import Owner
 from duly_core.clock import nanoseconds
 from duly_core.errors import DulyError
+from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
 from duly_core.rpc.call_stream import CallStream
 from duly_core.rpc.channel import open_channel
@@ -34,6 +35,8 @@ from duly_executor.settings import ExecutorSettings
 
 _DRAIN_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)
+_BEING_REPORTED = 4_000
+"""So many claims more than can run or wait are journaled: while the HSC is away, their results wait."""
 
 
 class Worker:
@@ -58,8 +61,15 @@ class Worker:
         self._calls = CallStream(hsc, self._unwanted)
         self._heartbeat_line = HeartbeatLine(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
-        self._board = Board.create(settings.processes + 1, settings.slots)  # and the spare process
-        self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)))
+        processes = settings.processes + 1  # and the spare one
+        self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(
+            Owner.this_process(self.executor_id, self._containment.folder),
+            processes,
+            settings.slots,
+            processes * settings.slots + settings.most_ahead + _BEING_REPORTED,
+        )
+        self._board = self._journal.board
+        self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)), self._journal)
         self._reporter = Reporter(
             self._calls, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle
         )
@@ -183,6 +193,7 @@ class Worker:
 
     async def _enforce(self) -> timedelta:
         self._containment.look()
+        self._journal.alive()
         return self._enforcement.look()
 
     def _make_puller(self, attach: controller_pb2.AttachExecutorRequest) -> Puller:
@@ -195,6 +206,7 @@ class Worker:
             self._crew,
             self._heart,
             self._reporter,
+            self._journal,
             Pace(
                 self._settings.ahead,
                 self._settings.most_ahead,
