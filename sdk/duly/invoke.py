@@ -14,7 +14,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from duly.errors import PayloadError, describe, text_of
-from duly.outcome import Cancelled, FatalFailure, RetriableFailure, Snooze, Success
+from duly.outcome import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
 from duly.payload import encode
 from duly.v1 import hsc_pb2, task_pb2
 

@@ -18,7 +18,7 @@ from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import results as store_results
 from duly_core.store.hints import Hinter
-from duly_core.task import HOLDER_LIMIT, Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
+from duly_core.task import HOLDER_LIMIT, Applied, Beat, ClaimedTask, Kept, Proposal, Result
 from duly_core.timing import Timing
 from duly_hsc import convert, events
 from duly_hsc.retry_budget import RetryBudget
@@ -137,13 +137,13 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self, request: hsc_pb2.ReleaseRequest, context: Context
     ) -> hsc_pb2.ReleaseResponse:
         convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
-        applied = await self._release(convert.claims("claims", request.claims), context.time_remaining())
+        applied = await self._release(convert.releases(request), context.time_remaining())
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
-    async def _release_group(self, claims: list[tuple[TaskId, Token]]) -> list[Applied]:
+    async def _release_group(self, releases: list[Release]) -> list[Applied]:
         if failpoints.on:
             await failpoints.hit("hsc.release.before_commit")
-        verdicts, due_in = await store_claims.release(self._stores.results, claims)
+        verdicts, due_in = await store_claims.release(self._stores.results, releases)
         if failpoints.on:
             await failpoints.hit("hsc.release.after_commit")
         if due_in is not None:

@@ -80,6 +80,8 @@ def _obey(link: socket.socket, slots: Slots) -> None:
         while (order := frames.read(stream, callback_pb2.CallbackOrder)) is not None:
             for task_id in order.cancel:
                 slots.cancel(task_id)
+            for task_id in order.interrupt:
+                slots.interrupt(task_id)
             if order.recall:
                 slots.recall()
             for start in order.start:  # from an Executor of an earlier version

@@ -54,6 +54,12 @@ class Slots:
         if attempt is not None:
             attempt.stop()
 
+    def interrupt(self, task_id: TaskId) -> None:
+        """End a callback that ran too long, or did not stop as it was asked to."""
+        attempt = self._running.get(task_id)
+        if attempt is not None:
+            attempt.interrupt()
+
     def recall(self) -> None:
         """Give back what waits for a slot."""
         while True:
