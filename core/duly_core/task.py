@@ -152,7 +152,7 @@ class Result(NamedTuple):
     started_at: datetime | None = None
 
 
-class Release(NamedTuple):
+class ReleasedClaim(NamedTuple):
     """A claim that is handed back; if its callback had started, when that was and why it was stopped."""
 
     task_id: TaskId

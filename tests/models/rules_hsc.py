@@ -13,7 +13,7 @@ from duly_core.task import (
     Kept,
     Outcome,
     Proposal,
-    Release,
+    ReleasedClaim,
     Result,
     Token,
 )
@@ -138,7 +138,7 @@ class HscRules(Ground):
             self.model.let_go(pairs[token], Status.NEW, self.model.now)
         verdicts, ahead = self.world.run(
             claims.release(
-                self.world.store, [Release(task.asked.task_id, token) for token, task in pairs.items()]
+                self.world.store, [ReleasedClaim(task.asked.task_id, token) for token, task in pairs.items()]
             )
         )
         assert verdicts == [told.verdict(task, token, written) for token, task in pairs.items()]

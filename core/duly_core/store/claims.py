@@ -7,7 +7,7 @@ from typing import Any
 from duly_core.store.arrays import texts, timestamps, uuids
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, Release, TaskId, Token
+from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, ReleasedClaim, TaskId, Token
 
 
 async def claim(
@@ -65,7 +65,7 @@ async def heartbeat(store: Store, beats: Sequence[Beat], heartbeat_timeout: time
     return [kept.get(beat.token, Kept.LOST) for beat in beats]
 
 
-async def release(store: Store, releases: Sequence[Release]) -> tuple[list[Applied], timedelta | None]:
+async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list[Applied], timedelta | None]:
     """Hand tasks back, due at once and uncharged; answers in order, and how far ahead the first of them runs again.
 
     Raises:

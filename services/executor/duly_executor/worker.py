@@ -56,7 +56,7 @@ class Worker:
         hsc = hsc_stub(self._hsc_channel)
         self._heartbeat_line = HeartbeatLine(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
-        self._board = Board.create(settings.processes + 1, settings.slots)  # and the spare process
+        self._board = Board.create(settings.places, settings.slots)
         self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)))
         self._reporter = Reporter(hsc, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle)
         self._crew = Crew(
@@ -91,7 +91,7 @@ class Worker:
             self._puller.attempts_ended(count)
 
     def _lost(self, task_id: TaskId) -> None:
-        self._crew.stop_for(task_id, "lost_claim", None)
+        self._crew.stop_lost(task_id)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`, then drain.

@@ -19,7 +19,7 @@ from duly_core.task import (
     Kept,
     Outcome,
     Proposal,
-    Release,
+    ReleasedClaim,
     Result,
     TaskId,
     Token,
@@ -183,7 +183,7 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
     )
 
 
-def releases(request: hsc_pb2.ReleaseRequest) -> list[Release]:
+def releases(request: hsc_pb2.ReleaseRequest) -> list[ReleasedClaim]:
     """What is handed back.
 
     Raises:
@@ -195,10 +195,10 @@ def releases(request: hsc_pb2.ReleaseRequest) -> list[Release]:
     ]
 
 
-def _release(task_id: TaskId, token: Token, stopped: hsc_pb2.StoppedRun | None) -> Release:
+def _release(task_id: TaskId, token: Token, stopped: hsc_pb2.StoppedRun | None) -> ReleasedClaim:
     if stopped is None:
-        return Release(task_id, token)
-    return Release(task_id, token, _started_at("stopped", stopped), _cut(_clean(stopped.reason)))
+        return ReleasedClaim(task_id, token)
+    return ReleasedClaim(task_id, token, _started_at("stopped", stopped), _cut(_clean(stopped.reason)))
 
 
 def _clean(text: str) -> str:

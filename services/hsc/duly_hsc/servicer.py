@@ -18,7 +18,7 @@ from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import results as store_results
 from duly_core.store.hints import Hinter
-from duly_core.task import HOLDER_LIMIT, Applied, Beat, ClaimedTask, Kept, Proposal, Result
+from duly_core.task import HOLDER_LIMIT, Applied, Beat, ClaimedTask, Kept, Proposal, ReleasedClaim, Result
 from duly_core.timing import Timing
 from duly_hsc import convert, events
 from duly_hsc.retry_budget import RetryBudget
@@ -140,7 +140,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         applied = await self._release(convert.releases(request), context.time_remaining())
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
-    async def _release_group(self, releases: list[Release]) -> list[Applied]:
+    async def _release_group(self, releases: list[ReleasedClaim]) -> list[Applied]:
         if failpoints.on:
             await failpoints.hit("hsc.release.before_commit")
         verdicts, due_in = await store_claims.release(self._stores.results, releases)

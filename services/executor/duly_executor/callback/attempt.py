@@ -96,9 +96,9 @@ class Attempt:
         with self._lock:
             if self._context.interrupted:
                 return
-            self._context.note_interruption()
             if self._armed:
                 _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(Interrupted))
+            self._context.note_interruption()
         cancel = self._cancel_on_loop
         if cancel is not None:
             cancel()
@@ -109,7 +109,9 @@ class Attempt:
         assert own is not None  # noqa: S101 (a coroutine that was submitted runs in a task)
         self._cancel_on_loop = lambda: loop.call_soon_threadsafe(own.cancel)
         try:
-            if self._context.cancelled or self._context.interrupted:  # `stop` came before it could see the line above
+            if (
+                self._context.cancelled or self._context.interrupted
+            ):  # `stop` came before it could see the line above
                 own.cancel()
             return await coroutine
         finally:
