@@ -35,15 +35,28 @@ if pathlib.Path(__file__).with_name("hangs").exists():
 # ---- stopped processes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back(host: Host, processes: int) -> None:
+async def test_what_a_stopped_idle_process_was_given_runs_in_another_one_here(host: Host) -> None:
     executor = await host.ready(
         "--slots",
         1,
         "--processes",
-        processes,
+        2,
         DULY_EXECUTOR_RECALL_AFTER="200ms",
         DULY_EXECUTOR_ANSWER_WITHIN="500ms",
+    )
+    stopped = tree.children(executor.pid)[0]
+    os.kill(stopped, signal.SIGSTOP)
+    task = claimed("test.context")
+
+    host.hand_out(task)  # the first process is the first to get one
+
+    assert value_of(await host.hsc.end_of(task))["pid"] != stopped
+    await gone(stopped)
+
+
+async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back(host: Host) -> None:
+    executor = await host.ready(
+        "--slots", 1, DULY_EXECUTOR_RECALL_AFTER="200ms", DULY_EXECUTOR_ANSWER_WITHIN="500ms"
     )
     stopped = tree.children(executor.pid)[0]
     os.kill(stopped, signal.SIGSTOP)
