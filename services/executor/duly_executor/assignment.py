@@ -88,8 +88,21 @@ class Assignment:
             self._waiting.append(task)
             self._others_at = now
 
-    def sort_again(self, now: float) -> None:
-        """Which lambdas are kept apart has changed."""
+    def keep_apart(self, lambda_name: str, now: float) -> bool:
+        """A task of this lambda misbehaved; whether the lambda is kept apart from now on, and was not before."""
+        changed = self._conduct.misbehaved(lambda_name, now)
+        if changed:
+            self._sort_again(now)
+        return changed
+
+    def forgive(self, now: float) -> list[str]:
+        """Put the lambdas among the others again whose time apart is over; these."""
+        forgiven = self._conduct.look(now)
+        if forgiven:
+            self._sort_again(now)
+        return forgiven
+
+    def _sort_again(self, now: float) -> None:
         waiting = [*self._waiting]
         self._waiting.clear()
         for name in [name for name in self._separate if name not in self._conduct.separate]:

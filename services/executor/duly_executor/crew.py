@@ -42,21 +42,15 @@ class Crew:
         self._reporter = reporter
         self._inquest = Inquest(board, holdings, reporter)
         self._ended = ended
-        aside = settings.isolated_processes
-        self._roster = Roster(
-            Launcher(application, executor_id, board, containment, settings.import_timeout),
-            board.processes,
-            settings.processes,
-            aside,
-            self._serve,
-            self._roster_changed,
-        )
+        launcher = Launcher(application, executor_id, board, containment, settings.import_timeout)
+        self._roster = Roster(launcher, settings, self._serve, self._roster_changed)
         self._processes = self._roster.processes
         self._dying: set[CallbackProcess] = set()
         """No longer fed, and not buried yet."""
         self._moves_within = settings.recall_after.total_seconds()
-        self._conduct = Conduct(settings.separate_for)
-        self._assignment = Assignment(board.slots, self._moving, self._conduct, aside)
+        self._assignment = Assignment(
+            board.slots, self._moving, Conduct(settings.separate_for), settings.isolated_processes
+        )
         self._ordinary = settings.processes
         self._stopping = False
         """What has not started is handed back, not given to another process."""
@@ -164,9 +158,11 @@ class Crew:
         for result in report.results:
             claim = result.claim
             task_id = claim.task_id
-            process.tasks.discard(task_id)
             if process.overdue:
+                if process.keeps_back(result):
+                    continue
                 process.overdue.pop(task_id, None)
+            process.tasks.discard(task_id)
             held = self._holdings.get(task_id)
             if held is None or held.token != claim.token:
                 self._release([task_id])  # a newer claim waited for the end of this one
@@ -221,16 +217,13 @@ class Crew:
 
     def note_misbehaviour(self, lambda_name: str) -> None:
         """A task of this lambda crashed its process or ran too long: it is kept apart for a while."""
-        now = asyncio.get_running_loop().time()
-        if lambda_name and self._conduct.misbehaved(lambda_name, now):
+        if self._assignment.keep_apart(lambda_name, asyncio.get_running_loop().time()):
             events.kept_apart(lambda_name)
-            self._assignment.sort_again(now)
 
     def forgive(self, now: float) -> None:
         """Put the lambdas among the others again whose time apart is over."""
-        if forgiven := self._conduct.look(now):
+        if forgiven := self._assignment.forgive(now):
             events.forgiven(forgiven)
-            self._assignment.sort_again(now)
             self._assign()
 
     def interrupt(self, task_id: TaskId, process: CallbackProcess, overdue: Overdue) -> None:

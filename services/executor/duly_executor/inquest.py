@@ -47,7 +47,7 @@ class Inquest:
         }
         self._board.clear(process.number)
         ours = {task_id for task_id in process.tasks if self._holdings.is_with(task_id, process.number)}
-        overdue = [task_id for task_id in process.overdue if task_id in ours and task_id in ran]
+        overdue = [task_id for task_id in process.overdue if task_id in ours]
         culprits = _culprits(process, ran, ours) if died else []
         named = [(task_id, self._holdings.lambda_of(task_id)) for task_id in culprits]
         if died:
@@ -74,7 +74,9 @@ class Inquest:
         lambdas = {name for _, name in named}
         # if there are several, one of them is the cause: it is found out when each task runs alone
         return Buried(
-            len(results), [*(ours - ran.keys())], lambdas.pop() if died and len(lambdas) == 1 else ""
+            len(results),
+            [*(ours - ran.keys() - process.overdue.keys())],
+            lambdas.pop() if died and len(lambdas) == 1 else "",
         )
 
     def _release(

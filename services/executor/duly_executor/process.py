@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
+from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
 from duly_core.board import Board
 from duly_core.errors import ApplicationError
 from duly_core.process import PARENT_PID
@@ -216,6 +216,20 @@ class CallbackProcess:
 
     def _kill_group(self) -> None:
         _kill_all(self.process.pid, self._cage)
+
+    def keeps_back(self, result: hsc_pb2.TaskResult) -> bool:
+        """Whether this end of a callback that was interrupted is told only when the process is dead.
+
+        So it is while something lives that a callback here has started: it may be this one's, and goes with the process.
+        """
+        overdue = self.overdue.get(result.claim.task_id)
+        interrupted = result.outcome == hsc_pb2.OUTCOME_CANCELLED or (
+            result.failure_kind == task_pb2.FAILURE_KIND_MAX_RUNTIME
+        )
+        if overdue is None or not interrupted or not self._cage.holds_others():
+            return False
+        self.overdue[result.claim.task_id] = Overdue(float("-inf"), overdue.reason, result)
+        return True
 
     async def ended(self) -> int:
         """Wait for its end and for that of what it started, having killed both; the exit code, negative for a signal.

@@ -9,6 +9,7 @@ from duly.v1 import registry_pb2
 from duly_core.loop import wait_for
 from duly_executor.launcher import Launcher
 from duly_executor.process import CallbackProcess
+from duly_executor.settings import ExecutorSettings
 
 _REST = 10
 """Beyond the first few, a process aside is started after so many times as long as a start takes: a tenth of a processor
@@ -21,9 +22,7 @@ class Roster:
     def __init__(
         self,
         launcher: Launcher,
-        places: int,
-        ordinary: int,
-        aside: int,
+        settings: ExecutorSettings,
         serve: Callable[[CallbackProcess], Awaitable[bool]],
         changed: Callable[[], None],
     ) -> None:
@@ -31,16 +30,14 @@ class Roster:
 
         Args:
             launcher: starts processes.
-            places: how many there may be, those included that linger or are dying.
-            ordinary: how many there are to be that take any task.
-            aside: how many there may be beside these.
+            settings: how many there are to be.
             serve: listens to a process until it has ended; whether it told anything.
             changed: told when a process was added or has ended.
         """
         self._launcher = launcher
-        self._free = list(range(places))
-        self._ordinary = ordinary
-        self._aside = aside
+        self._free = list(range(settings.places))
+        self._ordinary = settings.processes
+        self._aside = settings.isolated_processes
         self._serve = serve
         self._changed = changed
         self.processes: dict[int, CallbackProcess] = {}
@@ -49,7 +46,7 @@ class Roster:
         """How many are being started: ordinary ones, and those aside."""
         self._failures = 0
         """Ordinary processes in a row that died before they had told anything."""
-        self._credit = float(aside)
+        self._credit = float(self._aside)
         """How many may be started aside now."""
         self._credit_at = 0.0
         self._start_took = 0.0
