@@ -6,9 +6,11 @@ import json
 import os
 import statistics
 import time
+from datetime import timedelta
 
 import duly
 from benchmarks.arguments import in_range, new_file, one_of, several, share
+from benchmarks.neighbours.app import WORK
 from benchmarks.recovery.bench import Bench, running
 
 APP = "benchmarks.neighbours.app:app"
@@ -23,11 +25,12 @@ async def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     async with running(
         apps=(APP,), profile="embedded", processes=options.processes, slots=options.slots
     ) as bench:
-        await _run(bench, options.tasks, 0, "blocked")  # warm up
+        expected = WORK * options.tasks / (options.processes * options.slots)
+        await _run(bench, options.tasks, 0, "blocked", expected)  # warm up
         for _ in range(options.rounds):
             for kind in options.only:
                 for bad in (0.0, options.bad):
-                    rate, started_again = await _run(bench, options.tasks, bad, kind)
+                    rate, started_again = await _run(bench, options.tasks, bad, kind, expected)
                     rates.setdefault(kind if bad else "none", []).append(rate)
                     restarts.setdefault(kind if bad else "none", []).extend(started_again)
                     print(f"  {kind:10} {bad:6.1%} {rate:10.1f} tasks/s", flush=True)
@@ -43,16 +46,13 @@ async def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     }
 
 
-async def _run(bench: Bench, tasks: int, bad: float, kind: str) -> tuple[float, list[int]]:
-    """Good tasks a second, and how often each of them was started again."""
-    wanted = []
-    owed = 0.0
-    for _ in range(tasks):
-        wanted.append(duly.NewTask("neighbours.good"))
-        owed += bad
-        if owed >= 1:
-            owed -= 1
-            wanted.append(duly.NewTask(f"neighbours.{kind}"))
+async def _run(
+    bench: Bench, tasks: int, bad: float, kind: str, expected: timedelta
+) -> tuple[float, list[int]]:
+    """Good tasks a second, and how often each of them was started again. Bad ones become due all along."""
+    wanted = [duly.NewTask("neighbours.good") for _ in range(tasks)]
+    count = round(bad * tasks)
+    wanted += [duly.NewTask(f"neighbours.{kind}", delay=expected * number / count) for number in range(count)]
     began = time.time()
     scheduled = await bench.client.schedule_many(wanted)
     good = [

@@ -12,7 +12,7 @@ app = duly.App(owner="benchmarks", version="1")
 
 STARTS = "DULY_BENCH_STARTS"
 _SOON = duly.Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(milliseconds=100))
-_WORK = timedelta(milliseconds=50)
+WORK = timedelta(milliseconds=50)
 """So long that slots, and not this machine's processors, limit the pool."""
 _starts = os.open(os.environ.get(STARTS, os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
@@ -21,7 +21,7 @@ _starts = os.open(os.environ.get(STARTS, os.devnull), os.O_WRONLY | os.O_APPEND 
 def good(_payload: None, ctx: duly.TaskContext) -> None:
     """Note the start, and work a little."""
     os.write(_starts, f"{ctx.task_id} {time.time_ns()} {os.getpid()}\n".encode())
-    ctx.wait_cancelled(_WORK)
+    ctx.wait_cancelled(WORK)
 
 
 @app.callback("neighbours.blocked", max_runtime=timedelta(seconds=1), max_attempts=2, backoff=_SOON)
@@ -34,7 +34,7 @@ def blocked() -> None:
 def looping() -> None:
     """Run Python for ever."""
     while True:
-        time.sleep(_WORK.total_seconds())
+        time.sleep(WORK.total_seconds())
 
 
 @app.callback("neighbours.exiting", backoff=_SOON)

@@ -69,6 +69,8 @@ class Assignment:
         self._others_at = float("-inf")
         """When a task of an ordinary lambda came last."""
         self._suspects: _Line = deque()
+        self._likely: _Line = deque()
+        """Suspects of lambdas that are kept apart: the others, who may be innocent, go first."""
         self._separate: dict[str, _Line] = {}
         """By lambda."""
 
@@ -76,13 +78,15 @@ class Assignment:
         return len(self._waiting) + self._waiting_aside()
 
     def _waiting_aside(self) -> int:
-        return len(self._suspects) + sum(map(len, self._separate.values()))
+        return len(self._suspects) + len(self._likely) + sum(map(len, self._separate.values()))
 
     def add(self, task: hsc_pb2.ClaimedTask, now: float) -> None:
         """Have this task wait."""
+        name = getattr(task, "lambda") if task.crashes or self._conduct.separate else ""
+        apart = name in self._conduct.separate
         if task.crashes:
-            self._suspects.append((task, now))
-        elif self._conduct.separate and (name := getattr(task, "lambda")) in self._conduct.separate:
+            (self._likely if apart else self._suspects).append((task, now))
+        elif apart:
             self._separate.setdefault(name, deque()).append((task, now))
         else:
             self._waiting.append(task)
@@ -126,7 +130,7 @@ class Assignment:
     def take_back_aside(self, came_before: float) -> list[TaskId]:
         """Those that came before then and wait for a process aside, who wait no more."""
         taken: list[TaskId] = []
-        for line in (self._suspects, *self._separate.values()):
+        for line in (self._suspects, self._likely, *self._separate.values()):
             while line and line[0][1] < came_before:
                 taken.append(line.popleft()[0].claim.task_id)
         return taken
@@ -167,7 +171,7 @@ class Assignment:
 
     def wanted_aside(self, processes: Collection[CallbackProcess]) -> int:
         """How many processes aside are missing, `assign` being done."""
-        wanted = len(self._suspects)
+        wanted = len(self._suspects) + len(self._likely)
         for name, line in self._separate.items():
             have = sum(process.aside and process.separate == name for process in processes)
             wanted += max(0, min(-(-len(line) // self._slots), self._most_of_one() - have))
@@ -179,11 +183,12 @@ class Assignment:
 
     def _suspects_alone(self, aside: list[CallbackProcess]) -> Iterator[Batch]:
         for process in aside:
-            if not self._suspects:
+            line = self._suspects or self._likely
+            if not line:
                 return
             if process.is_free:
                 process.alone = True
-                yield process, [self._suspects.popleft()[0]]
+                yield process, [line.popleft()[0]]
                 process.alone = bool(process.tasks)  # the task may have been over already
 
     def _spread(self, processes: list[CallbackProcess]) -> Iterator[Batch]:

@@ -195,8 +195,7 @@ class Crew:
     def _again(self, task_ids: Iterable[TaskId]) -> None:
         now = asyncio.get_running_loop().time()
         for task_id in task_ids:
-            held = self._holdings.get(task_id)
-            if held is not None:
+            if (held := self._holdings.get(task_id)) is not None:
                 held.process = None
                 self._assignment.add(held.task, now)
 
@@ -230,6 +229,7 @@ class Crew:
         """Interrupt a callback; what is to be reported of it if it has to be killed is told when it is dead."""
         process.overdue[task_id] = overdue
         process.interrupt(task_id)
+        self._assign()
 
     def let_linger(self, process: CallbackProcess, now: float) -> None:
         """Give a process no more work: something in it does not end. What it has not started runs elsewhere."""
@@ -237,8 +237,7 @@ class Crew:
         process.recall()
         overdue = [(task_id, self._holdings.lambda_of(task_id)) for task_id in process.overdue]
         events.process_lingers(process.process.pid, overdue)
-        self._assign()
-        self._ended(0)
+        self._roster_changed()
 
     def stop_lost(self, task_id: TaskId) -> None:
         """The claim of this task is lost: stop its callback at once by killing its process. Nothing is reported of it."""
@@ -247,7 +246,7 @@ class Crew:
             return
         process = self._given_among([task_id]).get(task_id)
         if process is not None and process not in self._dying:
-            if task_id in self.running_in(process):
+            if task_id in self.running_in(process) or task_id in process.overdue:
                 self.kill_for(task_id, process, "lost_claim")
             else:
                 process.cancel([task_id])  # it waits for a slot: it will not start

@@ -11,9 +11,9 @@ from duly_executor.launcher import Launcher
 from duly_executor.process import CallbackProcess
 from duly_executor.settings import ExecutorSettings
 
-_REST = 10
-"""Beyond the first few, a process aside is started after so many times as long as a start takes: a tenth of a processor
-goes into it, however many tasks crash."""
+_REST = 4
+"""Beyond the first few, a process aside is started after so many times as long as a start takes: a quarter of a processor
+goes into it at most, however many tasks crash."""
 
 
 class Roster:
@@ -87,6 +87,10 @@ class Roster:
             if missing > 0 and process.aside and process.is_free:  # it is warm
                 process.aside = False
                 missing -= 1
+        if any(process.overdue for process in working) and not any(
+            process.aside and process.is_free for process in working
+        ):
+            wanted_aside += 1  # one of these may have to be replaced soon
         aside = self._starting[True] + sum(process.aside for process in working)
         self._start_some(missing, aside=False)
         self._start_some(min(wanted_aside - self._starting[True], self._aside - aside), aside=True)

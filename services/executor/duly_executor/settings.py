@@ -39,7 +39,7 @@ class ExecutorSettings(Section):
     """A callback process must have imported the application within this."""
     cancel_grace: Duration = timedelta(seconds=10)
     """A callback that was asked to stop is interrupted after this."""
-    interrupt_grace: Duration = timedelta(seconds=1)
+    interrupt_grace: Duration = timedelta(milliseconds=500)
     """A callback that was interrupted and has not ended after this is killed, once its neighbours have ended."""
     isolated_processes: int = Field(default=4, ge=1, le=256)
     """Callback processes beside the others, at most: for tasks that crashed one, and for lambdas that misbehaved lately."""
