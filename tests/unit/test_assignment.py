@@ -71,7 +71,7 @@ def test_suspects_run_side_by_side_one_in_each_process_aside(pool: Pool) -> None
 
     given = pool.assign()
 
-    assert given == dict.fromkeys([2, 3, 4, 5], ["good"])
+    assert given == {number: ["good"] for number in (2, 3, 4, 5)}
     assert pool.wanted() == 1
 
 
