@@ -24,7 +24,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="of traffic with faults (default 60)")
     parser.add_argument("--rate", type=float, default=12, help="tasks a second (default 12)")
     parser.add_argument(
-        "--queue", choices=("any", "postgres", "sqs"), default="any", help="any: SQS in every fifth seed"
+        "--queue", choices=("any", "store", "sqs"), default="any", help="any: SQS in every fifth seed"
     )
     parser.add_argument(
         "--only", action="append", default=[], metavar="KIND", help="only such faults; may be repeated"

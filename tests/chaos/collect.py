@@ -1,10 +1,10 @@
-"""What is read when a run is over: the journal, the audit, the tables, the queue."""
+"""What is read when a run is over: the journal, the audit, the tables."""
 
 import asyncio
 from dataclasses import dataclass
 
 from tests.chaos import audit
-from tests.chaos.history import SECOND, Execution, FinalRow, Limits, QueuedMessage, Transition
+from tests.chaos.history import SECOND, Execution, FinalRow, Limits, Transition
 from tests.chaos.journal_reader import read_journal
 from tests.chaos.plan import Plan
 from tests.chaos.stack import System
@@ -24,8 +24,6 @@ _CONNECTIONS = 10
 """To Postgres for each pair that talks: a pool, and what a cut connection leaves for a while."""
 _PROCESSES = 3
 """For each part: those that are just being replaced, and spare ones for suspects."""
-_MESSAGES_LEFT = 200
-"""Stale ones, whose tasks have ended: they are hidden, or were sent just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,6 @@ class Collected:
     unreadable: tuple[str, ...]
     transitions: tuple[Transition, ...]
     final: tuple[FinalRow, ...]
-    queued: tuple[QueuedMessage, ...]
 
 
 async def collect(system: System) -> Collected:
@@ -48,7 +45,6 @@ async def collect(system: System) -> Collected:
         journal.unreadable,
         await asyncio.to_thread(audit.read_transitions, dsn, audit.boot_minus_wall_ns()),
         await asyncio.to_thread(audit.read_final_rows, dsn),
-        await asyncio.to_thread(audit.read_queue, dsn),
     )
 
 
@@ -72,6 +68,5 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         least_seen=plan.topology.hosts * plan.topology.executors * plan.topology.processes,
         most_connections=_CONNECTIONS * clients,
         most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,
-        most_messages_left=_MESSAGES_LEFT,
         longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),
     )

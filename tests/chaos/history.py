@@ -164,8 +164,6 @@ class Sample:
     """To Postgres."""
     processes: int = 0
     """Of the system under test."""
-    queued: int = 0
-    """Messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +173,6 @@ class Leftover:
     kind: str
     """"process", "connection", "file", ..."""
     description: str
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedMessage:
-    """A message still in a queue at the end."""
-
-    message_id: str
-    task_ids: tuple[str, ...]
-    """What it refers to; none: it cannot be read."""
 
 
 SECOND = 10**9
@@ -219,8 +208,6 @@ class Limits:
     """To Postgres, at any sample; 0: not judged."""
     most_processes: int = 0
     """At any sample; 0: not judged."""
-    most_messages_left: int | None = None
-    """In the queues at the end; None: any number of harmless ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +230,6 @@ class History:
     seen: tuple[Seen, ...] = ()
     samples: tuple[Sample, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
-    queued: tuple[QueuedMessage, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Lines of the journal that are no record, other than torn last lines of a file."""
     exemptions: Mapping[str, str] = field(default_factory=dict)

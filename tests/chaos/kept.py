@@ -14,7 +14,6 @@ from tests.chaos.history import (
     History,
     Leftover,
     Limits,
-    QueuedMessage,
     Sample,
     Seen,
     Transition,
@@ -29,7 +28,6 @@ _RECORDS: Mapping[str, type[Any]] = {
     "seen": Seen,
     "samples": Sample,
     "leftovers": Leftover,
-    "queued": QueuedMessage,
 }
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from random import Random
 
@@ -127,7 +127,7 @@ _HOST_PARTS = ("controller", "executor", "callback")
 _POSTGRES = _fixed("postgres")
 _QUEUE = _fixed("queue")
 
-HARMLESS = ("queue_", "sqs_", "term_frontend", "kill_frontend")
+HARMLESS = ("hint_", "sqs_", "term_frontend", "kill_frontend")
 """Kinds, by how they begin, of which no claim dies: messages are hints, and a dead Frontend holds none."""
 
 SQS_CHANCES = (
@@ -167,13 +167,8 @@ KINDS: dict[str, Kind] = {
     "net_throttle": Kind(Topology.links, _span(2.0, 8.0), amount=_one_of(2_000, 20_000)),
     "net_reset": Kind(Topology.links),
     "net_delay": Kind(Topology.links, _span(2.0, 8.0), amount=_one_of(0.05, 0.2, 0.8, 2.0, 5.0)),
-    "queue_empty": Kind(_QUEUE, queue="postgres"),
-    "queue_duplicate": Kind(_QUEUE, queue="postgres"),
-    "queue_shuffle": Kind(_QUEUE, queue="postgres"),
-    "queue_delay": Kind(_QUEUE, _span(1.0, 5.0), queue="postgres"),
-    "queue_resurrect": Kind(_QUEUE, _span(1.0, 5.0), queue="postgres"),
-    "queue_forge": Kind(_QUEUE, queue="postgres"),
-    "queue_fill": Kind(_QUEUE, _span(2.0, 5.0), queue="postgres"),
+    "hint_lose": Kind(_POSTGRES, _span(1.0, 6.0), queue="store"),
+    "hint_forge": Kind(_POSTGRES, _span(0.5, 3.0), queue="store"),
     **{
         f"sqs_{what}": Kind(_QUEUE, _span(2.0, 8.0), amount=_one_of(0.05, 0.2, 0.5), queue="sqs")
         for what in SQS_CHANCES
@@ -199,13 +194,12 @@ def make_plan(
     random = Random(f"duly-chaos/{seed}")
     chosen = choose(random)
     if queue == "any":
-        queue = "postgres" if seed % _ONE_IN_SQS else "sqs"
+        queue = "store" if seed % _ONE_IN_SQS else "sqs"
+    chosen = replace(topology or chosen, has_queue=queue == "sqs")
     kinds = _kinds(only, queue) if faults else []
     if kinds and not only and seed % _ONE_IN_FAILOVER == _FAILOVER_AT:
         kinds.append("postgres_failover")
-    return Plan(
-        seed, seconds, queue, topology or chosen, tuple(_faults(random, kinds, seconds, topology or chosen))
-    )
+    return Plan(seed, seconds, queue, chosen, tuple(_faults(random, kinds, seconds, chosen)))
 
 
 def _kinds(only: Sequence[str], queue: str) -> list[str]:

@@ -151,7 +151,6 @@ class Run:
             seen=watch.seen(),
             samples=watch.samples(),
             leftovers=leftovers,
-            queued=collected.queued,
             unreadable=collected.unreadable,
         )
         return Outcome(

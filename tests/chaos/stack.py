@@ -49,7 +49,7 @@ _COMMON = {
     "DULY_QUEUE_VISIBILITY": "10s",
     "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
 }
-_OF_STORE_CONSUMER = {
+_TUNING = {
     "DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT": f"{ENQUEUE_TIMEOUT.total_seconds():g}s",
     "DULY_STORE_CONSUMER_PUT_BACK_DELAY": "500ms",
     "DULY_STORE_CONSUMER_POLL_INTERVAL": "1s",
@@ -118,7 +118,7 @@ class System:
         """Lead everybody to where Postgres is now."""
         for name in self.topology.links():
             target = name.partition(">")[2]
-            if target == "postgres" or (target == "queue" and self.sqs is None):
+            if target == "postgres":
                 await self.links.lead(name, f"{LOOPBACK}:{self.postgres.port}")
 
     async def stop(self) -> None:
@@ -170,13 +170,12 @@ class System:
 
     def _of_queue(self, name: str) -> dict[str, str]:
         """Where a Store Consumer, or a host, finds the queue."""
-        link = f"{name}>queue"
         if self.sqs is None:
-            return {"DULY_QUEUE_DSN": self.dsn_through(link)}
+            return {"DULY_QUEUE_BACKEND": "store"}
         return {
             **AWS_ENVIRONMENT,
             "DULY_QUEUE_BACKEND": "sqs",
-            "DULY_QUEUE_ENDPOINT_URL": f"http://{self.links.address(link)}",
+            "DULY_QUEUE_ENDPOINT_URL": f"http://{self.links.address(f'{name}>queue')}",
         }
 
     def _specs(self) -> list[ChildSpec]:
@@ -184,13 +183,13 @@ class System:
         specs = []
         bases = (
             (topology.frontend_names(), FRONTEND, {}),
-            (topology.hsc_names(), HSC, {}),
-            (topology.store_consumer_names(), STORE_CONSUMER, _OF_STORE_CONSUMER),
+            (topology.hsc_names(), HSC, _TUNING),
+            (topology.store_consumer_names(), STORE_CONSUMER, _TUNING),
         )
         for names, base, environment in bases:
             for name in names:
                 own = {"DULY_STORE_DSN": self.dsn_through(f"{name}>postgres")}
-                if base == STORE_CONSUMER:
+                if base != FRONTEND:
                     own |= self._of_queue(name)
                 specs.append(self._spec(name, base, {**environment, **own}))
         for name in topology.host_names():

@@ -41,6 +41,8 @@ class Topology:
     """Of each host."""
     processes: int = 1
     """Callback processes of each Executor."""
+    has_queue: bool = False
+    """Whether SQS is between the Store Consumer and the hosts; else hosts are given work by the HSC."""
 
     def frontend_names(self) -> list[str]:
         return _numbered("frontend", self.frontends)
@@ -58,11 +60,11 @@ class Topology:
         """Every pair that talks, as `from>to`: each has a proxy of its own."""
         names = [f"{name}>postgres" for name in (*self.frontend_names(), *self.hsc_names())]
         for name in self.store_consumer_names():
-            names += [f"{name}>postgres", f"{name}>queue"]
+            names += [f"{name}>postgres"] + [f"{name}>queue"] * self.has_queue
         for name in self.host_names():
             names += [f"{name}>{hsc}" for hsc in self.hsc_names()]
             names += [f"{name}>{frontend}" for frontend in self.frontend_names()]
-            names += [f"{name}>queue"]
+            names += [f"{name}>queue"] * self.has_queue
         return names + [f"client>{name}" for name in self.frontend_names()]
 
 

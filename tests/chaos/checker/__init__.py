@@ -19,7 +19,6 @@ C7 trigger, sample    every live row is looked at again within its time
 C8 charge, row, attempt    failures, crashes, fences and attempts are exact
    poison, quarantine, innocent    who crashes is quarantined at the right crash, and nobody else
 C9 leak, connections, processes    nothing outlives the stop, nothing piles up
-C10 unreadable, left    the queue is harmless at the end
 
 (C11, isolation, is a matter of load: tests/integration.)
 """

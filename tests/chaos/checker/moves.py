@@ -27,7 +27,12 @@ def by_silence(transition: Transition) -> bool:
     """Whether the Store Consumer ended the claim because its holder was silent: nobody showed a token."""
     if not ends_claim(transition) or transition.last_token:
         return False
-    return transition.after in {Status.ENQUEUED, Status.FATAL_FAILURE, Status.CANCELLED}
+    return transition.after in {
+        Status.ENQUEUED,
+        Status.RETRIABLE_FAILURE,
+        Status.FATAL_FAILURE,
+        Status.CANCELLED,
+    }
 
 
 def moves(history: History, case: Case, lines: Lines) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""C7, every live row is looked at again; C9, nothing leaks; C10, the queue is harmless at the end."""
+"""C7, every live row is looked at again; C9, nothing leaks."""
 
 from collections.abc import Iterator
 
@@ -62,19 +62,11 @@ def samples(history: History, lines: Lines) -> Iterator[Violation]:
 
 
 def ends(history: History, cases: dict[str, Case]) -> Iterator[Violation]:
-    """C9 and C10: what is left when all is over."""
+    """C9: what is left when all is over."""
     for leftover in history.leftovers:
         yield Violation(
             "C9.leak", "", f"nothing outlives the stop; a {leftover.kind} did", (leftover.description,)
         )
-    for message in history.queued:
-        if not message.task_ids:
-            yield Violation(
-                "C10.unreadable", "", "what cannot be read is thrown away", (f"message {message.message_id}",)
-            )
-    most = history.limits.most_messages_left
-    if most is not None and len(history.queued) > most:
-        yield Violation("C10.left", "", f"{most} messages are left at most; {len(history.queued)} are")
     for line in history.unreadable:
         yield Violation("C0.journal", "", "each line of the journal is a record", (line,))
     for case in cases.values():
