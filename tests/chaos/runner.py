@@ -18,11 +18,13 @@ from duly_core.clock import since_boot_ns
 from duly_core.errors import DulyError
 from tests.chaos.collect import Collected, collect, limits_of
 from tests.chaos.faults import inject
+from tests.chaos.forked import Nursery
 from tests.chaos.history import Fault, History, Leftover
 from tests.chaos.plan import Fault as Planned
 from tests.chaos.plan import Plan
+from tests.chaos.shared import Shared
 from tests.chaos.stack import System
-from tests.chaos.tree import marked
+from tests.chaos.tree import command, descendants, is_running, marked
 from tests.chaos.watch import Watch
 from tests.chaos.workload import Workload
 
@@ -60,12 +62,21 @@ class Outcome:
 class Run:
     """One seed."""
 
-    def __init__(self, plan: Plan, folder: Path, rate: float, template: Path | None = None) -> None:
-        """Make one. `template`: what Postgres begins with, as `postgres.make_template` left it."""
+    def __init__(self, plan: Plan, folder: Path, rate: float, nursery: Nursery, shared: Shared) -> None:
+        """Make one.
+
+        Args:
+            plan: what is done.
+            folder: where its files go.
+            rate: tasks a second.
+            nursery: forks its processes.
+            shared: what other runs use, too.
+        """
         self._plan = plan
         self._folder = folder
         self._rate = rate
-        self._template = template
+        self._nursery = nursery
+        self._shared = shared
         self._faults: list[Fault] = []
         self._missed: list[str] = []
         self._phases: dict[str, float] = {}
@@ -79,14 +90,15 @@ class Run:
             RunFailedError: it could not be carried out.
         """
         started, cpu = time.monotonic(), _cpu_seconds()
-        system = System(self._folder, self._plan, self._template)
+        system = System(self._folder, self._plan, self._nursery, self._shared)
         try:
             outcome = await self._execute(system)
         except (DulyError, psycopg.Error, TimeoutError, OSError) as error:
             raise RunFailedError(f"{type(error).__name__}: {error}") from error
         finally:
-            self._end_everything(system.run_id)
+            self._wake_everybody()
             await system.stop()
+            self._nursery.close()
             await system.stop_postgres()
         outcome.cpu_s, outcome.wall_s = _cpu_seconds() - cpu, time.monotonic() - started
         return outcome
@@ -215,7 +227,7 @@ class Run:
         """Processes, and sessions on Postgres, that outlive a graceful stop."""
         deadline = time.monotonic() + _GONE_WITHIN.total_seconds()
         while True:
-            processes = marked(system.run_id)
+            processes = self._processes(system)
             async with await system.postgres.connect() as connection:
                 cursor = await connection.execute(
                     "select pid, application_name, state from pg_stat_activity "
@@ -230,9 +242,14 @@ class Run:
             *(Leftover("connection", " ".join(map(str, session))) for session in sessions),
         )
 
-    def _end_everything(self, run_id: str) -> None:
-        """After a failure: a supervisor cannot stop what is stopped by SIGSTOP."""
-        for pid in marked(run_id):
+    def _processes(self, system: System) -> dict[int, str]:
+        """Whatever the run has started and still runs: below the nursery, or with its mark."""
+        below = {pid: command(pid) for pid in descendants(self._nursery.pid) if is_running(pid)}
+        return below | marked(system.run_id)
+
+    def _wake_everybody(self) -> None:
+        """After a failure: what is stopped by SIGSTOP does not end when it is told to."""
+        for pid in descendants(self._nursery.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 

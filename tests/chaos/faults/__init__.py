@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from tests.chaos.faults import clock, hints, network, postgres, processes, sqs
+from tests.chaos.faults import clock, hints, network, points, postgres, processes, sqs
 from tests.chaos.plan import Fault
 from tests.chaos.stack import System
 
@@ -16,6 +16,9 @@ _BY_PREFIX: dict[str, Injector] = {
     "clock": clock.inject,
     "net": network.inject,
     "hint": hints.inject,
+    "away": processes.hold_away,
+    "point": points.inject,
+    "claim": points.inject,
     "sqs": sqs.inject,
 }
 
