@@ -12,6 +12,8 @@ from tests.chaos.topology import ENQUEUE_TIMEOUT
 
 _LIVENESS_S = 40
 """Leases, an enqueue timeout, a connection that is half open (25 s until it is noticed), backoffs of at most 2 s."""
+_START_S = 6
+"""The poll interval, which finds what no hint told of, and room for callback processes that are just replaced."""
 _FEWEST_TASKS = 0.95
 """Of those that were to be sent."""
 _FEWEST_FAULTS = 0.6
@@ -66,6 +68,7 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         least_faults={"": int(len(plan.faults) * _FEWEST_FAULTS)},
         least_samples=int(plan.seconds / _SECONDS_A_SAMPLE),
         least_seen=plan.topology.hosts * plan.topology.executors * plan.topology.processes,
+        start_ns=int(_START_S * SECOND) if plan.punctual else 0,
         most_connections=_CONNECTIONS * clients,
         most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,
         longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),

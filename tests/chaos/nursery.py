@@ -47,7 +47,7 @@ def fork_nursery() -> tuple[int, socket.socket]:
     ours.close()
     try:
         _serve(theirs)
-    except BaseException:
+    except Exception:  # noqa: BLE001 (whatever it is, this process ends here)
         traceback.print_exc()
     finally:
         os._exit(0)
@@ -129,7 +129,7 @@ def _become(request: dict[str, Any], output: int) -> NoReturn:
         code = 0
     except SystemExit as end:
         code = _exit_code(end)
-    except BaseException:
+    except Exception:  # noqa: BLE001 (whatever it is, this process ends here)
         traceback.print_exc()
     finally:
         with suppress(OSError, ValueError):

@@ -88,6 +88,11 @@ class Plan:
         )
 
     @property
+    def punctual(self) -> bool:
+        """Whether what is done may make no task late: hints are lost, or the Store Consumer is away from a store."""
+        return self.queue == "store" and all(fault.kind.startswith(_PUNCTUAL) for fault in self.faults)
+
+    @property
     def own_postgres(self) -> bool:
         """Whether something is done to the whole server: then the run has one for itself."""
         return any(fault.kind in _OF_THE_SERVER for fault in self.faults)
@@ -164,6 +169,7 @@ def _points(action: str, names: tuple[str, ...] = ("",)) -> Callable[[Topology],
     ]
 
 
+_PUNCTUAL = ("hint_", "away_store_consumer", "kill_store_consumer", "term_store_consumer")
 HARMLESS = ("hint_", "sqs_", "term_frontend", "kill_frontend")
 """Kinds, by how they begin, of which no claim dies: messages are hints, and a dead Frontend holds none."""
 

@@ -22,6 +22,7 @@ from tests.chaos.forked import Nursery
 from tests.chaos.history import Fault, History, Leftover
 from tests.chaos.plan import Fault as Planned
 from tests.chaos.plan import Plan
+from tests.chaos.replay import Replayer
 from tests.chaos.shared import Shared
 from tests.chaos.stack import System
 from tests.chaos.tree import command, descendants, is_running, marked
@@ -50,10 +51,12 @@ class Outcome:
     history: History
     plan: Plan
     problems: list[str]
-    """What clients were told and should not have been."""
+    """What clients and stale holders were told and should not have been."""
     sent: int
     missed: list[str]
     """Faults that found nothing to break."""
+    replayed: int = 0
+    """Writes under tokens whose claims were over."""
     cpu_s: float = 0.0
     wall_s: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
@@ -116,8 +119,9 @@ class Run:
             )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
         started_ns = since_boot_ns()
-        watch = Watch(system)
+        watch, replayer = Watch(system), Replayer(system)
         watch.start()
+        replayer.start()
         with self._phase("traffic"):
             breaking = asyncio.create_task(self._break(system))
             await workload.run(self._plan.seconds)
@@ -136,12 +140,14 @@ class Run:
 
         with self._phase("settle"):
             await self._settle(system, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS)
+        await replayer.stop()
         await watch.stop()
         faults = (*self._faults, *(() if self._plan.peaceful else watch.busy()))
         limits = replace(
             limits,
             liveness_ns=limits.liveness_ns + starved(),
             starved_ns=watch.starved_ns - starved_ns,
+            start_ns=limits.start_ns and limits.start_ns + watch.starved_ns,
             least_faults={"": limits.least_faults[""] + len(faults) - self._whole_faults()},
         )
         with self._phase("stop"):
@@ -164,9 +170,17 @@ class Run:
             samples=watch.samples(),
             leftovers=leftovers,
             unreadable=collected.unreadable,
+            queue=self._plan.queue,
+            clock_moves=tuple(system.clock_moves),
         )
         return Outcome(
-            history, self._plan, workload.problems, workload.sent, self._missed, phases=self._phases
+            history,
+            self._plan,
+            [*workload.problems, *replayer.problems],
+            workload.sent,
+            self._missed,
+            replayer.replayed,
+            phases=self._phases,
         )
 
     # ---- faults ----------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ class System:
         self._moto: MotoServer | None = None
         self.addresses: dict[str, str] = {}
         """Where each service listens itself, by its name."""
+        self.clock_moves: list[tuple[int, int]] = []
+        """When the store's clock was moved: before and after, each."""
         self._keepers: Keepers | None = None
 
     def dsn_through(self, name: str) -> str:

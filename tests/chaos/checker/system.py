@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from duly_core.lifecycle import LIVE, Status
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.lines import Lines
+from tests.chaos.checker.moves import clock_was_moved
 from tests.chaos.checker.verdict import Violation
 from tests.chaos.history import History, Limits, Transition
 
@@ -18,6 +19,8 @@ def triggers(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
         if move.trigger_in_ns is not None and move.trigger_in_ns == move.trigger_before_in_ns:
             continue  # left as it was, and judged when it was written: the clock may have been set back since
         bound = _bound_ns(history.limits, move)
+        if move.trigger_in_ns is not None and clock_was_moved(history, move):
+            continue
         if move.trigger_in_ns is None or move.trigger_in_ns > bound + slack:
             when = "never" if move.trigger_in_ns is None else f"in {move.trigger_in_ns / 1e9:.3f} s"
             yield Violation(
