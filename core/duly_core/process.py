@@ -12,6 +12,9 @@ from duly_core.errors import SettingsError
 
 PARENT_PID = "DULY_PARENT_PID"
 
+LIFELINE = "DULY_LIFELINE"
+"""DESCRIPTOR:SECONDS of a service that outlives its parent; see lifeline.py."""
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 

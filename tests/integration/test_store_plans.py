@@ -67,15 +67,25 @@ CASES = {
         ENTITY | KEYS,
     ),
     "enqueue": (ROOM | {"enqueue_timeout": SECOND}, READY | ASSOC),
-    "enqueue_and_send": (
-        ROOM | {"enqueue_timeout": SECOND, "mark": b"duly1:", "most": 100, "messages": 8},
-        READY | ASSOC,
+    "claim_work": (
+        {
+            "lambdas": [LAMBDA] * 2,
+            "priorities": [1, 3],
+            "sizes": [100, 100],
+            "holders": ["host", "other"],
+            "prefixes": [b"0" * 14, b"1" * 14],
+            "callers": 2,
+            "most": 100,
+            "claim_timeout": SECOND,
+        },
+        READY | ASSOC | ENTITY | LAMBDAS,
     ),
+    "claimed_under": ({"prefixes": [b"0" * 14]}, WATCHED | ENTITY | LAMBDAS),
     "enqueue_again": (ROOM | {"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC),
-    # it is for everything on its way, once after an outage: here for what is far ahead, so that the rest is not read
-    "enqueue_sooner": ({"within": (BACKLOG - 100) * SECOND, "limit": 10}, WATCHED | ASSOC),
+    "dequeue": ({"limit": 10}, WATCHED | ASSOC),
     "put_back": ({"task_ids": IDS, "delay": SECOND}, ASSOC),
-    "reclaim": ({"enqueue_timeout": SECOND, "limit": 10, "as_of": None}, WATCHED | ASSOC | LAMBDAS | END),
+    "reclaim": (
+        {"status": "enqueued", "trigger_in": SECOND, "limit": 10, "as_of": None}, WATCHED | ASSOC | LAMBDAS | END),
     "quarantine_silent": ({"limit": 10, "as_of": None}, WATCHED | ASSOC | LAMBDAS | END),
     "cancel_silent": ({"limit": 10, "as_of": None}, WATCHED | ASSOC | END),
     "expire": ({"limit": 10}, EXPIRING | ASSOC | END),

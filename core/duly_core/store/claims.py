@@ -78,7 +78,7 @@ async def claim_work(
         claim_timeout: how long the claims live without a heartbeat.
 
     Raises:
-        StoreUnavailableError: the outcome is unknown; `claims_under` the callers' prefixes tells it.
+        StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
     """
     rows = await store.run(
         TRANSITIONS["claim_work"],
@@ -106,14 +106,34 @@ async def claim_work(
     )
 
 
-async def claims_under(store: Store, token_prefixes: Sequence[bytes]) -> list[ClaimedTask]:
-    """Find the claims that were made under these prefixes and live: the answer to `claim_work` never arrived.
+async def claim_again(
+    store: Store, caller: Caller, lost_prefixes: Sequence[bytes], claim_timeout: timedelta
+) -> list[ClaimedTask]:
+    """Give a caller what it claimed under these prefixes and never heard of, under its new prefix.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again, with the new prefix among the lost ones.
+    """
+    rows = await store.run(
+        TRANSITIONS["claim_again"],
+        {
+            "holder": caller.holder,
+            "prefix": caller.token_prefix,
+            "lost": byteas(lost_prefixes),
+            "claim_timeout": claim_timeout,
+        },
+    )
+    return [ClaimedTask._make(row) for row in rows]
+
+
+async def claims_under(store: Store, token_prefixes: Sequence[bytes]) -> list[tuple[TaskId, Token]]:
+    """Find the claims that were made under these prefixes and live.
 
     Raises:
         StoreUnavailableError: ask again.
     """
     rows = await store.run(READS["claimed_under"], {"prefixes": byteas(token_prefixes)})
-    return [ClaimedTask._make(row) for row in rows]
+    return [(row[0], row[1]) for row in rows]
 
 
 def _pairs(claims: Sequence[tuple[TaskId, Token]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from duly_core.claim_journal import ClaimJournal
 from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError, SettingsError
 from duly_core.loop import backoff, wait_for
+from duly_core.rpc.call_stream import HscCalls
 from duly_core.rpc.convert import from_duration
 from duly_core.timing import Timing
 from duly_executor import events
@@ -25,7 +26,6 @@ from duly_executor.work_sources import ControllerSource, HscSource, Work, WorkSo
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 _ATTACH_TIMEOUT = timedelta(seconds=10)
 _MOST_A_CALL = 1_000
@@ -37,7 +37,7 @@ class Puller:
     def __init__(
         self,
         controller: "ControllerServiceAsyncStub",
-        hsc: "HscServiceAsyncStub",
+        hsc: HscCalls,
         address: str,
         attach: controller_pb2.AttachExecutorRequest,
         holdings: Holdings,

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -11,11 +10,9 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.coalesce import Coalescer
 from duly_core.loop import backoff
+from duly_core.rpc.call_stream import HscCalls
 from duly_executor import events
 from duly_executor.delivery import Delivery
-
-if TYPE_CHECKING:
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 log = structlog.get_logger()
 
@@ -35,7 +32,7 @@ class Reporter:
 
     def __init__(
         self,
-        hsc: "HscServiceAsyncStub",
+        hsc: HscCalls,
         call_timeout: timedelta,
         most_bytes: int,
         settled: Callable[[Sequence[hsc_pb2.Claim]], None],

@@ -14,13 +14,13 @@ from duly_core import failpoints
 from duly_core.claim_journal import ClaimJournal
 from duly_core.claim_tokens import new_prefix
 from duly_core.clock import nanoseconds, since_boot_ns
+from duly_core.rpc.call_stream import HscCalls
 from duly_core.rpc.convert import to_duration
 from duly_core.timing import RATE_ERROR, Timing
 from duly_executor.holdings import Holdings
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 _ANSWER_MARGIN = timedelta(seconds=10)
 _LAST_WORD = timedelta(seconds=1)
@@ -90,8 +90,7 @@ class ControllerSource:
         timeout = self._poll_timeout + _ANSWER_MARGIN
         try:
             response = await self._controller.NextWork(request, timeout=timeout.total_seconds())
-            if failpoints.on and response.tasks:
-                await failpoints.hit("executor.take.before")
+            await _came(response.tasks)
         except BaseException:
             self._holdings.settled_untold(settled)
             self._unanswered |= {**given_up, request.call: request.token_prefix}
@@ -123,7 +122,7 @@ class HscSource:
 
     def __init__(
         self,
-        hsc: "HscServiceAsyncStub",
+        hsc: HscCalls,
         executor_id: str,
         lambdas: Collection[str],
         holdings: Holdings,
@@ -154,39 +153,40 @@ class HscSource:
 
     async def next_work(self, most: int) -> Work:
         self._holdings.take_settled()  # for a Controller that has to know; here nobody has
-        while self._lost:
-            prefix, sent = self._lost.popitem()
-            if since_boot_ns() - sent > nanoseconds(self._poll_timeout + self._timing.claim_timeout):
-                self._journal.forget_prefix(prefix)
-                continue  # whatever it claimed has run out
-            found = await self._ask(
-                hsc_pb2.ClaimWorkRequest(max_tasks=1, token_prefix=prefix, again=True), sent
-            )
-            if found.tasks:
-                return found
-            self._journal.forget_prefix(prefix)
+        lost, self._lost = self._take_lost(), {}
         request = hsc_pb2.ClaimWorkRequest(
+            holder=self._executor_id,
+            lambdas=self._lambdas,
             max_tasks=most,
             timeout=to_duration(self._poll_timeout),
             token_prefix=new_prefix(),
+            lost_prefixes=lost,
         )
         self._journal.note_prefix(request.token_prefix)
-        return await self._ask(request, since_boot_ns())
-
-    async def _ask(self, request: hsc_pb2.ClaimWorkRequest, sent: int) -> Work:
-        request.holder = self._executor_id
-        request.lambdas.extend(self._lambdas)
+        sent = since_boot_ns()  # before sending: the store's lease begins later, never earlier
         timeout = self._poll_timeout + _ANSWER_MARGIN
         try:
             response = await self._hsc.ClaimWork(request, timeout=timeout.total_seconds())
-            if failpoints.on and response.tasks:
-                await failpoints.hit("executor.take.before")
+            await _came(response.tasks)
         except BaseException:
-            self._lost[request.token_prefix] = sent
+            self._lost |= {**lost, request.token_prefix: sent}
             raise
+        self._forget(lost)
         # by the HSC's clock, which may be fast
         waited = int(response.waited.ToNanoseconds() * (1 - 2 * RATE_ERROR))
         return Work(response.tasks, sent + waited, response.terms, request.token_prefix)
+
+    def _take_lost(self) -> dict[bytes, int]:
+        """Return the requests without a reply whose claims, if they made any, may still live."""
+        longest = self._poll_timeout + _ANSWER_MARGIN + self._timing.claim_timeout
+        oldest = since_boot_ns() - nanoseconds(longest)
+        lost = {prefix: sent for prefix, sent in self._lost.items() if sent >= oldest}
+        self._forget(self._lost.keys() - lost.keys())
+        return lost
+
+    def _forget(self, prefixes: Iterable[bytes]) -> None:
+        for prefix in prefixes:
+            self._journal.forget_prefix(prefix)
 
     async def finish(self) -> None:
         if not self._lost:
@@ -196,3 +196,8 @@ class HscSource:
             await self._hsc.Release(request, timeout=_LAST_WORD.total_seconds())
             for prefix in self._lost:
                 self._journal.forget_prefix(prefix)
+
+
+async def _came(tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
+    if failpoints.on and tasks:
+        await failpoints.hit("executor.take.before")

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import uuid4
 
-from duly.v1 import controller_pb2, registry_pb2
+from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
 from duly_core.claim_journal import Owner
 from duly_core.clock import nanoseconds
 from duly_core.errors import DulyError
 from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
+from duly_core.rpc.call_stream import CallStream
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
@@ -56,7 +57,8 @@ class Worker:
         self.executor_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
         self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
-        self._hsc = hsc = hsc_stub(self._hsc_channel)
+        hsc = hsc_stub(self._hsc_channel)
+        self._calls = CallStream(hsc, self._unwanted)
         self._heartbeat_line = HeartbeatLine(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
         processes = settings.processes + 1  # and the spare one
@@ -68,7 +70,9 @@ class Worker:
         )
         self._board = self._journal.board
         self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)), self._journal)
-        self._reporter = Reporter(hsc, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle)
+        self._reporter = Reporter(
+            self._calls, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle
+        )
         self._crew = Crew(
             application,
             self.executor_id,
@@ -100,6 +104,10 @@ class Worker:
         if self._puller:
             self._puller.attempts_ended(count)
 
+    def _unwanted(self, response: hsc_pb2.ClaimWorkResponse) -> None:
+        """Hand back what came for a call that was given up."""
+        self._reporter.release([task.claim for task in response.tasks])
+
     def _lost(self, task_id: TaskId) -> None:
         self._crew.stop_for(task_id, "lost_claim", None)
 
@@ -122,6 +130,7 @@ class Worker:
                 await self._work(lambdas, fail, stop)
         finally:
             await self._containment.close()
+        await self._calls.close()
         await self._controller_channel.close()
         await self._heartbeat_line.close()
         await self._hsc_channel.close()
@@ -190,7 +199,7 @@ class Worker:
     def _make_puller(self, attach: controller_pb2.AttachExecutorRequest) -> Puller:
         return Puller(
             controller_stub(self._controller_channel),
-            self._hsc,
+            self._calls,
             self._address,
             attach,
             self._holdings,

@@ -133,6 +133,7 @@ class WorkRequest:
     lambdas: frozenset[str]
     most: int
     timeout: timedelta
+    lost_prefixes: list[bytes]
 
 
 def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
@@ -155,7 +156,8 @@ def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
         raise InvalidRequestError("timeout", str(error)) from error
     if not timedelta() <= timeout <= _LONGEST_POLL:
         raise InvalidRequestError("timeout", "must be from 0 to 60 s")
-    return WorkRequest(Caller(request.holder, prefix), frozenset(names), request.max_tasks, timeout)
+    lost = token_prefixes("lost_prefixes", request.lost_prefixes)
+    return WorkRequest(Caller(request.holder, prefix), frozenset(names), request.max_tasks, timeout, lost)
 
 
 def check_holder(holder: str) -> None:
