@@ -94,7 +94,7 @@ def show(measured: dict[str, Any]) -> str:
     """Tables for people."""
     parts = []
     for kind, found in measured["cost"].items():
-        names = (*growth.STEPS, growth.POLL)
+        names = (*growth.STEPS, *growth.WITH_A_QUEUE, growth.POLL)
         head = [f"{kind} tasks", *names, "a task", "against the least"]
         parts += [
             f"Pages that a task touches ({growth.POLL}: a poll):",
@@ -117,7 +117,8 @@ def _cost_rows(found: list[dict[str, Any]], figure: str, digits: int) -> Iterato
         if any(each["steps"][name][figure] is None for each in runs for name in growth.STEPS):
             yield [f"{size:,}", "not measured: the server is on another machine"]
             continue
-        of_steps = (statistics.median(_one(each, name, figure) for each in runs) for name in growth.STEPS)
+        names = (*growth.STEPS, *growth.WITH_A_QUEUE)
+        of_steps = (statistics.median(_one(each, name, figure) for each in runs) for name in names)
         cells = [f"{value:,.{digits}f}" for value in of_steps]
         poll = [each["steps"][growth.POLL][figure] * (1000 if figure == "cpu_ms" else 1) for each in runs]
         cells.append(f"{statistics.median(poll):,.{0 if figure == 'pages' else 1}f}")
@@ -137,7 +138,7 @@ def _one(each: dict[str, Any], step: str, figure: str) -> float:
 
 
 def _of_a_task(each: dict[str, Any], figure: str) -> float:
-    """Of one task, on its whole way."""
+    """Of one task, on its whole way where there is no queue."""
     return sum(_one(each, name, figure) for name in growth.STEPS)
 
 

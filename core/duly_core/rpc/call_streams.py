@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import structlog
@@ -26,6 +26,13 @@ _MOST_CALLS = 1_000
 """On one stream at a time: an Executor has a handful."""
 
 
+class _AbortedError(Exception):
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
 class CallContext:
     """Stands in for gRPC's context: what a call may ask of it."""
 
@@ -35,6 +42,10 @@ class CallContext:
     def time_remaining(self) -> float:
         """Return the seconds until nobody waits for the answer."""
         return max(0.0, self._ends_at - time.monotonic())
+
+    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
+        """End the call with this status."""
+        raise _AbortedError(code, details)
 
 
 class CallStreams:
@@ -97,7 +108,10 @@ class CallStreams:
         except DulyError as error:
             status = status_of(error)
             response.error.code, response.error.message = status.code, status.message
-            code = grpc.StatusCode(_STATUS[status.code]).name
+            code = _STATUS[status.code].name
+        except _AbortedError as error:
+            response.error.code, response.error.message = error.code.value[0], error.details
+            code = error.code.name
         except Exception:
             code = "INTERNAL"
             log.exception("a call failed unexpectedly", method=method)

@@ -599,8 +599,12 @@ select task_id, token, retry_after from snoozed
 -- name: release
 -- move: claimed|processing -> new
 -- Handed back unstarted or unfinished: due at once, nothing is charged, lateness still counts from when it was due.
+-- What had started says so in the history, and why it was stopped.
 with asked as (
-    select * from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(started_at)b::timestamptz[], %(reasons)b::text[]
+    ) as asked (task_id, token, started_at, reason)
 ), held as (
     select asked.*, assoc.holder
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
@@ -614,8 +618,8 @@ with asked as (
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt
 ), recorded as (
-    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at)
-    select task_id, fence, attempt, 'released', holder, (select duly_now()) from released
+    insert into attempt (task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_message)
+    select task_id, fence, attempt, 'released', holder, started_at, (select duly_now()), left(reason, 1024) from released
     on conflict do nothing
 )
 select task_id, token from released

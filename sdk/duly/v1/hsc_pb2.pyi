@@ -690,25 +690,62 @@ class ReleaseRequest(_message.Message):
 
     CLAIMS_FIELD_NUMBER: _builtins.int
     TOKEN_PREFIXES_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
     @_builtins.property
     def token_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Prefixes of ClaimWork requests whose reply never came: what was claimed under them is handed back too."""
 
+    @_builtins.property
+    def stopped(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoppedRun]:
+        """What is known of those of `claims` whose callbacks had started; for the history only."""
+
     def __init__(
         self,
         *,
         claims: _abc.Iterable[Global___Claim] | None = ...,
         token_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
+        stopped: _abc.Iterable[Global___StoppedRun] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "token_prefixes", b"token_prefixes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "stopped", b"stopped", "token_prefixes", b"token_prefixes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
+
+@_typing.final
+class StoppedRun(_message.Message):
+    """A callback that ran under a claim and was stopped before it ended, through no fault of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.bytes
+    reason: _builtins.str
+    """Why it was stopped."""
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """When the callback started, by the host's clock; for people, never for decisions."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.bytes = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "started_at", b"started_at", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoppedRun: _TypeAlias = StoppedRun  # noqa: Y015
 
 @_typing.final
 class ReleaseResponse(_message.Message):

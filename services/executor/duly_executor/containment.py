@@ -47,6 +47,9 @@ class Cage(Protocol):
     def kill(self) -> None:
         """Kill all that is in it now; a process group is killed beside this."""
 
+    def holds_others(self) -> bool:
+        """Whether something lives in it beside the process."""
+
     async def emptied(self) -> None:
         """The process has ended: kill what it left behind, and return when that is gone for certain."""
 
@@ -205,6 +208,9 @@ class CgroupCage:
 
     def kill(self) -> None:
         self._group.kill()
+
+    def holds_others(self) -> bool:
+        return self._group.members() > 1
 
     async def emptied(self) -> None:
         await self._group.emptied()

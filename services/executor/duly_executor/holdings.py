@@ -80,6 +80,16 @@ class Holdings:
             task_ids.append(task_id)
         return self.leases.claimed(task_ids, sent_boot_ns)
 
+    def is_with(self, task_id: TaskId, process: int) -> bool:
+        """Whether the claim that is held now was given to this callback process, which has not told its end."""
+        held = self._held.get(task_id)
+        return held is not None and not held.reporting and held.process == process
+
+    def lambda_of(self, task_id: TaskId) -> str:
+        """The lambda of a task that is held; empty: it is not."""
+        held = self._held.get(task_id)
+        return getattr(held.task, "lambda") if held is not None else ""
+
     def report(self, task_id: TaskId) -> Held | None:
         """Its callback is over, or will not run; None if that is known already."""
         held = self._held.get(task_id)

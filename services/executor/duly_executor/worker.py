@@ -61,12 +61,11 @@ class Worker:
         self._calls = CallStream(hsc, self._unwanted)
         self._heartbeat_line = HeartbeatLine(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
-        processes = settings.processes + 1  # and the spare one
         self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(
             Owner.this_process(self.executor_id, self._containment.folder),
-            processes,
+            settings.places,
             settings.slots,
-            processes * settings.slots + settings.most_ahead + _BEING_REPORTED,
+            settings.places * settings.slots + settings.most_ahead + _BEING_REPORTED,
         )
         self._board = self._journal.board
         self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)), self._journal)
@@ -109,7 +108,7 @@ class Worker:
         self._reporter.release([task.claim for task in response.tasks])
 
     def _lost(self, task_id: TaskId) -> None:
-        self._crew.stop_for(task_id, "lost_claim", None)
+        self._crew.stop_lost(task_id)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`, then drain.

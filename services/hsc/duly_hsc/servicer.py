@@ -21,7 +21,7 @@ from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import results as store_results
 from duly_core.store.hints import Hinter
-from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
+from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, ReleasedClaim, Result
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc import convert, events
@@ -150,7 +150,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         await self.streams.serve(context)
 
     async def _hand_back(self, tasks: Sequence[ClaimedTask]) -> None:
-        await self._release([(task.task_id, task.token) for task in tasks])
+        await self._release([ReleasedClaim(task.task_id, task.token) for task in tasks])
 
     async def Heartbeat(  # noqa: N802
         self, request: hsc_pb2.HeartbeatRequest, context: Context
@@ -196,15 +196,16 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         prefixes = convert.token_prefixes("token_prefixes", request.token_prefixes)
         if not prefixes or request.claims:
             convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
-        applied = await self._release(convert.claims("claims", request.claims), context.time_remaining())
+        applied = await self._release(convert.releases(request), context.time_remaining())
         if prefixes:
-            await self._release(await store_claims.claims_under(self._stores.results, prefixes))
+            found = await store_claims.claims_under(self._stores.results, prefixes)
+            await self._release([ReleasedClaim(*claim) for claim in found])
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
-    async def _release_group(self, claims: list[tuple[TaskId, Token]]) -> list[Applied]:
+    async def _release_group(self, releases: list[ReleasedClaim]) -> list[Applied]:
         if failpoints.on:
             await failpoints.hit("hsc.release.before_commit")
-        verdicts, due_in = await store_claims.release(self._stores.results, claims)
+        verdicts, due_in = await store_claims.release(self._stores.results, releases)
         if failpoints.on:
             await failpoints.hit("hsc.release.after_commit")
         if due_in is not None:
