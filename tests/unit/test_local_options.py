@@ -174,3 +174,18 @@ def test_a_stack_whose_worker_could_run_nothing_is_refused_at_once(option: str, 
 
     assert refused.exit_code == 2
     assert f"Invalid value for '{option}'" in refused.stderr
+
+
+def test_claim_journals_are_where_the_next_stack_finds_them_unless_the_user_says_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = StackOptions(data_directory=tmp_path, apps=("shop:app",))
+    ports = options.choose_ports()
+    variable = "DULY_EXECUTOR_JOURNAL_FOLDER"
+    assert service_environment(options, DSN, ports, "worker")[variable] == f"{tmp_path}/claim-journals"
+    assert joining_environment(options, ports)[variable] == f"{tmp_path}/claim-journals"
+
+    monkeypatch.setenv(variable, "/elsewhere")
+
+    assert variable not in service_environment(options, DSN, ports, "worker")
+    assert joining_environment(options, ports)[variable] == "/elsewhere"
