@@ -1,4 +1,4 @@
-"""Duly as it is measured: everything that `duly up` starts, with work claimed straight from the store."""
+"""Duly as it is measured: all of its services on one machine, without a queue beside the store."""
 
 import os
 import sys
@@ -71,7 +71,7 @@ class Duly(System):
         self.processes = self.shape.executors * self.shape.processes
         self.description = Description(
             "Duly",
-            f"work from the store, {self.shape.executors} Executor(s) of {self.shape.processes} callback process(es) x "
+            f"no queue beside the store, {self.shape.executors} Executor(s) of {self.shape.processes} callback process(es) x "
             f"{self.shape.slots} slots, results and history kept, every start under a claim",
             "Postgres, synchronous_commit on: an accepted task survives a server crash",
         )

@@ -1,4 +1,4 @@
-"""What the SQS path costs Duly: calls of SQS a task by operation, and CPU beside that of work from the store.
+"""What the SQS path costs Duly: calls of SQS a task by operation, and CPU beside that without a queue.
 
 Against moto's server, whose speed says nothing of SQS: few tasks, and no rate is reported. Calls are counted where
 they are made (the metric `duly_sqs_calls_total` of Store Consumer and Controller).

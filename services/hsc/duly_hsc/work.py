@@ -233,12 +233,12 @@ class WorkDispatcher:
         self._board.looking(looked, now)
         try:
             if failpoints.on:
-                await failpoints.hit("hsc.claim.before_commit")
+                await failpoints.hit("hsc.claim_work.before_commit")
             work = await store_claims.claim_work(
                 self._store, queues, [waiter.caller for waiter in waiters], most, self._claim_timeout
             )
             if failpoints.on:
-                await failpoints.hit("hsc.claim.after_commit")
+                await failpoints.hit("hsc.claim_work.after_commit")
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             self._board.unsure(looked, now)
             for waiter in waiters:
