@@ -22,11 +22,11 @@ SOON = {"DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT": "3s"}
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
-FORMS = {"postgres": (), "sqs": ("--separate",)}
+FORMS = {"store": (), "sqs": ("--separate",)}
 """Over the one queue the services are one process, over the other a process each."""
 
 
-@pytest.fixture(scope="module", params=["postgres", pytest.param("sqs", marks=pytest.mark.sqs)])
+@pytest.fixture(scope="module", params=["store", pytest.param("sqs", marks=pytest.mark.sqs)])
 def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeStack]:
     """One that all tests of this module share, over each queue in turn."""
     folder = tmp_path_factory.mktemp("stack")
@@ -40,12 +40,12 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 # What does not depend on the queue is tested over one; so is what waits for a hidden message to come back.
-over_postgres = pytest.mark.parametrize("stack", ["postgres"], indirect=True, scope="module")
+over_the_store = pytest.mark.parametrize("stack", ["store"], indirect=True, scope="module")
 over_both = pytest.mark.parametrize(
     ("stack", "service"),
     [
-        ("postgres", "server"),
-        ("postgres", "worker"),
+        ("store", "server"),
+        ("store", "worker"),
         *(
             pytest.param("sqs", service, marks=pytest.mark.sqs)
             for service in ("frontend", "hsc", "store-consumer")
@@ -91,7 +91,7 @@ def test_three_hundred_tasks_of_all_kinds_end_as_they_should(client: duly.Client
     assert by_lambda["test.snoozes_once"].failures == 0
 
 
-@over_postgres
+@over_the_store
 def test_a_payload_that_is_not_as_declared_ends_its_task_and_says_where(client: duly.Client) -> None:
     task = client.schedule("test.mail", {"to": "ann", "copies": "two"})
 
@@ -103,7 +103,7 @@ def test_a_payload_that_is_not_as_declared_ends_its_task_and_says_where(client: 
     assert "copies" in ended.failure.message
 
 
-@over_postgres
+@over_the_store
 def test_the_callbacks_own_fatal_failure_is_kept_with_its_words(client: duly.Client) -> None:
     ended = client.wait(client.schedule("test.misbehave", "fatal"), LONG)
 
@@ -121,7 +121,7 @@ def test_the_largest_payloads_and_results_get_through_together(client: duly.Clie
         assert ended.result == much
 
 
-@over_postgres
+@over_the_store
 def test_a_scheduled_task_can_be_cancelled_before_it_runs(client: duly.Client) -> None:
     task = client.schedule("test.echo", delay=timedelta(hours=1))
 
@@ -130,7 +130,7 @@ def test_a_scheduled_task_can_be_cancelled_before_it_runs(client: duly.Client) -
     assert client.wait(task, SECOND).status is duly.TaskStatus.CANCELLED
 
 
-@over_postgres
+@over_the_store
 def test_a_running_task_is_told_that_it_is_cancelled(client: duly.Client, journal: Journal) -> None:
     task = client.schedule("test.wait", journal.payload())
     wait_until(lambda: journal.lines("started"))
@@ -141,7 +141,7 @@ def test_a_running_task_is_told_that_it_is_cancelled(client: duly.Client, journa
     assert journal.lines("cancelled")
 
 
-@over_postgres
+@over_the_store
 def test_waiting_ends_when_its_time_is_over(client: duly.Client) -> None:
     task = client.schedule("test.echo", delay=timedelta(hours=1))
 
@@ -149,7 +149,7 @@ def test_waiting_ends_when_its_time_is_over(client: duly.Client) -> None:
         client.wait(task, SECOND / 10)
 
 
-@over_postgres
+@over_the_store
 def test_a_task_runs_at_its_time_and_not_before(client: duly.Client) -> None:
     task = client.schedule("test.echo", delay=SECOND)
 

@@ -127,13 +127,13 @@ def test_a_worker_that_is_added_is_told_what_the_user_told_the_stack_of_queue_an
     config.touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DULY_TIMING_HEARTBEAT_PERIOD", "1s")
-    monkeypatch.setenv("DULY_QUEUE_PREFIX", "ours")
+    monkeypatch.setenv("DULY_QUEUE_VISIBILITY", "40s")
     monkeypatch.setenv("DULY_CONTROLLER_LISTEN", "unix:/of/another")
 
     added = joining_environment(options, ports)
 
     assert added["DULY_TIMING_HEARTBEAT_PERIOD"] == "1s"
-    assert added["DULY_QUEUE_PREFIX"] == "ours"
+    assert added["DULY_QUEUE_VISIBILITY"] == "40s"
     assert added["DULY_CONFIG"] == str(config)
     assert "DULY_CONTROLLER_LISTEN" not in added
 
