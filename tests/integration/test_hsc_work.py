@@ -183,7 +183,9 @@ async def test_a_call_that_finds_nothing_is_answered_with_nothing_when_its_time_
     assert await ask(hsc, timeout=timedelta()) == []
 
 
-async def test_a_lambda_of_which_a_look_found_nothing_costs_no_second_look_before_its_time(hsc, ladder, points):
+async def test_a_lambda_of_which_a_look_found_nothing_costs_no_second_look_before_its_time(
+    hsc, ladder, points
+):
     points.arm("hsc.claim_work.before_commit", "delay 1ms")
     await ask(hsc, timeout=timedelta())
     looks = len(points.hits("hsc.claim_work.before_commit"))

@@ -16,7 +16,9 @@ from tests.fixtures.ladder import HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 TIMING = Timing(profile="embedded")
 LEASE = TIMING.heartbeat_timeout
-REFERENCES_ARE_LOST_SOON = "update task_assoc set next_trigger_at = duly_now() + interval '1 s' where status = 'enqueued'"
+REFERENCES_ARE_LOST_SOON = (
+    "update task_assoc set next_trigger_at = duly_now() + interval '1 s' where status = 'enqueued'"
+)
 ANOTHER_SERVER = "update store_epoch set server = 'the one before'"
 
 

@@ -50,10 +50,10 @@ async def test_a_controller_does_not_take_the_socket_of_another_that_lives(
     commands: Commands, tmp_path: Path
 ) -> None:
     listen = f"unix:{tmp_path}/controller.sock"
-    first = commands.start("duly_cli", "controller", "--listen", listen, DULY_QUEUE_DSN=NOBODY)
+    first = commands.start("duly_cli", "controller", "--listen", listen)
     await first.says("controller serves")
 
-    second = commands.start("duly_cli", "controller", "--listen", listen, DULY_QUEUE_DSN=NOBODY)
+    second = commands.start("duly_cli", "controller", "--listen", listen)
 
     assert await second.exit_code() == 78
     assert f"cannot listen on {listen}: another process serves there" in complaint_of(second)
@@ -64,12 +64,12 @@ async def test_a_socket_that_a_killed_controller_left_is_taken_over(
     commands: Commands, tmp_path: Path
 ) -> None:
     listen = f"unix:{tmp_path}/controller.sock"
-    first = commands.start("duly_cli", "controller", "--listen", listen, DULY_QUEUE_DSN=NOBODY)
+    first = commands.start("duly_cli", "controller", "--listen", listen)
     await first.says("controller serves")
     first.kill()
     await first.exit_code()
 
-    second = commands.start("duly_cli", "controller", "--listen", listen, DULY_QUEUE_DSN=NOBODY)
+    second = commands.start("duly_cli", "controller", "--listen", listen)
 
     await second.says("controller serves")
     assert await health_of(listen) == "SERVING"
@@ -100,7 +100,7 @@ async def test_a_socket_that_a_killed_controller_left_is_taken_over(
 async def test_settings_that_cannot_be_used_are_named_and_no_reason_to_start_again(
     commands: Commands, tmp_path: Path, arguments: list[str], settings: dict[str, str], complaint: str
 ) -> None:
-    host = {"DULY_CONTROLLER_LISTEN": f"unix:{tmp_path}/c.sock", "DULY_QUEUE_DSN": NOBODY}
+    host = {"DULY_CONTROLLER_LISTEN": f"unix:{tmp_path}/c.sock"}
     command = commands.start("duly_cli", *arguments, **{**host, **settings})
 
     assert await command.exit_code() == 78
@@ -179,9 +179,9 @@ async def test_services_start_in_any_order_and_no_payload_is_in_any_log(
     frontend, hsc, consumer = (f"127.0.0.1:{port}" for port in free_ports(3))
     shared = {
         "DULY_STORE_DSN": line.dsn,
-        "DULY_QUEUE_DSN": line.dsn,
         "DULY_CONTROLLER_FRONTEND_ADDRESS": frontend,
         "DULY_CONTROLLER_HSC_ADDRESS": hsc,
+        "DULY_EXECUTOR_HSC_ADDRESS": hsc,
         "DULY_CONTROLLER_LISTEN": f"unix:{tmp_path}/c.sock",
         "DULY_TIMING_PROFILE": "embedded",
         "DULY_TELEMETRY_LOG_LEVEL": "debug",

@@ -28,9 +28,7 @@ def caller(holder="host"):
 
 async def look(ladder, *callers, queues=ALL, most=100, store=None):
     """Claim for these callers, or for one of whom nothing matters."""
-    return await claims.claim_work(
-        store or ladder.store, queues, callers or [caller()], most, CLAIM_TIMEOUT
-    )
+    return await claims.claim_work(store or ladder.store, queues, callers or [caller()], most, CLAIM_TIMEOUT)
 
 
 def ids(tasks):

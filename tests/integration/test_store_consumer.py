@@ -207,9 +207,7 @@ async def test_a_lambda_whose_queue_is_full_does_not_stand_before_another(
     assert references(OTHER) == Counter([task.task_id])
 
 
-async def test_a_lost_message_is_sent_again(
-    ladder, clock, make_consumer, memory_queue, references, new_task
-):
+async def test_a_lost_message_is_sent_again(ladder, clock, make_consumer, memory_queue, references, new_task):
     await make_consumer().run_once()
     memory_queue.queues.lose_all()
     await clock.tick(ENQUEUE_TIMEOUT - SECOND)

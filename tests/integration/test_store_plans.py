@@ -85,7 +85,9 @@ CASES = {
     "dequeue": ({"limit": 10}, WATCHED | ASSOC),
     "put_back": ({"task_ids": IDS, "delay": SECOND}, ASSOC),
     "reclaim": (
-        {"status": "enqueued", "trigger_in": SECOND, "limit": 10, "as_of": None}, WATCHED | ASSOC | LAMBDAS | END),
+        {"status": "enqueued", "trigger_in": SECOND, "limit": 10, "as_of": None},
+        WATCHED | ASSOC | LAMBDAS | END,
+    ),
     "quarantine_silent": ({"limit": 10, "as_of": None}, WATCHED | ASSOC | LAMBDAS | END),
     "cancel_silent": ({"limit": 10, "as_of": None}, WATCHED | ASSOC | END),
     "expire": ({"limit": 10}, EXPIRING | ASSOC | END),

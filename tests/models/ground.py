@@ -127,9 +127,7 @@ class Ground(RuleBasedStateMachine):
         elif then == "claim":
             self.claim([(number, "new")], 1)
 
-    @rule(
-        number=PICKS, count=st.integers(1, 3), name=st.sampled_from(LAMBDAS), has_queue=st.booleans()
-    )
+    @rule(number=PICKS, count=st.integers(1, 3), name=st.sampled_from(LAMBDAS), has_queue=st.booleans())
     def hold(self, number: int, count: int, name: str, *, has_queue: bool) -> None:
         """What begins most lives, in one step: new tasks are claimed, through their queue or without one."""
         asked = [(name, PRIORITIES[0], timedelta(0), None, None) for _ in range(count)]

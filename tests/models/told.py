@@ -23,9 +23,7 @@ def chose(chosen: Sequence[ModelTask], candidates: Sequence[ModelTask], most: in
     )
 
 
-def silence(
-    model: Model, answer: Silence, room: Mapping[QueueKey, int] | None, again_at: datetime
-) -> None:
+def silence(model: Model, answer: Silence, room: Mapping[QueueKey, int] | None, again_at: datetime) -> None:
     """Messages that are lost, holders that fell silent, tasks that expired; without a queue (None), all are due."""
     again = Status.RETRIABLE_FAILURE if room is None else Status.ENQUEUED
     sent = {each.task_id for each in answer.again}
@@ -61,9 +59,7 @@ def silence(
             continue
         ended += 1
     may_be_sent = set() if room is None else {task.asked.task_id for task in lost}
-    assert sent - may_be_sent == reclaimed, (
-        "sent what was not silent, or not what was"
-    )
+    assert sent - may_be_sent == reclaimed, "sent what was not silent, or not what was"
     assert (answer.reclaimed, answer.ended) == (len(reclaimed), ended)
 
 

@@ -1,4 +1,4 @@
-"""`duly demo` as a user runs it: a process of its own, on a small directory, over each queue."""
+"""`duly demo` as a user runs it: a process of its own, on a small directory, without a queue and over SQS."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def assert_gone(output: str) -> None:
     assert not any(map(is_alive, pids))
 
 
-@pytest.mark.parametrize("queue", ["postgres", pytest.param("sqs", marks=pytest.mark.sqs)])
+@pytest.mark.parametrize("queue", ["store", pytest.param("sqs", marks=pytest.mark.sqs)])
 def test_everything_the_demo_claims_holds(
     directory: Path, temporary: Path, tmp_path: Path, queue: str
 ) -> None:

@@ -22,9 +22,9 @@ SOON = {"DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT": "3s"}
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
-@pytest.fixture(scope="module", params=["postgres", pytest.param("sqs", marks=pytest.mark.sqs)])
+@pytest.fixture(scope="module", params=["store", pytest.param("sqs", marks=pytest.mark.sqs)])
 def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeStack]:
-    """One that all tests of this module share, over each queue in turn."""
+    """One that all tests of this module share, without a queue and over SQS."""
     folder = tmp_path_factory.mktemp("stack")
     started = WholeStack(folder, "--data", str(folder / "data"), "--queue", request.param, **SOON)
     try:
@@ -34,8 +34,8 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         started.stop()
 
 
-# What does not depend on the queue is tested over one; so is what waits for a hidden message to come back.
-over_postgres = pytest.mark.parametrize("stack", ["postgres"], indirect=True, scope="module")
+# What does not depend on the queue is tested without one; so is what waits for a hidden message to come back.
+over_the_store = pytest.mark.parametrize("stack", ["store"], indirect=True, scope="module")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_three_hundred_tasks_of_all_kinds_end_as_they_should(client: duly.Client
     assert by_lambda["test.snoozes_once"].failures == 0
 
 
-@over_postgres
+@over_the_store
 def test_a_payload_that_is_not_as_declared_ends_its_task_and_says_where(client: duly.Client) -> None:
     task = client.schedule("test.mail", {"to": "ann", "copies": "two"})
 
@@ -84,7 +84,7 @@ def test_a_payload_that_is_not_as_declared_ends_its_task_and_says_where(client: 
     assert "copies" in ended.failure.message
 
 
-@over_postgres
+@over_the_store
 def test_the_callbacks_own_fatal_failure_is_kept_with_its_words(client: duly.Client) -> None:
     ended = client.wait(client.schedule("test.misbehave", "fatal"), LONG)
 
@@ -102,7 +102,7 @@ def test_the_largest_payloads_and_results_get_through_together(client: duly.Clie
         assert ended.result == much
 
 
-@over_postgres
+@over_the_store
 def test_a_scheduled_task_can_be_cancelled_before_it_runs(client: duly.Client) -> None:
     task = client.schedule("test.echo", delay=timedelta(hours=1))
 
@@ -111,7 +111,7 @@ def test_a_scheduled_task_can_be_cancelled_before_it_runs(client: duly.Client) -
     assert client.wait(task, SECOND).status is duly.TaskStatus.CANCELLED
 
 
-@over_postgres
+@over_the_store
 def test_a_running_task_is_told_that_it_is_cancelled(client: duly.Client, journal: Journal) -> None:
     task = client.schedule("test.wait", journal.payload())
     wait_until(lambda: journal.lines("started"))
@@ -122,7 +122,7 @@ def test_a_running_task_is_told_that_it_is_cancelled(client: duly.Client, journa
     assert journal.lines("cancelled")
 
 
-@over_postgres
+@over_the_store
 def test_waiting_ends_when_its_time_is_over(client: duly.Client) -> None:
     task = client.schedule("test.echo", delay=timedelta(hours=1))
 
@@ -130,7 +130,7 @@ def test_waiting_ends_when_its_time_is_over(client: duly.Client) -> None:
         client.wait(task, SECOND / 10)
 
 
-@over_postgres
+@over_the_store
 def test_a_task_runs_at_its_time_and_not_before(client: duly.Client) -> None:
     task = client.schedule("test.echo", delay=SECOND)
 
@@ -141,7 +141,7 @@ def test_a_task_runs_at_its_time_and_not_before(client: duly.Client) -> None:
     assert timedelta() <= ended.finished_at - ended.scheduled_at < SECOND
 
 
-@over_postgres
+@over_the_store
 @pytest.mark.parametrize("service", ["frontend", "hsc", "store-consumer", "worker"])
 def test_no_task_is_lost_when_a_service_is_killed_while_tasks_flow(
     stack: WholeStack, client: duly.Client, service: str, tmp_path: Path

@@ -143,12 +143,16 @@ def test_a_worker_file_is_for_its_owner_s_shell_alone_and_a_later_stack_s_is_lef
 ) -> None:
     folder = tmp_path / "a folder; with 'quotes'"
     awkward = "postgresql://duly:it's $HOME\n`id`@h/d"
-    file, later = WorkerFile(folder, {"DULY_QUEUE_ENDPOINT_URL": awkward}), WorkerFile(folder, {"DULY_QUEUE_ENDPOINT_URL": DSN})
+    file, later = (
+        WorkerFile(folder, {"DULY_QUEUE_ENDPOINT_URL": awkward}),
+        WorkerFile(folder, {"DULY_QUEUE_ENDPOINT_URL": DSN}),
+    )
 
     file.write()
 
     show = (
-        file.command.replace("duly worker MODULE:APP", "printenv DULY_QUEUE_ENDPOINT_URL") + '; echo "$DULY_QUEUE_ENDPOINT_URL"'
+        file.command.replace("duly worker MODULE:APP", "printenv DULY_QUEUE_ENDPOINT_URL")
+        + '; echo "$DULY_QUEUE_ENDPOINT_URL"'
     )
     shown = subprocess.run(
         ["sh", "-c", show], env={"PATH": os.defpath}, capture_output=True, text=True, check=True

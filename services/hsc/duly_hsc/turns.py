@@ -48,7 +48,9 @@ class Turns:
             return
         priorities = [task.priority for task in tasks]
         best = min(priorities)
-        if self._granted is not None and best >= self._granted:  # better ones may wait: the look had no room for them
+        if (
+            self._granted is not None and best >= self._granted
+        ):  # better ones may wait: the look had no room for them
             lower = len(tasks)
         else:
             lower = len(tasks) - priorities.count(best)
