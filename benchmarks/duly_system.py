@@ -1,4 +1,4 @@
-"""Duly as it is measured: the five services on one machine, on the Postgres queue."""
+"""Duly as it is measured: all of its services on one machine, without a queue beside the store."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ class Shape:
     processes: int = 1
     slots: int = 8
     app: str = "benchmarks.noop:app"
-    queue: Literal["postgres", "sqs"] = "postgres"
+    queue: Literal["store", "sqs"] = "store"
 
 
 class RunningDuly(Running):
@@ -71,7 +71,7 @@ class Duly(System):
         self.processes = self.shape.executors * self.shape.processes
         self.description = Description(
             "Duly",
-            f"Postgres queue, {self.shape.executors} Executor(s) of {self.shape.processes} callback process(es) x "
+            f"no queue beside the store, {self.shape.executors} Executor(s) of {self.shape.processes} callback process(es) x "
             f"{self.shape.slots} slots, results and history kept, every start under a claim",
             "Postgres, synchronous_commit on: an accepted task survives a server crash",
         )

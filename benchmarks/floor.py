@@ -1,7 +1,7 @@
 """The limit: the statements that a task costs Duly, run over groups with no service between them.
 
-A task is written, enqueued, claimed and finished, each a statement over a group and a commit of its own, on as many
-connections as the machine has cores. No wire, no queue, no callback: no system on these statements can be quicker.
+A task is written, claimed and finished, each a statement over a group and a commit of its own, on as many connections
+as the machine has cores. No wire, no callback: no system on these statements can be quicker.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from benchmarks.meter import Figures, Meter
 from benchmarks.system import BenchmarkError
 from duly.ids import new_task_id
 from duly_core.routing import Priority, QueueKey
-from duly_core.store import claims, lambdas, results, schedule, trigger
+from duly_core.store import claims, lambdas, results, schedule
 from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import Encoding, NewTask, Outcome, Proposal, Result, TaskId
+from duly_core.task import TOKEN_PREFIX_BYTES, Encoding, NewTask, Outcome, Result, TaskId
 from duly_local.postgres import EmbeddedPostgres
 
 GROUP = 200
@@ -70,17 +70,15 @@ async def _group(store: Store, name: str, size: int, spent: Counter[str]) -> Non
     await schedule.schedule(store, tasks)
     spent["schedule"] += clock() - before
     before = clock()
-    due = await trigger.enqueue(store, {QueueKey(name, Priority.NORMAL): size}, _TIMEOUT)
-    spent["enqueue"] += clock() - before
-    before = clock()
-    asked = [(Proposal(task.task_id, os.urandom(16), name), "floor") for task in due]
-    claimed = [task for task in await claims.claim(store, asked, _TIMEOUT) if task is not None]
-    spent["claim"] += clock() - before
+    caller = claims.Caller("floor", os.urandom(TOKEN_PREFIX_BYTES))
+    queues = {QueueKey(name, Priority.NORMAL): size}
+    claimed = (await claims.claim_work(store, queues, [caller], size, _TIMEOUT)).tasks
+    spent["claim_work"] += clock() - before
     before = clock()
     await results.set_results(store, [Result(task.task_id, task.token, Outcome.SUCCESS) for task in claimed])
     spent["finish"] += clock() - before
     if len(claimed) != size:
-        raise BenchmarkError(f"the floor claimed {len(claimed)} of {size} tasks that it had enqueued")
+        raise BenchmarkError(f"the floor claimed {len(claimed)} of {size} tasks that it had scheduled")
 
 
 def new_id() -> TaskId:

@@ -1,6 +1,6 @@
 """The limit of a lone task: the hops from its call to its start, in Duly's layout, with the libraries alone.
 
-Six processes stand where Duly's client, Frontend, Store Consumer, Controller, HSC and Executor do. Each does what cannot be
+Four processes stand where Duly's client, Frontend, HSC and Executor do. Each does what cannot be
 left out: a bare gRPC call or answer, one of Duly's own statements, a notification that wakes the next. The last hop,
 into the callback's process, is not among them.
 """
@@ -96,7 +96,6 @@ async def chain(folder: Path, dsn: str, tasks: int) -> Figures:
         "every": _EVERY,
         "frontend": f"{LOOPBACK}:{frontend}",
         "hsc": f"{LOOPBACK}:{hsc}",
-        "controller": f"unix:{folder}/hops.sock",
     }
     with _standing(told | {"tasks": _WARM_UP + tasks}, folder) as parts:
         for part in parts.values():
@@ -106,7 +105,7 @@ async def chain(folder: Path, dsn: str, tasks: int) -> Figures:
         called, took = await _called(told | {"tasks": tasks}, folder)
         started = (await parts["executor"].found())["started"]
         figures = Figures(_values(called, started))
-        for role in ("frontend", "store_consumer", "controller", "hsc"):
+        for role in ("frontend", "hsc"):
             parts[role].tell_to_stop()
             took |= (await parts[role].found())["took_us"]
     for name, values in took.items():

@@ -103,7 +103,7 @@ async def _polls() -> Figures:
     return Figures(
         {
             f"{name}_percent": (used[name] - before[name]) / _IDLE * 100
-            for name in ("store consumer", "postgres")
+            for name in ("store consumer", "hsc", "postgres")
         }
     )
 

@@ -6,16 +6,13 @@ from typing import Any
 
 from benchmarks.tables import rows, spread
 
-_STATEMENTS = ("schedule_us", "enqueue_us", "claim_us", "finish_us")
+_STATEMENTS = ("schedule_us", "claim_work_us", "finish_us")
 _PARTS = {
     "call_of_the_frontend_us": "the call of the Frontend, with its statement",
     "schedule_us": "schedule, which tells",
-    "enqueue_and_send_us": "enqueue and send, which tells",
-    "receive_us": "receive",
-    "call_of_the_hsc_us": "the call of the HSC, with its statement",
-    "claim_us": "claim",
+    "claim_work_us": "claim_work",
 }
-_IN_A_ROW = ("schedule_us", "enqueue_and_send_us", "receive_us", "call_of_the_hsc_us")
+_IN_A_ROW = ("schedule_us", "claim_work_us")
 
 
 def parts(found: dict[str, Any]) -> list[str]:
@@ -28,7 +25,7 @@ def parts(found: dict[str, Any]) -> list[str]:
         ]
     if figures := _measured(found, "floor_latency", "floor"):
         told += [
-            "The floor of a lone task: its hops in six processes, the libraries alone, not into the callback's process (ms):",
+            "The floor of a lone task: its hops in four processes, the libraries alone, not into the callback's process (ms):",
             rows(["", "floor", "Duly", "Duly against the floor of each round"], _lone(found, figures)),
             "Its parts, us (median):",
             rows(["", ""], _hops(list(figures.values()))),
@@ -78,5 +75,5 @@ def _hops(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
     rest = [
         each["values"]["p50_ms"] * 1000 - sum(each["values"][name] for name in _IN_A_ROW) for each in figures
     ]
-    told = "the rest of it: the way to the Frontend, two wake-ups, the answer of a long poll"
+    told = "the rest of it: the way to the Frontend, a wake-up, the answer of a long poll"
     yield [told, f"{statistics.median(rest):,.0f}"]

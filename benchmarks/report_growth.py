@@ -9,7 +9,7 @@ from benchmarks.tables import rows, spread
 
 _TITLES = {
     "waiting": "Beside so many tasks that wait for another day (tasks/s; ms from a call to its start; CPU in us a task; poll: "
-    "Store Consumer and Postgres with nothing due, percent of a core):",
+    "Store Consumer, HSC and Postgres with nothing due, percent of a core):",
     "executors": "Executors on one host, end to end (tasks/s; CPU in us a task):",
     "lambdas": "Lambdas, each with tasks of all four priorities, end to end (tasks/s; CPU in us a task):",
     "payloads": "Payloads, end to end (tasks/s; CPU in us a task):",

@@ -1,4 +1,4 @@
-"""What the SQS path costs Duly: calls of SQS a task by operation, and CPU beside the Postgres queue's.
+"""What the SQS path costs Duly: calls of SQS a task by operation, and CPU beside that without a queue.
 
 Against moto's server, whose speed says nothing of SQS: few tasks, and no rate is reported. Calls are counted where
 they are made (the metric `duly_sqs_calls_total` of Store Consumer and Controller).
@@ -25,7 +25,7 @@ async def sqs(tasks: int, runs: int) -> list[dict[str, Any]]:
     """One entry a measurement."""
     found = []
     for _ in range(runs):
-        for queue in ("sqs", "postgres"):
+        for queue in ("sqs", "store"):
             for how, work in _SHIPPED.items():
                 with tempfile.TemporaryDirectory(prefix="duly-bench-", ignore_cleanup_errors=True) as name:
                     folder = Path(name)

@@ -8,8 +8,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from duly_core.queues.message import MARK, SPREAD
-from duly_core.queues.port import MAX_REFERENCES
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 
 PRIORITY = 3
@@ -23,6 +21,7 @@ _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
     "priorities": int2s,
     "encodings": int2s,
     "payloads": byteas,
+    "prefixes": byteas,
     "results": byteas,
     "scheduled_at": timestamps,
     "started_at": timestamps,
@@ -64,10 +63,18 @@ def enqueue(lambda_name: str, room: int, priority: int = PRIORITY) -> dict[str, 
     }
 
 
-def enqueue_and_send(lambda_name: str, room: int, priority: int = PRIORITY) -> dict[str, Any]:
-    """Of `enqueue_and_send`: one queue."""
-    packed = {"mark": MARK, "most": MAX_REFERENCES, "messages": SPREAD}
-    return enqueue(lambda_name, room, priority) | packed
+def claim_work(lambda_name: str, most: int, prefix: bytes, priority: int = PRIORITY) -> dict[str, Any]:
+    """Of `claim_work`: one queue, one caller."""
+    return {
+        "lambdas": [lambda_name],
+        "priorities": [priority],
+        "sizes": [most],
+        "holders": ["host"],
+        "prefixes": [prefix],
+        "callers": 1,
+        "most": most,
+        "claim_timeout": timedelta(seconds=15),
+    }
 
 
 def claim(ids: Sequence[UUID], tokens: Sequence[UUID], lambda_name: str) -> dict[str, Any]:

@@ -1,33 +1,26 @@
 """Who stands where on a lone task's way, each a process: as Duly's services, with nothing in them but the hop itself."""
 
 import asyncio
+import os
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import grpc
-import psycopg
 
 from benchmarks import statements
 from benchmarks.hops.wire import LAMBDA, Statements, calling, packed, serving, unpacked
 from duly.ids import new_task_id
-from duly_core.queues.message import unpack
-from duly_core.queues.postgres_connection import connection_string
-from duly_core.queues.postgres_statements import LISTEN, RECEIVE
 from duly_core.store.hints import DUE_CHANNEL
+from duly_core.task import TOKEN_PREFIX_BYTES
 
 _PAYLOAD = b"x" * 100
-_ROOM = 100
-_RECEIVE = {
-    "lambda": LAMBDA,
-    "priority": statements.PRIORITY,
-    "max_messages": 10,
-    "visibility": timedelta(minutes=1),
-}
 _CALLS_OPEN = 2
 """As many as an Executor has."""
+
+_LAST_ANSWERS = 1.0
+"""Seconds: a task may have started before the answer to its call is there."""
 
 Told = dict[str, Any]
 Role = Callable[[Told, Callable[[], None], asyncio.Event], Awaitable[Told]]
@@ -42,89 +35,56 @@ async def frontend(told: Told, ready: Callable[[], None], stop: asyncio.Event) -
             await store.run("schedule", statements.schedule(ids, LAMBDA, _PAYLOAD, tell=True))
             return packed(*ids)
 
-        async with serving(told["frontend"], schedule):
+        async with serving(told["frontend"], schedule, _LAST_ANSWERS):
             ready()
             await stop.wait()
         return {"took_us": store.took}
-
-
-async def store_consumer(told: Told, ready: Callable[[], None], stop: asyncio.Event) -> Told:
-    """Woken by that commit; what is due goes into the queue, and whoever listens there is told."""
-    async with Statements.on(told["dsn"]) as store, Statements.on(told["dsn"]) as listening:
-        await listening.connection.execute(f"listen {DUE_CHANNEL}")
-        ready()
-
-        async def hear() -> None:
-            async for _ in listening.connection.notifies():
-                await store.run("enqueue_and_send", statements.enqueue_and_send(LAMBDA, _ROOM))
-
-        await _until(stop, hear())
-        return {"took_us": store.took}
-
-
-async def controller(told: Told, ready: Callable[[], None], stop: asyncio.Event) -> Told:
-    """Woken by that one; the message is taken, the claim is asked for, and a long poll that waits is answered."""
-    link = connection_string(told["dsn"])
-    async with (
-        await psycopg.AsyncConnection.connect(link, autocommit=True) as listening,
-        await psycopg.AsyncConnection.connect(link, autocommit=True) as connection,
-        calling(told["hsc"]) as claim,
-    ):
-        await listening.execute(LISTEN)
-        queue = Statements(connection)
-        claimed: asyncio.Queue[bytes] = asyncio.Queue()
-
-        async def next_work(_request: bytes) -> bytes:
-            return await claimed.get()
-
-        async def receive() -> list[bytes]:
-            before = time.perf_counter()
-            cursor = await connection.execute(RECEIVE, _RECEIVE, prepare=True, binary=True)
-            rows = await cursor.fetchall()
-            queue.note("receive", before)
-            return [task_id for row in rows for task_id in unpack(row[2])]
-
-        async def hear() -> None:
-            async for _ in listening.notifies():
-                for task_id in await receive():
-                    before = time.perf_counter()
-                    answer = await claim(packed(UUID(bytes=task_id)))
-                    queue.note("call_of_the_hsc", before)
-                    claimed.put_nowait(answer)
-
-        async with serving(told["controller"], next_work):
-            ready()
-            await _until(stop, hear())
-        return {"took_us": queue.took}
 
 
 async def hsc(told: Told, ready: Callable[[], None], stop: asyncio.Event) -> Told:
-    """A claim is asked for and given."""
-    async with Statements.on(told["dsn"]) as store:
+    """Woken by that commit; what is due is claimed, and a long poll that waits is answered."""
+    waiting: deque[asyncio.Future[bytes]] = deque()
+    look = asyncio.Event()
+    async with Statements.on(told["dsn"]) as store, Statements.on(told["dsn"]) as listening:
+        await listening.connection.execute(f"listen {DUE_CHANNEL}")
 
-        async def claim(request: bytes) -> bytes:
-            ids = [unpacked(request)]
-            rows = await store.run("claim", statements.claim(ids, [new_task_id()], LAMBDA))
-            if len(rows) != 1:
-                message = f"claimed {len(rows)} tasks where one was enqueued"
-                raise RuntimeError(message)
-            return packed(*ids)
+        async def claim_work(_request: bytes) -> bytes:
+            answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+            waiting.append(answer)
+            if len(waiting) == 1:  # something may have become due while nobody waited
+                look.set()
+            return await answer
 
-        async with serving(told["hsc"], claim):
+        async def hear() -> None:
+            async for _ in listening.connection.notifies():
+                look.set()
+
+        async def claim() -> None:
+            while await look.wait():
+                look.clear()
+                if not waiting:
+                    continue
+                prefix = os.urandom(TOKEN_PREFIX_BYTES)
+                rows = await store.run("claim_work", statements.claim_work(LAMBDA, len(waiting), prefix))
+                for row in rows:
+                    if row[0] is not None:
+                        waiting.popleft().set_result(packed(row[0]))
+
+        async with serving(told["hsc"], claim_work):
             ready()
-            await stop.wait()
+            await _until(stop, hear(), claim())
         return {"took_us": store.took}
 
 
 async def executor(told: Told, ready: Callable[[], None], stop: asyncio.Event) -> Told:
     """Has two long polls open; an answer is a start."""
     started: dict[str, int] = {}
-    async with calling(told["controller"]) as next_work:
+    async with calling(told["hsc"]) as claim_work:
 
         async def poll() -> None:
             while True:
                 try:
-                    answer = await next_work(packed())
+                    answer = await claim_work(packed())
                 except grpc.aio.AioRpcError as error:
                     if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                         raise
@@ -155,8 +115,6 @@ async def client(told: Told, ready: Callable[[], None], _stop: asyncio.Event) ->
 
 ROLES: dict[str, Role] = {
     "hsc": hsc,
-    "controller": controller,
-    "store_consumer": store_consumer,
     "frontend": frontend,
     "executor": executor,
     "client": client,

@@ -31,8 +31,8 @@ Call = Callable[[bytes], Awaitable[bytes]]
 
 
 @asynccontextmanager
-async def serving(address: str, answer: Answer) -> AsyncIterator[None]:
-    """A server of one method."""
+async def serving(address: str, answer: Answer, grace: float = 0) -> AsyncIterator[None]:
+    """A server of one method; at its end, calls under way have so many seconds."""
 
     async def hop(request: bytes, _context: object) -> bytes:
         return await answer(request)
@@ -45,7 +45,7 @@ async def serving(address: str, answer: Answer) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await server.stop(0)
+        await server.stop(grace)
 
 
 @asynccontextmanager

@@ -133,7 +133,7 @@ async def running(
     slots: int = 4,
     postgres: EmbeddedPostgres | None = None,
 ) -> AsyncIterator[Bench]:
-    """A stack on the Postgres queue. `postgres`: one that the caller stops and starts; else the stack's own."""
+    """A stack without a queue beside the store. `postgres`: one that the caller stops and starts; else the stack's own."""
     with tempfile.TemporaryDirectory(prefix="duly-recovery-") as name:
         folder = Path(name)
         folder.chmod(0o711)

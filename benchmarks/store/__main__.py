@@ -6,6 +6,7 @@ in rounds over stores of all sizes (A B C, A B C, ...), so that a machine that d
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from benchmarks.store import growth, snapshot
 from benchmarks.store.fill import LAMBDA, fill
 from benchmarks.tables import rows
 from duly_core.store.migrate import migrate
+from duly_local.binaries import ENVIRONMENT_VARIABLE
 from duly_local.postgres import EmbeddedPostgres
 
 LEAST = 10_000
@@ -92,7 +94,7 @@ def show(measured: dict[str, Any]) -> str:
     """Tables for people."""
     parts = []
     for kind, found in measured["cost"].items():
-        names = (*growth.STEPS, growth.POLL)
+        names = (*growth.STEPS, *growth.WITH_A_QUEUE, growth.POLL)
         head = [f"{kind} tasks", *names, "a task", "against the least"]
         parts += [
             f"Pages that a task touches ({growth.POLL}: a poll):",
@@ -115,7 +117,8 @@ def _cost_rows(found: list[dict[str, Any]], figure: str, digits: int) -> Iterato
         if any(each["steps"][name][figure] is None for each in runs for name in growth.STEPS):
             yield [f"{size:,}", "not measured: the server is on another machine"]
             continue
-        of_steps = (statistics.median(_one(each, name, figure) for each in runs) for name in growth.STEPS)
+        names = (*growth.STEPS, *growth.WITH_A_QUEUE)
+        of_steps = (statistics.median(_one(each, name, figure) for each in runs) for name in names)
         cells = [f"{value:,.{digits}f}" for value in of_steps]
         poll = [each["steps"][growth.POLL][figure] * (1000 if figure == "cpu_ms" else 1) for each in runs]
         cells.append(f"{statistics.median(poll):,.{0 if figure == 'pages' else 1}f}")
@@ -135,7 +138,7 @@ def _one(each: dict[str, Any], step: str, figure: str) -> float:
 
 
 def _of_a_task(each: dict[str, Any], figure: str) -> float:
-    """Of one task, on its whole way."""
+    """Of one task, on its whole way where there is no queue."""
     return sum(_one(each, name, figure) for name in growth.STEPS)
 
 
@@ -158,6 +161,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--dsn", help="a server to use, whose user may create databases; default: one of its own"
     )
+    parser.add_argument(
+        "--postgres",
+        type=Path,
+        metavar="FOLDER",
+        help="holds the initdb and postgres of the server of its own; default: the first found",
+    )
     parser.add_argument("--json", type=new_file, help="keep all of it in this file; it is written anew")
     return parser.parse_args()
 
@@ -165,6 +174,8 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measure, print, and keep all of it with `--json FILE`."""
     options = parse()
+    if options.postgres:
+        os.environ[ENVIRONMENT_VARIABLE] = str(options.postgres.absolute())
     if options.dsn:
         measured = measure(options.dsn, options)
     else:

@@ -1,5 +1,6 @@
 """The cost of a task at each step of its way, by how many tasks wait and how many are finished."""
 
+import os
 import random
 import statistics
 from collections.abc import Callable
@@ -15,9 +16,12 @@ from benchmarks.store.fill import LAMBDA, Filled
 from benchmarks.store.touched import connect, connect_in_binary, touched
 from duly.ids import new_task_id
 from duly_core.store.statements import READS, TRANSITIONS, Statement
+from duly_core.task import TOKEN_PREFIX_BYTES
 
 GROUP = 100
-STEPS = ("schedule", "enqueue", "claim", "finish")
+STEPS = ("schedule", "claim_work", "finish")
+WITH_A_QUEUE = ("enqueue", "claim")
+"""Instead of claim_work, where SQS is between."""
 POLL = "next_triggers"
 _EXPLAINED = 15
 _WARM_UP = 20
@@ -38,7 +42,7 @@ class Cost:
 def measure(dsn: str, filled: Filled) -> dict[str, Cost]:
     """Medians of each step's pages and time; its CPU over many executions, each taken back."""
     with connect(dsn) as explaining, connect_in_binary(dsn) as timing:
-        return {name: _cost(explaining, timing, name, filled) for name in (*STEPS, POLL)}
+        return {name: _cost(explaining, timing, name, filled) for name in (*STEPS, *WITH_A_QUEUE, POLL)}
 
 
 def _cost(
@@ -109,6 +113,8 @@ def _parameters(name: str, filled: Filled) -> dict[str, Any]:
     match name:
         case "schedule":
             return statements.schedule([new_task_id() for _ in range(GROUP)], LAMBDA, b"x" * 100)
+        case "claim_work":
+            return statements.claim_work(LAMBDA, GROUP, os.urandom(TOKEN_PREFIX_BYTES))
         case "enqueue":
             return statements.enqueue(LAMBDA, GROUP)
         case "claim":

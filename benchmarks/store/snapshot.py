@@ -1,5 +1,6 @@
 """What a poll that finds nothing costs after tasks went through, while somebody holds a snapshot, and after."""
 
+import os
 from typing import Any
 
 import psycopg
@@ -9,6 +10,7 @@ from benchmarks.store.fill import LAMBDA
 from benchmarks.store.touched import connect, literal, touched
 from duly.ids import new_task_id
 from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.task import TOKEN_PREFIX_BYTES
 
 GROUP = 500
 
@@ -34,6 +36,10 @@ def measure(dsn: str, tasks: int, steps: int) -> dict[str, dict[str, int]]:
 def _poll(connection: psycopg.Connection[Any]) -> dict[str, int]:
     busy = {"lambdas": [LAMBDA], "priorities": [statements.PRIORITY]}
     return {
+        "claim_work, its lambda": touched(connection, TRANSITIONS["claim_work"], _claim_work()).pages,
+        "claim_work, another priority": touched(
+            connection, TRANSITIONS["claim_work"], _claim_work(priority=1)
+        ).pages,
         "enqueue, its queue": touched(
             connection, TRANSITIONS["enqueue"], statements.enqueue(LAMBDA, 100)
         ).pages,
@@ -45,14 +51,17 @@ def _poll(connection: psycopg.Connection[Any]) -> dict[str, int]:
     }
 
 
+def _claim_work(most: int = 100, priority: int = statements.PRIORITY) -> dict[str, Any]:
+    return statements.claim_work(LAMBDA, most, os.urandom(TOKEN_PREFIX_BYTES), priority)
+
+
 def _pass_through(connection: psycopg.Connection[Any]) -> None:
     """A group's whole way, each step in a transaction of its own."""
     ids = [new_task_id() for _ in range(GROUP)]
-    parameters = {
-        "schedule": statements.schedule(ids, LAMBDA, b"x" * 100),
-        "enqueue": statements.enqueue(LAMBDA, GROUP),
-        "claim": statements.claim(ids, ids, LAMBDA),
-        "finish": statements.finish(ids, ids),
-    }
-    for name, values in parameters.items():
-        connection.execute(literal(TRANSITIONS[name]).encode(), values)
+    connection.execute(
+        literal(TRANSITIONS["schedule"]).encode(), statements.schedule(ids, LAMBDA, b"x" * 100)
+    )
+    claimed = connection.execute(literal(TRANSITIONS["claim_work"]).encode(), _claim_work(GROUP)).fetchall()
+    claims = sorted((row[0], row[1]) for row in claimed if row[0] is not None)
+    finished = statements.finish([task_id for task_id, _ in claims], [token for _, token in claims])
+    connection.execute(literal(TRANSITIONS["finish"]).encode(), finished)

@@ -54,6 +54,7 @@ def touched(
         "select from pg_prepared_statements where name = %s", [statement.name]
     ).rowcount:
         numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", statement.sql)
+        numbered = numbered.replace("%%", "%")
         connection.execute(f"prepare {statement.name} as {numbered}".encode())
     values = ", ".join(f"%({name})s" for name in names)
     executed = f"execute {statement.name}({values})" if names else f"execute {statement.name}"

@@ -13,21 +13,25 @@ from typing import Self
 
 import structlog
 
+from duly_core.process import LIFELINE
+
 log = structlog.get_logger()
 
-LIFELINE = "DULY_LIFELINE"
-"""DESCRIPTOR:SECONDS: the pipe, and how long the service may outlive its parent."""
+PARENT_DIED = signal.SIGUSR1
+"""What the kernel sends when our parent dies; before there is a handler, it ends us.
+
+It is not SIGTERM: a dying parent with several threads makes the kernel send it once for each, and a second SIGTERM means
+that whoever drains should hurry.
+"""
 
 
 class Lifeline:
     """The reading end of the pipe."""
 
-    parent_died = signal.SIGUSR1
-    """What the kernel sends then; before `watch` it ends the process."""
-
     def __init__(self, descriptor: int, longest: timedelta) -> None:
         self._descriptor = descriptor
         self._longest = longest
+        self._outliving = False
 
     @classmethod
     def from_environment(cls) -> Self | None:
@@ -48,8 +52,11 @@ class Lifeline:
             log.info("whoever started this process is gone, and so are those who needed it")
 
         def outlive() -> None:
+            if self._outliving:  # one of the parent's other threads died, too
+                return
+            self._outliving = True
             loop.call_later(self._longest.total_seconds(), stop)
             log.warning("whoever started this process died; it stays for those who need it")
 
-        loop.add_signal_handler(self.parent_died, outlive)
+        loop.add_signal_handler(PARENT_DIED, outlive)
         loop.add_reader(self._descriptor, nobody_is_left)

@@ -14,7 +14,7 @@ import uvloop
 
 from duly_core import failpoints
 from duly_core.errors import DulyError, QueueUnavailableError, StoreUnavailableError
-from duly_core.lifeline import Lifeline
+from duly_core.lifeline import PARENT_DIED, Lifeline
 from duly_core.process import die_with_parent
 from duly_core.sections import misspelt_variables
 from duly_core.telemetry import TelemetrySettings, serve_metrics, set_up_logging
@@ -41,7 +41,7 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
     stderr says which, and the mend); 69 if the store or the queue was not to be had.
     """
     lifeline = Lifeline.from_environment()
-    die_with_parent(lifeline.parent_died if lifeline else signal.SIGTERM)
+    die_with_parent(PARENT_DIED)
     try:
         telemetry = TelemetrySettings.load()
         set_up_logging(name, telemetry)
@@ -89,7 +89,7 @@ def fail(name: str, error: Exception, code: int) -> NoReturn:
 async def _until_stopped(serve: Serve, lifeline: Lifeline | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
+    for signal_number in (signal.SIGTERM, signal.SIGINT, PARENT_DIED):
         loop.add_signal_handler(signal_number, stop.set)
     if lifeline is not None:
         lifeline.watch(loop, stop.set)

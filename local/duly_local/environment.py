@@ -55,7 +55,8 @@ def _is_set_by_the_user(section: str, field: str) -> bool:
     return f"DULY_{section}_{field}".upper() in os.environ or field in read_config().get(section, {})
 
 
-_OF_ANY_WORKER = ("DULY_QUEUE_", "DULY_TIMING_")
+_JOURNALS = "DULY_EXECUTOR_JOURNAL_FOLDER"
+_OF_ANY_WORKER = ("DULY_QUEUE_", "DULY_TIMING_", _JOURNALS)
 """What the user says of these in the environment must be the same in every worker of the stack."""
 
 
@@ -72,10 +73,15 @@ def joining_environment(options: StackOptions, ports: Ports) -> dict[str, str]:
 
 
 def _worker_environment(options: StackOptions, ports: Ports) -> dict[str, str]:
-    return _queue_environment(options) | {
+    environment = _queue_environment(options) | {
         "DULY_CONTROLLER_FRONTEND_ADDRESS": ports.address(FRONTEND),
         "DULY_CONTROLLER_HSC_ADDRESS": ports.address(HSC),
     }
+    if not _is_set_by_the_user(
+        "executor", "journal_folder"
+    ):  # what the next `duly up` finds, whatever its ports
+        environment[_JOURNALS] = str((options.data_directory / "claim-journals").absolute())
+    return environment
 
 
 def _queue_environment(options: StackOptions) -> dict[str, str]:

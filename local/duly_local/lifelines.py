@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from duly_core.lifeline import LIFELINE
+from duly_core.process import LIFELINE
 from duly_local.specification import ChildSpec
 
 

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 from duly_core.process import die_with_parent
-from tests.chaos.campaign import run_campaign
+from tests.chaos.campaign import Campaign
 from tests.chaos.plan import KINDS, make_plan
+from tests.chaos.shared import Shared
 from tests.chaos.single import run_single
 
 
@@ -24,7 +25,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="of traffic with faults (default 60)")
     parser.add_argument("--rate", type=float, default=12, help="tasks a second (default 12)")
     parser.add_argument(
-        "--queue", choices=("any", "postgres", "sqs"), default="any", help="any: SQS in every fifth seed"
+        "--queue", choices=("any", "store", "sqs"), default="any", help="any: SQS in every fifth seed"
     )
     parser.add_argument(
         "--only", action="append", default=[], metavar="KIND", help="only such faults; may be repeated"
@@ -38,9 +39,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--plan", action="store_true", help="show the plan, and do nothing")
     parser.add_argument("--runs", type=int, default=1, help="a campaign: seeds from --seed on")
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time in a campaign")
-    parser.add_argument(
-        "--template", type=Path, metavar="DIR", help="a data directory of Postgres to begin with"
-    )
     parser.add_argument("--kinds", action="store_true", help="list the kinds of faults")
     return parser.parse_args()
 
@@ -48,7 +46,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run what the command line says; the exit code."""
     die_with_parent()
-    # Dozens of processes start in a run: compiling the product anew for each would cost half of the whole.
+    # Executors and callback processes start anew in a run: compiling the product for each would cost much.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # we start programs while calls are under way
     arguments = _arguments()
@@ -70,8 +68,8 @@ def main() -> int:
         print(plan.topology, *plan.faults, sep="\n")
         return 0
     if arguments.runs > 1:
-        return run_campaign(arguments)
-    return run_single(plan, arguments)
+        return Campaign(arguments).run()
+    return run_single(plan, arguments, Shared())
 
 
 if __name__ == "__main__":

@@ -143,6 +143,15 @@ def says_fatal(_: dict[str, Any], ctx: duly.TaskContext) -> None:
         raise duly.FatalFailure("for good")
 
 
+@_callback("long_again")
+def long_again(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Fails once, then takes its time: somebody else's claim is there while the first token is known."""
+    with _journal.execution(ctx):
+        if ctx.attempt == 1:
+            raise duly.RetriableFailure("the first attempt")
+        time.sleep(payload["ms"] / 1000)
+
+
 @_callback("asks_later")
 def asks_later(_: dict[str, Any], ctx: duly.TaskContext) -> None:
     """Failed, and says when to try again."""

@@ -6,15 +6,13 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import psycopg
 from psycopg.rows import dict_row
 
 from duly_core.clock import since_boot_ns
 from duly_core.lifecycle import FINAL
-from duly_core.queues.message import ForeignBodyError, unpack
-from tests.chaos.history import FinalRow, QueuedMessage, Sample, Transition
+from tests.chaos.history import FinalRow, Sample, Transition
 
 _INSTALL = Path(__file__).with_name("audit.sql")
 
@@ -49,7 +47,7 @@ where next_trigger_at is null or not isfinite(next_trigger_at)
 """
 
 _COUNTS = """
-select (select count(*) from task_assoc), (select count(*) from queue_message),
+select (select count(*) from task_assoc),
     (select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid())
 """
 
@@ -87,27 +85,12 @@ def read_final_rows(dsn: str) -> tuple[FinalRow, ...]:
         return tuple(FinalRow(*row) for row in connection.execute(_FINAL))
 
 
-def read_queue(dsn: str) -> tuple[QueuedMessage, ...]:
-    """What is still in the Postgres queue."""
-    with psycopg.connect(dsn) as connection:
-        rows = connection.execute("select message_id, body from queue_message order by message_id").fetchall()
-    return tuple(QueuedMessage(str(message_id), references(bytes(body))) for message_id, body in rows)
-
-
-def references(body: bytes) -> tuple[str, ...]:
-    """The task ids in a message's body, in text form; none: it is not ours."""
-    try:
-        return tuple(str(UUID(bytes=task_id)) for task_id in unpack(body))
-    except ForeignBodyError:
-        return ()
-
-
 def sample(connection: psycopg.Connection[Any], horizon: timedelta, processes: int = 0) -> Sample:
     """Look at the running system. `horizon`: the farthest that a next trigger may be from now, or from the due time."""
     at_ns = since_boot_ns()
     untriggered = tuple(row[0] for row in connection.execute(_UNTRIGGERED, {"horizon": horizon}))
-    live, queued, connections = connection.execute(_COUNTS).fetchone() or (0, 0, 0)
-    return Sample(at_ns, untriggered, live, connections, processes, queued)
+    live, connections = connection.execute(_COUNTS).fetchone() or (0, 0)
+    return Sample(at_ns, untriggered, live, connections, processes)
 
 
 def _transition(row: dict[str, Any], boot_minus_wall: int) -> tuple[bool, Transition]:

@@ -1,95 +1,148 @@
-"""Many runs, several at a time, each a process of its own; a JSON line for each, and a table in the end."""
+"""Many runs, several at a time, forked from a process that has imported everything; a JSON line for each, and a table."""
 
 import argparse
-import asyncio
+import gc
 import json
 import os
-import shutil
+import resource
+import select
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from duly_core.process import PARENT_PID
-from tests.chaos.postgres import make_template
+from duly_core.process import PARENT_PID, die_with_parent
+from tests.chaos.plan import Plan, make_plan
+from tests.chaos.shared import Shared, sharing
+from tests.chaos.single import run_single
 
 _BEYOND_TRAFFIC_S = 400
 """A run that takes so much longer than its traffic is killed, and counts as failed."""
-_HELD, _BROKEN = 0, 1
+_HELD = 0
 
 
-def run_campaign(arguments: argparse.Namespace) -> int:
-    """Run seeds from `--seed` on; the worst exit code of all."""
-    folder = arguments.folder or Path("chaos-campaign")
-    folder.mkdir(parents=True, exist_ok=True)
-    # Postgres may run as another user: the way to its data must be open.
-    folder.chmod(0o711)
-    template = folder / "template"
-    shutil.rmtree(template, ignore_errors=True)
-    make_template(template)
-    return asyncio.run(_campaign(arguments, folder))
+@dataclass(slots=True)
+class _Running:
+    """A run under way."""
+
+    seed: int
+    pid: int
+    descriptor: int
+    until: float
+    report: Path
+    log: Path
 
 
-async def _campaign(arguments: argparse.Namespace, folder: Path) -> int:
-    lines = arguments.json or folder / "runs.jsonl"
-    seeds = iter(range(arguments.seed, arguments.seed + arguments.runs))
-    reports: list[dict[str, Any]] = []
-    started = time.monotonic()
+class Campaign:
+    """Runs seeds from `--seed` on."""
 
-    async def work() -> None:
-        for seed in seeds:
-            report = await _one(arguments, folder, seed)
-            reports.append(report)
-            with lines.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(report) + "\n")
-            done = f"{len(reports)}/{arguments.runs}"
-            print(f"[{time.monotonic() - started:6.0f} s] {done} {_line(report)}", flush=True)
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._folder: Path = arguments.folder or Path("chaos-campaign")
+        self._lines: Path = arguments.json or self._folder / "runs.jsonl"
+        self._reports: list[dict[str, Any]] = []
+        self._started = time.monotonic()
 
-    await asyncio.gather(*(work() for _ in range(arguments.parallel)))
-    print(*table(reports), sep="\n")
-    return max((report["exit"] for report in reports), key=_badness)
-
-
-async def _one(arguments: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
-    """One seed in a process of its own; what it reported."""
-    own = folder / f"seed-{seed}"
-    report = folder / f"seed-{seed}.json"
-    report.unlink(missing_ok=True)
-    command = [
-        sys.executable, "-m", "tests.chaos", f"--seed={seed}", f"--seconds={arguments.seconds}",
-        f"--rate={arguments.rate}", f"--queue={arguments.queue}", f"--folder={own}", f"--json={report}",
-        f"--template={folder / 'template'}",
-        *(f"--only={kind}" for kind in arguments.only), *(["--no-faults"] if arguments.no_faults else []),
-        *(["--keep"] if arguments.keep else []),
-    ]  # fmt: skip
-    log = folder / f"seed-{seed}.log"
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=output, stderr=output, env={**os.environ, PARENT_PID: str(os.getpid())}
+    def run(self) -> int:
+        """All of them; the worst exit code of all."""
+        arguments = self._arguments
+        self._folder.mkdir(parents=True, exist_ok=True)
+        # Postgres may run as another user: the way to its data must be open.
+        self._folder.chmod(0o711)
+        plans = [self._plan(seed) for seed in range(arguments.seed, arguments.seed + arguments.runs)]
+        with sharing(self._folder, sqs=any(plan.queue == "sqs" for plan in plans)) as shared:
+            self._run_all(plans, shared)
+        cpu = _cpu_seconds()
+        print(*table(self._reports), sep="\n")
+        print(
+            f"in all      {cpu / len(plans):.1f} s of CPU a run, with Postgres, the SQS look-alike and the start"
         )
+        return max((report["exit"] for report in self._reports), key=_badness)
+
+    def _plan(self, seed: int) -> Plan:
+        arguments = self._arguments
+        return make_plan(
+            seed,
+            arguments.seconds,
+            queue=arguments.queue,
+            only=arguments.only,
+            faults=not arguments.no_faults,
+        )
+
+    def _run_all(self, plans: Sequence[Plan], shared: Shared) -> None:
+        gc.collect()
+        gc.freeze()  # so that no run copies these pages because its collector looks at them
+        waiting = list(reversed(plans))
+        running: list[_Running] = []
+        while waiting or running:
+            while waiting and len(running) < self._arguments.parallel:
+                running.append(self._fork(waiting.pop(), shared))
+            poll = select.poll()
+            for each in running:
+                poll.register(each.descriptor, select.POLLIN)
+            ended = {descriptor for descriptor, _ in poll.poll(1000)}
+            for each in list(running):
+                if each.descriptor in ended:
+                    running.remove(each)
+                    self._note(each)
+                elif time.monotonic() > each.until:
+                    os.kill(each.pid, signal.SIGKILL)  # its nursery ends whatever it started
+
+    def _fork(self, plan: Plan, shared: Shared) -> _Running:
+        own = self._folder / f"seed-{plan.seed}"
+        report, log = own.with_suffix(".json"), own.with_suffix(".log")
+        report.unlink(missing_ok=True)
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            code = 2
+            try:
+                os.environ[PARENT_PID] = str(parent)
+                die_with_parent()
+                output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+                os.dup2(output, 1)
+                os.dup2(output, 2)
+                arguments = argparse.Namespace(**vars(self._arguments) | {"folder": own, "json": report})
+                code = run_single(plan, arguments, shared)
+                sys.stdout.flush()
+            finally:
+                os._exit(code)
+        until = time.monotonic() + plan.seconds + _BEYOND_TRAFFIC_S
+        return _Running(plan.seed, pid, os.pidfd_open(pid), until, report, log)
+
+    def _note(self, ended: _Running) -> None:
+        """Reap it, and keep what it reported."""
+        os.close(ended.descriptor)
+        _, status, usage = os.wait4(ended.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
         try:
-            await asyncio.wait_for(process.wait(), arguments.seconds + _BEYOND_TRAFFIC_S)
-        except TimeoutError:
-            process.kill()  # its services die with it
-            await process.wait()
-    try:
-        found = json.loads(report.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-        return {"seed": seed, "exit": 2, "error": f"it ended with {process.returncode} and no report: {said}"}
-    report.unlink()
-    if found["exit"] == _HELD and not arguments.keep:
-        log.unlink()
-    return dict(found)
+            found = json.loads(ended.report.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            said = ended.log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            found = {"seed": ended.seed, "exit": 2, "error": f"it ended with {code} and no report: {said}"}
+        ended.report.unlink(missing_ok=True)
+        if "cpu_s" in found:
+            found["cpu_s"] = round(usage.ru_utime + usage.ru_stime, 1)
+        if found["exit"] == _HELD and not self._arguments.keep:
+            ended.log.unlink()
+        self._reports.append(found)
+        with self._lines.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found) + "\n")
+        done = f"{len(self._reports)}/{self._arguments.runs}"
+        print(f"[{time.monotonic() - self._started:6.0f} s] {done} {_line(found)}", flush=True)
 
 
 def table(reports: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The whole campaign in a few lines."""
     whole = [report for report in reports if "faults" in report]
     verdicts = Counter(report["exit"] for report in reports)
+    queues = Counter(report["plan"]["queue"] for report in whole)
     yield f"runs        {len(reports)}: {verdicts[0]} held, {verdicts[1]} broken, {verdicts[2]} inconclusive"
+    yield "queues      " + ", ".join(f"{queue} {count}" for queue, count in queues.items())
     for name in ("acked", "executions", "transitions"):
         yield f"{name:<11} {sum(report[name] for report in whole)}"
     faults: Counter[str] = Counter()
@@ -105,7 +158,7 @@ def table(reports: Sequence[dict[str, Any]]) -> Iterator[str]:
     if whole:
         cpu = sum(report["cpu_s"] for report in whole) / len(whole)
         wall = sum(report["wall_s"] for report in whole) / len(whole)
-        yield f"a run       {cpu:.0f} s of CPU, {wall:.0f} s long"
+        yield f"a run       {cpu:.1f} s of CPU without the shared Postgres, {wall:.0f} s long"
     rules = Counter(line.split(" ", 1)[0].rstrip(":") for report in whole for line in report["violations"])
     yield "violations  " + (", ".join(f"{rule} {count}" for rule, count in rules.most_common()) or "none")
     for report in sorted(reports, key=lambda report: report["seed"]):
@@ -119,7 +172,7 @@ def _line(report: dict[str, Any]) -> str:
         return f"seed {report['seed']}: {verdict}: {report['error'].splitlines()[0]}"
     faults = sum(report["faults"].values())
     text = (
-        f"seed {report['seed']}: {verdict}: {report['acked']} tasks, {faults} faults, "
+        f"seed {report['seed']}: {verdict}: {report['plan']['queue']}, {report['acked']} tasks, {faults} faults, "
         f"{len(report['violations']) + len(report['problems'])} violations, last end {report['slowest_s']} s after "
         f"the heal, CPU {report['cpu_s']} s, {report['wall_s']} s"
     )
@@ -128,3 +181,11 @@ def _line(report: dict[str, Any]) -> str:
 
 def _badness(code: int) -> int:
     return {0: 0, 2: 1, 1: 2}.get(code, 1)
+
+
+def _cpu_seconds() -> float:
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        total += usage.ru_utime + usage.ru_stime
+    return total

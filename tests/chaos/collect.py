@@ -1,10 +1,10 @@
-"""What is read when a run is over: the journal, the audit, the tables, the queue."""
+"""What is read when a run is over: the journal, the audit, the tables."""
 
 import asyncio
 from dataclasses import dataclass
 
 from tests.chaos import audit
-from tests.chaos.history import SECOND, Execution, FinalRow, Limits, QueuedMessage, Transition
+from tests.chaos.history import SECOND, Execution, FinalRow, Limits, Transition
 from tests.chaos.journal_reader import read_journal
 from tests.chaos.plan import Plan
 from tests.chaos.stack import System
@@ -12,6 +12,8 @@ from tests.chaos.topology import ENQUEUE_TIMEOUT
 
 _LIVENESS_S = 40
 """Leases, an enqueue timeout, a connection that is half open (25 s until it is noticed), backoffs of at most 2 s."""
+_START_S = 6
+"""The poll interval, which finds what no hint told of, and room for callback processes that are just replaced."""
 _FEWEST_TASKS = 0.95
 """Of those that were to be sent."""
 _FEWEST_FAULTS = 0.6
@@ -24,8 +26,6 @@ _CONNECTIONS = 10
 """To Postgres for each pair that talks: a pool, and what a cut connection leaves for a while."""
 _PROCESSES = 3
 """For each part: those that are just being replaced, and spare ones for suspects."""
-_MESSAGES_LEFT = 200
-"""Stale ones, whose tasks have ended: they are hidden, or were sent just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,6 @@ class Collected:
     unreadable: tuple[str, ...]
     transitions: tuple[Transition, ...]
     final: tuple[FinalRow, ...]
-    queued: tuple[QueuedMessage, ...]
 
 
 async def collect(system: System) -> Collected:
@@ -48,7 +47,6 @@ async def collect(system: System) -> Collected:
         journal.unreadable,
         await asyncio.to_thread(audit.read_transitions, dsn, audit.boot_minus_wall_ns()),
         await asyncio.to_thread(audit.read_final_rows, dsn),
-        await asyncio.to_thread(audit.read_queue, dsn),
     )
 
 
@@ -70,8 +68,8 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         least_faults={"": int(len(plan.faults) * _FEWEST_FAULTS)},
         least_samples=int(plan.seconds / _SECONDS_A_SAMPLE),
         least_seen=plan.topology.hosts * plan.topology.executors * plan.topology.processes,
+        start_ns=int(_START_S * SECOND) if plan.punctual else 0,
         most_connections=_CONNECTIONS * clients,
         most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,
-        most_messages_left=_MESSAGES_LEFT,
         longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),
     )

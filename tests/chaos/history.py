@@ -164,8 +164,6 @@ class Sample:
     """To Postgres."""
     processes: int = 0
     """Of the system under test."""
-    queued: int = 0
-    """Messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +173,6 @@ class Leftover:
     kind: str
     """"process", "connection", "file", ..."""
     description: str
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedMessage:
-    """A message still in a queue at the end."""
-
-    message_id: str
-    task_ids: tuple[str, ...]
-    """What it refers to; none: it cannot be read."""
 
 
 SECOND = 10**9
@@ -215,12 +204,14 @@ class Limits:
     least_samples: int = 0
     """Fewer make the run inconclusive; so do fewer callback processes seen alive than `least_seen`."""
     least_seen: int = 0
+    start_ns: int = 0
+    """How long after it was due a task is claimed for the first time at the latest; 0: not judged."""
+    statement_ns: int = 4 * SECOND
+    """How long a statement may take: the store's clock may be moved while it does."""
     most_connections: int = 0
     """To Postgres, at any sample; 0: not judged."""
     most_processes: int = 0
     """At any sample; 0: not judged."""
-    most_messages_left: int | None = None
-    """In the queues at the end; None: any number of harmless ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +234,12 @@ class History:
     seen: tuple[Seen, ...] = ()
     samples: tuple[Sample, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
-    queued: tuple[QueuedMessage, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Lines of the journal that are no record, other than torn last lines of a file."""
+    queue: str = ""
+    """"store", where the HSC gives work to hosts, or "sqs"; none: unknown."""
+    clock_moves: tuple[tuple[int, int], ...] = ()
+    """When the store's clock was moved: the instants before and after, each."""
     exemptions: Mapping[str, str] = field(default_factory=dict)
     """Rules that this run may break, each with its reason: "C1.lost" or all of "C1". What they would have found
     is told as notes."""

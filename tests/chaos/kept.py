@@ -14,7 +14,6 @@ from tests.chaos.history import (
     History,
     Leftover,
     Limits,
-    QueuedMessage,
     Sample,
     Seen,
     Transition,
@@ -29,7 +28,6 @@ _RECORDS: Mapping[str, type[Any]] = {
     "seen": Seen,
     "samples": Sample,
     "leftovers": Leftover,
-    "queued": QueuedMessage,
 }
 
 
@@ -52,7 +50,13 @@ def load(path: Path) -> History:
     read = json.loads(path.read_text(encoding="utf-8"))
     records = {name: tuple(_record(kind, one) for one in read[name]) for name, kind in _RECORDS.items()}
     limits = _record(Limits, read["limits"])
-    return History(**read | records | {"limits": limits, "unreadable": tuple(read["unreadable"])})
+    moves = tuple((before, after) for before, after in read["clock_moves"])
+    return History(
+        **read
+        | records
+        | {"limits": limits, "unreadable": tuple(read["unreadable"])}
+        | {"clock_moves": moves}
+    )
 
 
 def _plain(record: Any) -> dict[str, Any]:

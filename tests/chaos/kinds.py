@@ -51,7 +51,7 @@ class TaskKind:
 
 
 _TAKES_MS = (1_000, 3_000)
-_TAKES_TIME = ("long", "gil", "stubborn", "cancellable", "grandchild", "daemon")
+_TAKES_TIME = ("long", "long_again", "gil", "stubborn", "cancellable", "grandchild", "daemon")
 _ASYNC = ("nap_async", "raises_once")
 
 KINDS = (
@@ -65,6 +65,7 @@ KINDS = (
     TaskKind("says_fatal", 50, (FATAL,)),
     TaskKind("asks_later", 150),
     TaskKind("snoozes_once", 150),
+    TaskKind("long_again", 120, longest=timedelta(seconds=8)),
     TaskKind("exits_once", 12, crashes_itself=True),
     TaskKind("segfaults_once", 8, crashes_itself=True),
     TaskKind(

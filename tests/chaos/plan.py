@@ -2,11 +2,20 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from random import Random
 
-from tests.chaos.topology import EMBEDDED_LEASE, SHORT_LEASE, Topology, choose
+from duly_core.failpoints import FAILPOINTS
+from tests.chaos.topology import (
+    EMBEDDED_LEASE,
+    FRONTEND,
+    HSC,
+    SHORT_LEASE,
+    STORE_CONSUMER,
+    Topology,
+    choose,
+)
 
 _LEASE_S = SHORT_LEASE.total_seconds()
 _PAUSES = (0.5, 0.99, 1.01, 3.0)
@@ -79,6 +88,16 @@ class Plan:
         )
 
     @property
+    def punctual(self) -> bool:
+        """Whether what is done may make no task late: hints are lost, or the Store Consumer is away from a store."""
+        return self.queue == "store" and all(fault.kind.startswith(_PUNCTUAL) for fault in self.faults)
+
+    @property
+    def own_postgres(self) -> bool:
+        """Whether something is done to the whole server: then the run has one for itself."""
+        return any(fault.kind in _OF_THE_SERVER for fault in self.faults)
+
+    @property
     def standby(self) -> bool:
         """Whether Postgres has one."""
         return any(fault.kind == "postgres_failover" for fault in self.faults)
@@ -118,16 +137,40 @@ def _fixed(*names: str) -> Callable[[Topology], list[str]]:
     return lambda _: list(names)
 
 
-_SERVICES = {
-    "frontend": Topology.frontend_names,
-    "store_consumer": Topology.store_consumer_names,
-    "hsc": Topology.hsc_names,
+def _single(service: str) -> Callable[[Topology], list[str]]:
+    return lambda topology: topology.single_names()[service]
+
+
+_SERVICES: dict[str, Callable[[Topology], list[str]]] = {
+    "frontend": _single(FRONTEND),
+    "store_consumer": _single(STORE_CONSUMER),
+    "hsc": _single(HSC),
+    "server": Topology.server_names,
 }
 _HOST_PARTS = ("controller", "executor", "callback")
 _POSTGRES = _fixed("postgres")
+_POINTS_OF_A_QUEUE = ("controller.", "store_consumer.push", "store_consumer.put_back")
 _QUEUE = _fixed("queue")
 
-HARMLESS = ("queue_", "sqs_", "term_frontend", "kill_frontend")
+_OF_THE_SERVER = (
+    *("postgres_kill", "postgres_restart", "postgres_outage", "postgres_pause", "postgres_failover"),
+)
+_AROUND_CLAIMS = ("hsc.claim.", "executor.take.", "executor.give.")
+
+
+def _points(action: str, names: tuple[str, ...] = ("",)) -> Callable[[Topology], list[str]]:
+    """Failpoints at which this can be done."""
+    return lambda topology: [
+        name
+        for name, point in FAILPOINTS.items()
+        if action in point.actions
+        and name.startswith(names)
+        and (topology.has_queue or not name.startswith(_POINTS_OF_A_QUEUE))
+    ]
+
+
+_PUNCTUAL = ("hint_", "away_store_consumer", "kill_store_consumer", "term_store_consumer")
+HARMLESS = ("hint_", "sqs_", "term_frontend", "kill_frontend")
 """Kinds, by how they begin, of which no claim dies: messages are hints, and a dead Frontend holds none."""
 
 SQS_CHANCES = (
@@ -167,13 +210,19 @@ KINDS: dict[str, Kind] = {
     "net_throttle": Kind(Topology.links, _span(2.0, 8.0), amount=_one_of(2_000, 20_000)),
     "net_reset": Kind(Topology.links),
     "net_delay": Kind(Topology.links, _span(2.0, 8.0), amount=_one_of(0.05, 0.2, 0.8, 2.0, 5.0)),
-    "queue_empty": Kind(_QUEUE, queue="postgres"),
-    "queue_duplicate": Kind(_QUEUE, queue="postgres"),
-    "queue_shuffle": Kind(_QUEUE, queue="postgres"),
-    "queue_delay": Kind(_QUEUE, _span(1.0, 5.0), queue="postgres"),
-    "queue_resurrect": Kind(_QUEUE, _span(1.0, 5.0), queue="postgres"),
-    "queue_forge": Kind(_QUEUE, queue="postgres"),
-    "queue_fill": Kind(_QUEUE, _span(2.0, 5.0), queue="postgres"),
+    "away_store_consumer": Kind(_SERVICES["store_consumer"], _span(3.0, 15.0)),
+    **{
+        f"point_{action}": Kind(_points(action), _span(2.0, 6.0), amount=_span(0.2, 3.0))
+        for action in ("crash", "raise", "delay", "drop_reply")
+    },
+    # Whoever gives out work, or has just been given some, is frozen, crashed, or never heard, exactly then.
+    **{
+        f"claim_{action}": Kind(_points(action, _AROUND_CLAIMS), _span(2.0, 6.0), amount=_span(0.2, 3.0))
+        for action in ("crash", "raise", "delay", "drop_reply")
+    },
+    "claim_freeze": Kind(_points("crash", _AROUND_CLAIMS), _pause),
+    "hint_lose": Kind(_POSTGRES, _span(1.0, 6.0), queue="store"),
+    "hint_forge": Kind(_POSTGRES, _span(0.5, 3.0), queue="store"),
     **{
         f"sqs_{what}": Kind(_QUEUE, _span(2.0, 8.0), amount=_one_of(0.05, 0.2, 0.5), queue="sqs")
         for what in SQS_CHANCES
@@ -199,16 +248,16 @@ def make_plan(
     random = Random(f"duly-chaos/{seed}")
     chosen = choose(random)
     if queue == "any":
-        queue = "postgres" if seed % _ONE_IN_SQS else "sqs"
-    kinds = _kinds(only, queue) if faults else []
+        queue = "store" if seed % _ONE_IN_SQS else "sqs"
+    chosen = replace(topology or chosen, has_queue=queue == "sqs")
+    kinds = _kinds(only, chosen) if faults else []
     if kinds and not only and seed % _ONE_IN_FAILOVER == _FAILOVER_AT:
         kinds.append("postgres_failover")
-    return Plan(
-        seed, seconds, queue, topology or chosen, tuple(_faults(random, kinds, seconds, topology or chosen))
-    )
+    return Plan(seed, seconds, queue, chosen, tuple(_faults(random, kinds, seconds, chosen)))
 
 
-def _kinds(only: Sequence[str], queue: str) -> list[str]:
+def _kinds(only: Sequence[str], topology: Topology) -> list[str]:
+    queue = "sqs" if topology.has_queue else "store"
     for name in only:
         if not any(_is_meant(known, name) for known in KINDS):
             raise ValueError(f"there is no kind of fault {name!r}; there are: {', '.join(KINDS)}")
@@ -216,6 +265,7 @@ def _kinds(only: Sequence[str], queue: str) -> list[str]:
         known
         for known, kind in KINDS.items()
         if kind.queue in ("", queue)
+        and kind.targets(topology)
         and (any(_is_meant(known, name) for name in only) if only else kind.usual)
     ]
 

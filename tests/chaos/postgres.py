@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from duly_core.errors import DulyError
 from duly_core.store.migrate import migrate
@@ -30,6 +31,18 @@ _SETTINGS = {
     "log_line_prefix": "%m [%p] %a ",
 }
 
+SHARED_SETTINGS = {
+    **_SETTINGS,
+    "max_connections": "300",
+    "shared_buffers": "64MB",
+    "autovacuum": "off",  # databases live for a minute
+    # no run that crashes Postgres is here
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+}
+TEMPLATE_DATABASE = "chaos_template"
+
 # One row, whose value every statement of the product adds to the time.
 _CLOCK = """
 create table if not exists chaos_clock (ahead interval not null);
@@ -49,6 +62,14 @@ def make_template(folder: Path) -> None:
         postgres.start()
     finally:
         postgres._server.stop()
+
+
+def prepare(dsn: str) -> None:
+    """Give a database the schema, the clock and the audit."""
+    migrate(dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(_CLOCK)
+    audit.install(dsn)
 
 
 def copy_owned(source: Path, target: Path) -> None:
@@ -108,13 +129,7 @@ class ChaosPostgres:
             copy_owned(self._template, self._folder)
         self._server.start()
         if self._template is None:
-            self._prepare()
-
-    def _prepare(self) -> None:
-        migrate(self.dsn)
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(_CLOCK)
-        audit.install(self.dsn)
+            prepare(self.dsn)
 
     def add_standby(self) -> None:
         """A second server, without which no commit is acknowledged; blocks, main thread only."""
@@ -217,3 +232,34 @@ class ChaosPostgres:
             self._server.launch()
             with suppress(DulyError):  # it ended again, or takes long: the next round sees to it
                 await asyncio.to_thread(self._server.wait_until_ready)
+
+
+class SharedPostgres(ChaosPostgres):
+    """A database of its own on a server that others use as well; nothing may be done to the server."""
+
+    def __init__(self, server_dsn: str, database: str) -> None:
+        self._server_dsn = server_dsn
+        self._database = database
+        self.lifecycle = asyncio.Lock()
+
+    @property
+    def dsn(self) -> str:
+        return self._server_dsn.rpartition("/")[0] + f"/{self._database}"
+
+    @property
+    def port(self) -> int:
+        return int(conninfo_to_dict(self._server_dsn)["port"] or 0)
+
+    def start(self) -> None:
+        """Copy the template."""
+        self._tell(f"create database {self._database} template {TEMPLATE_DATABASE}")
+
+    def keep_running(self) -> None:
+        """It is kept by the campaign."""
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._tell, f"drop database if exists {self._database} with (force)")
+
+    def _tell(self, statement: str) -> None:
+        with psycopg.connect(self._server_dsn, autocommit=True, connect_timeout=10) as connection:
+            connection.execute(statement)

@@ -25,6 +25,7 @@ def as_json(outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
         "outcomes": dict(Counter(execution.outcome or "cut off" for execution in history.executions)),
         "faults": dict(Counter(fault.kind for fault in history.faults)),
         "missed": outcome.missed,
+        "replayed": outcome.replayed,
         "violations": [str(violation) for violation in verdict.violations],
         "inconclusive": [str(reason) for reason in verdict.inconclusive],
         "notes": list(verdict.notes),
@@ -48,6 +49,7 @@ def show(outcome: Outcome, figures: dict[str, Any]) -> None:
     for kind in sorted(tasks):
         print(f"    {kind:<16} {_counted(tasks[kind])}")
     print(f"  executions {figures['executions']}: " + _counted(figures["outcomes"]))
+    print(f"  replayed   {figures['replayed']} writes under old tokens")
     print(f"  phases     {_counted(figures['phases'])}; CPU {figures['cpu_s']} s of {figures['wall_s']} s")
     print(f"  figures    {_counted(figures['figures'])}")
     wrong = [*figures["violations"], *figures["problems"]]

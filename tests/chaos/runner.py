@@ -18,11 +18,14 @@ from duly_core.clock import since_boot_ns
 from duly_core.errors import DulyError
 from tests.chaos.collect import Collected, collect, limits_of
 from tests.chaos.faults import inject
+from tests.chaos.forked import Nursery
 from tests.chaos.history import Fault, History, Leftover
 from tests.chaos.plan import Fault as Planned
 from tests.chaos.plan import Plan
+from tests.chaos.replay import Replayer
+from tests.chaos.shared import Shared
 from tests.chaos.stack import System
-from tests.chaos.tree import marked
+from tests.chaos.tree import command, descendants, is_running, marked
 from tests.chaos.watch import Watch
 from tests.chaos.workload import Workload
 
@@ -48,10 +51,12 @@ class Outcome:
     history: History
     plan: Plan
     problems: list[str]
-    """What clients were told and should not have been."""
+    """What clients and stale holders were told and should not have been."""
     sent: int
     missed: list[str]
     """Faults that found nothing to break."""
+    replayed: int = 0
+    """Writes under tokens whose claims were over."""
     cpu_s: float = 0.0
     wall_s: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
@@ -60,12 +65,21 @@ class Outcome:
 class Run:
     """One seed."""
 
-    def __init__(self, plan: Plan, folder: Path, rate: float, template: Path | None = None) -> None:
-        """Make one. `template`: what Postgres begins with, as `postgres.make_template` left it."""
+    def __init__(self, plan: Plan, folder: Path, rate: float, nursery: Nursery, shared: Shared) -> None:
+        """Make one.
+
+        Args:
+            plan: what is done.
+            folder: where its files go.
+            rate: tasks a second.
+            nursery: forks its processes.
+            shared: what other runs use, too.
+        """
         self._plan = plan
         self._folder = folder
         self._rate = rate
-        self._template = template
+        self._nursery = nursery
+        self._shared = shared
         self._faults: list[Fault] = []
         self._missed: list[str] = []
         self._phases: dict[str, float] = {}
@@ -79,14 +93,15 @@ class Run:
             RunFailedError: it could not be carried out.
         """
         started, cpu = time.monotonic(), _cpu_seconds()
-        system = System(self._folder, self._plan, self._template)
+        system = System(self._folder, self._plan, self._nursery, self._shared)
         try:
             outcome = await self._execute(system)
         except (DulyError, psycopg.Error, TimeoutError, OSError) as error:
             raise RunFailedError(f"{type(error).__name__}: {error}") from error
         finally:
-            self._end_everything(system.run_id)
+            self._wake_everybody()
             await system.stop()
+            self._nursery.close()
             await system.stop_postgres()
         outcome.cpu_s, outcome.wall_s = _cpu_seconds() - cpu, time.monotonic() - started
         return outcome
@@ -104,8 +119,9 @@ class Run:
             )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
         started_ns = since_boot_ns()
-        watch = Watch(system)
+        watch, replayer = Watch(system), Replayer(system)
         watch.start()
+        replayer.start()
         with self._phase("traffic"):
             breaking = asyncio.create_task(self._break(system))
             await workload.run(self._plan.seconds)
@@ -124,12 +140,14 @@ class Run:
 
         with self._phase("settle"):
             await self._settle(system, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS)
+        await replayer.stop()
         await watch.stop()
         faults = (*self._faults, *(() if self._plan.peaceful else watch.busy()))
         limits = replace(
             limits,
             liveness_ns=limits.liveness_ns + starved(),
             starved_ns=watch.starved_ns - starved_ns,
+            start_ns=limits.start_ns and limits.start_ns + watch.starved_ns,
             least_faults={"": limits.least_faults[""] + len(faults) - self._whole_faults()},
         )
         with self._phase("stop"):
@@ -151,11 +169,18 @@ class Run:
             seen=watch.seen(),
             samples=watch.samples(),
             leftovers=leftovers,
-            queued=collected.queued,
             unreadable=collected.unreadable,
+            queue=self._plan.queue,
+            clock_moves=tuple(system.clock_moves),
         )
         return Outcome(
-            history, self._plan, workload.problems, workload.sent, self._missed, phases=self._phases
+            history,
+            self._plan,
+            [*workload.problems, *replayer.problems],
+            workload.sent,
+            self._missed,
+            replayer.replayed,
+            phases=self._phases,
         )
 
     # ---- faults ----------------------------------------------------------------------------------------
@@ -216,7 +241,7 @@ class Run:
         """Processes, and sessions on Postgres, that outlive a graceful stop."""
         deadline = time.monotonic() + _GONE_WITHIN.total_seconds()
         while True:
-            processes = marked(system.run_id)
+            processes = self._processes(system)
             async with await system.postgres.connect() as connection:
                 cursor = await connection.execute(
                     "select pid, application_name, state from pg_stat_activity "
@@ -231,9 +256,14 @@ class Run:
             *(Leftover("connection", " ".join(map(str, session))) for session in sessions),
         )
 
-    def _end_everything(self, run_id: str) -> None:
-        """After a failure: a supervisor cannot stop what is stopped by SIGSTOP."""
-        for pid in marked(run_id):
+    def _processes(self, system: System) -> dict[int, str]:
+        """Whatever the run has started and still runs: below the nursery, or with its mark."""
+        below = {pid: command(pid) for pid in descendants(self._nursery.pid) if is_running(pid)}
+        return below | marked(system.run_id)
+
+    def _wake_everybody(self) -> None:
+        """After a failure: what is stopped by SIGSTOP does not end when it is told to."""
+        for pid in descendants(self._nursery.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from random import Random
 
 from duly_core.timing import PROFILES
@@ -27,6 +28,13 @@ EMBEDDED_LEASE = PROFILES["embedded"]["heartbeat_timeout"]
 EMBEDDED_TIMING = {"DULY_TIMING_PROFILE": "embedded"}
 
 ENQUEUE_TIMEOUT = timedelta(seconds=8)
+POLL_INTERVAL = timedelta(seconds=1)
+
+FRONTEND, HSC, STORE_CONSUMER, SERVER, HOST = "frontend", "hsc", "store-consumer", "server", "host"
+"""What a process is."""
+
+_SHARED, _TWO_SERVERS, _TWO_OF_ALL = 0.6, 0.2, 0.05
+"""The parts of the topologies in which services share a process; in which there are two of those; two of everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,35 +49,60 @@ class Topology:
     """Of each host."""
     processes: int = 1
     """Callback processes of each Executor."""
+    has_queue: bool = False
+    """Whether SQS is between the Store Consumer and the hosts; else hosts are given work by the HSC."""
+    servers: int = 0
+    """So many processes, each of which is a Frontend, a Store Consumer and an HSC; 0: each is a process of its own."""
 
     def frontend_names(self) -> list[str]:
-        return _numbered("frontend", self.frontends)
-
-    def store_consumer_names(self) -> list[str]:
-        return _numbered("store-consumer", self.store_consumers)
+        """Where clients and hosts call."""
+        return _numbered("frontend", self.servers or self.frontends)
 
     def hsc_names(self) -> list[str]:
-        return _numbered("hsc", self.hscs)
+        return _numbered("hsc", self.servers or self.hscs)
+
+    def store_consumer_names(self) -> list[str]:
+        return _numbered("store-consumer", self.servers or self.store_consumers)
+
+    def server_names(self) -> list[str]:
+        """Processes of three services."""
+        return _numbered("server", self.servers)
+
+    def single_names(self) -> dict[str, list[str]]:
+        """Processes of one service, by the service."""
+        if self.servers:
+            return {FRONTEND: [], HSC: [], STORE_CONSUMER: []}
+        return {
+            FRONTEND: self.frontend_names(),
+            HSC: self.hsc_names(),
+            STORE_CONSUMER: self.store_consumer_names(),
+        }
 
     def host_names(self) -> list[str]:
         return _numbered("host", self.hosts)
 
     def links(self) -> list[str]:
         """Every pair that talks, as `from>to`: each has a proxy of its own."""
-        names = [f"{name}>postgres" for name in (*self.frontend_names(), *self.hsc_names())]
-        for name in self.store_consumer_names():
-            names += [f"{name}>postgres", f"{name}>queue"]
+        singles = self.single_names()
+        servers = [*self.server_names(), *chain.from_iterable(singles.values())]
+        names = [f"{name}>postgres" for name in servers]
+        if self.has_queue:
+            names += [
+                f"{name}>queue"
+                for name in (*self.server_names(), *singles[STORE_CONSUMER], *self.host_names())
+            ]
         for name in self.host_names():
             names += [f"{name}>{hsc}" for hsc in self.hsc_names()]
             names += [f"{name}>{frontend}" for frontend in self.frontend_names()]
-            names += [f"{name}>queue"]
         return names + [f"client>{name}" for name in self.frontend_names()]
 
 
 def choose(random: Random) -> Topology:
-    """Mostly small, for each process costs a second of CPU to start; sometimes two of everything."""
-    if random.random() < 0.05:
-        return Topology(2, 2, 2, 2, 2, 2)
+    """Mostly small, and in more than half the services share a process; sometimes two of everything."""
+    shared, two = random.random() < _SHARED, random.random() < _TWO_SERVERS
+    servers = (1 + two) * shared
+    if random.random() < _TWO_OF_ALL:
+        return Topology(2, 2, 2, 2, 2, 2, servers=2 * bool(servers))
 
     def one_or_two(two: float) -> int:
         return 2 if random.random() < two else 1
@@ -81,6 +114,7 @@ def choose(random: Random) -> Topology:
         hosts=one_or_two(0.3),
         executors=one_or_two(0.1),
         processes=one_or_two(0.1),
+        servers=servers,
     )
 
 

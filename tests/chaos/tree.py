@@ -51,6 +51,13 @@ def command(pid: int) -> str:
     return ""
 
 
+def is_running(pid: int) -> bool:
+    """Whether it is there and no zombie."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
+
+
 def marked(run: str) -> dict[int, str]:
     """What still runs of a run, with its command line; zombies do not run."""
     wanted = f"{MARK}={run}".encode()
@@ -59,10 +66,8 @@ def marked(run: str) -> dict[int, str]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with suppress(OSError):
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                if state not in ("Z", "X"):
-                    found[int(entry.name)] = command(int(entry.name))
+            if wanted in (entry / "environ").read_bytes().split(b"\0") and is_running(int(entry.name)):
+                found[int(entry.name)] = command(int(entry.name))
     return found
 
 

@@ -1,8 +1,9 @@
-"""What is fuzzed: Frontend, HSC and Controller behind real servers, in this process, on a real store and queue."""
+"""What is fuzzed: Frontend, HSC and Controller behind real servers, in this process, on a real store."""
 
 import asyncio
 import os
 import tempfile
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ import grpc
 import psycopg
 
 from duly_controller.__main__ import build
+from duly_core.queues.message import ForeignBodyError, unpack
+from duly_core.queues.none import NoQueue
+from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
 from duly_core.routing import Priority, QueueKey
 from duly_core.rpc.channel import open_channel
@@ -28,6 +32,9 @@ from tests.fuzz.wild import Known
 LAMBDAS = ["fuzz.one", "fuzz.two"]
 EXECUTOR = "fuzz-executor"
 _MINUTE = timedelta(minutes=1)
+_QUEUE = QueueKey(LAMBDAS[0], Priority.NORMAL)
+_MOST_WAITING = 1_000
+_LOOK_EVERY = timedelta(milliseconds=100)
 
 # One half of a task is never there without the other, and dead letters are exactly those that are listed.
 _BROKEN = """
@@ -48,21 +55,24 @@ class Installation:
     channels: dict[str, grpc.aio.Channel]
     known: Known
     controller: asyncio.Task[None]
+    messages: "Messages"
 
     async def crank(self) -> None:
         """What a Store Consumer would do: due tasks become claimable, silent ones are taken up."""
         room = {QueueKey(name, priority): 50 for name in LAMBDAS for priority in Priority}
         await trigger.enqueue(self.store, room, _MINUTE)
-        await trigger.end_silence(self.store, room, _MINUTE, 100)
+        # with a queue, then without one: what was enqueued is due again
+        for queues in (room, None):
+            await trigger.end_silence(self.store, queues, _MINUTE, 100)
 
-    async def send_body(self, body: bytes) -> None:
-        """Put a message into a queue that the Controller polls."""
-        async with self.store.connection() as connection:
-            await connection.execute(
-                "insert into queue_message (lambda, priority, reference_count, visible_at, body)"
-                " values (%s, 3, 1, duly_now(), %s)",
-                (LAMBDAS[0], body),
-            )
+    def send_body(self, body: bytes) -> bool:
+        """Have the Controller receive a message; False: nothing of it would reach the Controller."""
+        try:
+            ids = tuple(unpack(body))
+        except ForeignBodyError:
+            return False
+        self.messages.waiting.append(Received(_QUEUE, ids, str(len(ids))))
+        return True
 
     async def check(self) -> None:
         """The store's invariants hold, and the Controller still serves.
@@ -74,6 +84,19 @@ class Installation:
         async with await psycopg.AsyncConnection.connect(self.dsn) as connection:
             rows = await (await connection.execute(_BROKEN)).fetchall()
         assert rows == [(0,), (0,), (0,)], f"the store's rows contradict each other: {rows}"
+
+
+class Messages(NoQueue):
+    """The Controller's end of a queue: what was put here is received, in a hurry and once."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Received] = deque(maxlen=_MOST_WAITING)
+
+    async def receive(self, queue: QueueKey, max_messages: int, wait: timedelta) -> list[Received]:
+        """Whatever waits, if it is the one queue; [] soon, for others look meanwhile."""
+        if queue == _QUEUE and self.waiting:
+            return [self.waiting.popleft() for _ in range(min(max_messages, len(self.waiting)))]
+        return await super().receive(queue, max_messages, min(wait, _LOOK_EVERY))
 
 
 @asynccontextmanager
@@ -90,12 +113,20 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
         },
     )
     environment = {
-        "DULY_QUEUE_BACKEND": "postgres",
-        "DULY_QUEUE_DSN": dsn,
+        "DULY_QUEUE_BACKEND": "sqs",
         "DULY_RPC_SHUTDOWN_GRACE": "100ms",
     }
-    with tempfile.TemporaryDirectory(prefix="duly-fuzz-") as folder, patch.dict(os.environ, environment):
-        assert QueueSettings.load().backend == "postgres"
+    messages = Messages()
+
+    async def open_messages(_settings: QueueSettings) -> Messages:
+        return messages
+
+    with (
+        tempfile.TemporaryDirectory(prefix="duly-fuzz-") as folder,
+        patch.dict(os.environ, environment),
+        patch("duly_controller.__main__.open_receiver", open_messages),
+    ):
+        assert QueueSettings.load().backend == "sqs"
         async with (
             Store(StoreSettings(dsn=dsn)) as store,
             serve_frontend(store) as frontend,
@@ -116,7 +147,7 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
             }
             try:
                 await asyncio.wait_for(channel.channel_ready(), 10)
-                yield Installation(dsn, store, channels, known, controller)
+                yield Installation(dsn, store, channels, known, controller, messages)
             finally:
                 await channel.close()
                 stop.set()

@@ -17,6 +17,7 @@ from duly.v1 import callback_pb2, controller_pb2, frontend_pb2, hsc_pb2, registr
 from duly_core.errors import InvalidRequestError
 from duly_core.queues import message as queue_message
 from duly_core.rpc.malformed import explain
+from duly_core.task import TOKEN_PREFIX_BYTES
 from duly_executor import frames
 from duly_executor.process import CallbackProcess
 from duly_frontend import page_token
@@ -34,7 +35,7 @@ _ALLOWED = {
     _CODES.FAILED_PRECONDITION,
     _CODES.UNIMPLEMENTED,
 }
-_LONG_POLLS = {"WaitTask", "NextWork"}
+_LONG_POLLS = {"WaitTask", "NextWork", "ClaimWork"}
 _SERVICES = [
     file.DESCRIPTOR.services_by_name[name]
     for file, name in (
@@ -118,9 +119,12 @@ def _learn(answer: Message, known: Known) -> None:
     elif isinstance(answer, hsc_pb2.ClaimTaskResponse):
         claims = [each.task.claim for each in answer.answers if each.task.claim.token]
         known.claims += [(claim.task_id, claim.token) for claim in claims]
+    elif isinstance(answer, hsc_pb2.ClaimWorkResponse):
+        known.claims += [(task.claim.task_id, task.claim.token) for task in answer.tasks]
+        known.prefixes += [task.claim.token[:TOKEN_PREFIX_BYTES] for task in answer.tasks]
     elif isinstance(answer, frontend_pb2.ListTasksResponse) and answer.next_page_token:
         known.texts.append(answer.next_page_token)
-    for values in (known.texts, known.task_ids, known.claims):
+    for values in (known.texts, known.task_ids, known.claims, known.prefixes):
         del values[1:-100]
 
 
@@ -133,8 +137,7 @@ def _pure(reader: Callable[[Wild], str]) -> Target:
 
 def _sent(installation: Installation) -> Target:
     async def run(wild: Wild) -> str:
-        await installation.send_body(wild.mutate(_body(wild)))
-        return "sent"
+        return "sent" if installation.send_body(wild.mutate(_body(wild))) else "foreign"
 
     return run
 

@@ -22,7 +22,15 @@ async def test_whatever_is_sent_is_answered_by_a_status_that_says_what_is_wrong(
 
     assert all(tally.executions for tally in tallies.values())
     # deep code was reached, and shallow checks were, too
-    for name in ("Schedule", "ClaimTask", "Heartbeat", "SetResults", "Release", "AttachExecutor"):
+    for name in (
+        "Schedule",
+        "ClaimTask",
+        "ClaimWork",
+        "Heartbeat",
+        "SetResults",
+        "Release",
+        "AttachExecutor",
+    ):
         assert tallies[f"{name}: fields"].answers.keys() & {"OK", "INVALID_ARGUMENT"}, name
 
 

@@ -11,6 +11,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from duly_core.task import TOKEN_PREFIX_BYTES
+
 _F = FieldDescriptor
 _INTEGERS = [0, 1, 2, 3, 5, 10, 100, 1000, 1001, -1, -(2**31), 2**31 - 1, 999_999_999, 1_000_000_000]
 _LONG_INTEGERS = [*_INTEGERS, 2**63 - 1, -(2**63), 253402300799, 253402300800, -62135596801, 315576000000]
@@ -40,6 +42,9 @@ _NEEDED = {
     "payload",
     "holder",
     "executor_id",
+    "lambdas",
+    "max_tasks",
+    "token_prefix",
 }
 """Fields without which a request is refused at once: nearly always there."""
 _BYTES = [
@@ -65,6 +70,8 @@ class Known:
     task_ids: list[bytes] = field(default_factory=list)
     claims: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Task ids and the tokens under which they are, or were, held."""
+    prefixes: list[bytes] = field(default_factory=list)
+    """Of tokens that ClaimWork gave."""
     texts: list[str] = field(default_factory=list)
     """Ids in text form, page tokens, executor ids."""
     never: dict[str, list[Any]] = field(default_factory=dict)
@@ -149,9 +156,11 @@ class Wild:
                 return 2.0 if name == "factor" else self.random.random()
             case _F.TYPE_BYTES if name.endswith(("task_id", "task_ids")):
                 return pick(self.known.task_ids or [self.random.randbytes(16)])
+            case _F.TYPE_BYTES if name.startswith("token_prefix"):
+                return pick([*self.known.prefixes, self.random.randbytes(TOKEN_PREFIX_BYTES)])
             case _F.TYPE_BYTES:
                 return self.random.randbytes(16) if name == "token" else b"{}"
-            case _F.TYPE_STRING if name in ("lambda", "name"):
+            case _F.TYPE_STRING if name in ("lambda", "lambdas", "name"):
                 return pick(self.known.lambdas)
             case _F.TYPE_STRING if name == "task_ids":
                 return pick(self.known.texts)

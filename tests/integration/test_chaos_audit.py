@@ -113,21 +113,6 @@ async def test_final_rows_and_samples_tell_how_the_tables_stand(audited, ladder)
     assert len(unsound.untriggered) == 1
 
 
-def test_messages_are_read_with_what_they_refer_to(audited):
-    with psycopg.connect(audited, autocommit=True) as connection:
-        for body in (b"duly1:" + bytes(range(16)), b"garbage"):
-            connection.execute(
-                "insert into queue_message (lambda, priority, reference_count, visible_at, body)"
-                " values (%s, 3, 1, duly_now(), %s)",
-                (LAMBDA, body),
-            )
-
-    ours, foreign = audit.read_queue(audited)
-
-    assert ours.task_ids == ("00010203-0405-0607-0809-0a0b0c0d0e0f",)
-    assert foreign.task_ids == ()
-
-
 # ---- the audit and the checker together, against statements that lack a guard ---------------------------------
 
 

@@ -14,7 +14,7 @@ from duly_core.store import claims, dead_letter_queries, dead_letters, task_quer
 from duly_core.store.dead_letters import Answer, Spread, Verdict
 from duly_core.store.results import set_results
 from duly_core.store.tasks import TaskFilter, cancel_tasks, list_tasks
-from duly_core.task import Applied, Beat, FailureKind, Kept, NewTask, Outcome, Result
+from duly_core.task import Applied, Beat, FailureKind, Kept, NewTask, Outcome, ReleasedClaim, Result
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.ladder import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
@@ -274,7 +274,7 @@ async def test_a_claim_that_was_taken_away_stays_lost_in_the_next_life(ladder, c
     for outcome in (Outcome.SUCCESS, Outcome.RETRIABLE_FAILURE, Outcome.CRASHED, Outcome.FATAL_FAILURE):
         assert await report(ladder, stale, outcome) is Applied.LOST
     claim = (stale.task_id, stale.token)
-    assert (await claims.release(ladder.store, [claim]))[0] == [Applied.LOST]
+    assert (await claims.release(ladder.store, [ReleasedClaim(*claim)]))[0] == [Applied.LOST]
     beat = Beat(*claim)
     assert await claims.heartbeat(ladder.store, [beat], HEARTBEAT_TIMEOUT) == [Kept.LOST]
     assert await ladder.row(stale.task_id) == before

@@ -112,7 +112,7 @@ CASES = {
         HELD | {"retry_after": [SECOND] * 3, "started_at": [None] * 3, "failure_messages": [None] * 3},
         ASSOC,
     ),
-    "release": (HELD, ASSOC),
+    "release": (HELD | {"started_at": [None] * 3, "reasons": [None] * 3}, ASSOC),
     "applied_before": (HELD, ASSOC | ENTITY),
     "cancel": ({"task_ids": IDS, "only_if_requested": False}, ASSOC | END),
     "redrive": ({"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None}, ENTITY | LAMBDAS | DEAD),

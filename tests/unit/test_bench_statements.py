@@ -13,7 +13,7 @@ IDS = [new_task_id(), new_task_id()]
 GIVEN = {
     "schedule": statements.schedule(IDS, "bench", b"x"),
     "enqueue": statements.enqueue("bench", 100),
-    "enqueue_and_send": statements.enqueue_and_send("bench", 100),
+    "claim_work": statements.claim_work("bench", 100, b"x" * 14),
     "claim": statements.claim(IDS, IDS, "bench"),
     "finish": statements.finish(IDS, IDS),
 }

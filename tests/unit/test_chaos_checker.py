@@ -17,7 +17,6 @@ from tests.chaos.history import (
     FinalRow,
     History,
     Leftover,
-    QueuedMessage,
     Sample,
     Seen,
 )
@@ -118,7 +117,7 @@ def test_a_sound_history_with_every_fate_passes():
         ("pause_store_consumer", "store-consumer-1", True),
         ("kill_hsc", "hsc-1", True),
         ("sqs_outage", "queue", False),
-        ("queue_delay?", "queue", False),
+        ("hint_lose?", "postgres", False),
         ("clock_jump", "postgres", True),
         ("postgres_lock", "postgres", True),
         ("machine_busy", "machine", True),
@@ -126,6 +125,30 @@ def test_a_sound_history_with_every_fate_passes():
 )
 def test_a_fault_explains_a_crash_where_it_can_reach_it(kind, target, explains):
     assert endangers(Fault(kind, target, 1, 2), "host-1") is explains
+
+
+def test_where_hosts_are_given_work_by_the_store_a_claim_begins_and_ends_at_what_is_due():
+    tape = Tape()
+    task = tape.task(plain=True).schedule().claim().start().beat()
+    tape.fault()
+    task.fall_silent().reclaim_due().claim().start().end("raised").retry().succeed()
+
+    verdict = check(tape.history(queue="store"))
+
+    assert [str(violation) for violation in verdict.violations] == []
+    assert verdict.figures["reclaims"] == 1
+
+
+def test_a_statement_during_which_the_clock_was_moved_is_not_judged_by_it():
+    tape = Tape()
+    tape.task().schedule().enqueue().succeed()
+    task = tape.task().schedule().enqueue()
+    task.spoil(1, trigger_in_ns=LIMITS.enqueue_timeout_ns + 12 * SECOND)
+    moved_ns = task.last.at_ns - STEP
+    task.succeed()
+
+    assert rules(tape.history()) == ["C7.trigger"]
+    assert rules(tape.history(clock_moves=((moved_ns, moved_ns + 1),))) == []
 
 
 def test_what_keeps_its_process_from_answering_explains_who_ran_beside_it():
@@ -380,8 +403,21 @@ def _(tape):
 @plants("C4.move: an arrow that is not drawn")
 def _(tape):
     task = tape.task().schedule()
-    task._move("claimed", trigger=SECOND, token="t", fence=1)
+    task._move("processing", trigger=SECOND, token="t", fence=1)
     task.start().end().finish()
+
+
+@plants("C4.way: enqueued where there is no queue")
+def _(tape):
+    own = Tape()  # what else there is has a queue
+    own.task().schedule().enqueue().succeed()
+    return own.history(queue="store")
+
+
+@plants("C4.way: claimed past the queue")
+def _(tape):
+    tape.task().schedule().succeed()
+    return tape.history(queue="sqs")
 
 
 @plants("C4.move: gone without an end")
@@ -483,7 +519,7 @@ def _(tape):
 
 @plants("C5.unexplained: what is done to messages crashes nobody")
 def _(tape):
-    tape.fault("queue_forge")
+    tape.fault("hint_forge")
     tape.task().schedule().enqueue().claim().start().retry(crashed=True).enqueue().succeed()
 
 
@@ -510,6 +546,12 @@ def _(tape):
     healed = tape.now
     task.wait(LIMITS.liveness_ns).enqueue().succeed()
     return tape.history(healed_ns=healed)
+
+
+@plants("C6.start: late though nothing kept it")
+def _(tape):
+    tape.task().schedule().wait(3 * SECOND).claim().start().end().finish()
+    return tape.history(limits=replace(LIMITS, start_ns=2 * SECOND))
 
 
 @plants("C7.trigger: never looked at again")
@@ -619,17 +661,6 @@ def _(tape):
 @plants("C9.processes: they pile up")
 def _(tape):
     return tape.history(samples=(Sample(tape.now, processes=21),))
-
-
-@plants("C10.unreadable: garbage stays in the queue")
-def _(tape):
-    return tape.history(queued=(QueuedMessage("7", ()),))
-
-
-@plants("C10.left: messages pile up")
-def _(tape):
-    messages = tuple(QueuedMessage(str(number), ("x",)) for number in range(3))
-    return tape.history(queued=messages, limits=replace(LIMITS, most_messages_left=2))
 
 
 def replace_rule(history: History, *rules: str) -> History:

@@ -1,48 +1,19 @@
 """Reads of tasks, written with SQLAlchemy: loaded when the first of them is asked for."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
-from psycopg import AsyncClientCursor
-from psycopg.rows import dict_row
 from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
 
 from duly_core.lifecycle import FINAL, Status
 from duly_core.store.pool import Store, as_uuid
 from duly_core.store.tables import dead_letter, task, task_assoc
-from duly_core.store.tasks import TaskFilter, TaskRow
+from duly_core.store.tasks import SUMMARY, TaskFilter, TaskRow, select_text
 from duly_core.task import TaskId
 
 _DIALECT = psycopg_dialect()
 
-_STATUS = sa.func.coalesce(task_assoc.c.status, task.c.status).cast(sa.Text)
 _JOINED = task.outerjoin(task_assoc, task_assoc.c.task_id == task.c.task_id)
-_SUMMARY = (
-    task.c.task_id,
-    task.c["lambda"],
-    task.c.collection,
-    task.c.priority,
-    _STATUS.label("status"),
-    task.c.created_at,
-    task.c.scheduled_at,
-    task.c.expires_at,
-    task.c.started_at,
-    task.c.finished_at,
-    task.c.failure_kind,
-    task.c.failure_message,
-    task.c.failed_at,
-    sa.func.coalesce(task_assoc.c.fence, task.c.fence).label("fence"),
-    sa.func.coalesce(task_assoc.c.failures, task.c.failures).label("failures"),
-    sa.func.coalesce(task_assoc.c.crashes, task.c.crashes).label("crashes"),
-    task_assoc.c.next_trigger_at,
-    task_assoc.c.holder,
-    task_assoc.c.cancel_requested,
-    task_assoc.c.progress,
-    task_assoc.c.progress_note,
-    task.c.redrives,
-)
-_WHOLE = (*_SUMMARY, task.c.payload, task.c.payload_encoding, task.c.result, task.c.result_encoding)
 
 
 async def select(store: Store, query: sa.Select[Any]) -> list[TaskRow]:
@@ -52,21 +23,7 @@ async def select(store: Store, query: sa.Select[Any]) -> list[TaskRow]:
         StoreUnavailableError: the store does not answer.
     """
     compiled = query.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
-    async with store.connection() as connection:
-        # the values are literals of its text: Postgres plans it for them, and keeps nothing (decision 0019)
-        cursor = AsyncClientCursor(connection, row_factory=dict_row)
-        await cursor.execute(compiled.string.encode(), dict(compiled.params))
-        return await cursor.fetchall()
-
-
-async def get_tasks(
-    store: Store, task_ids: Iterable[TaskId], *, bodies: bool = True
-) -> dict[TaskId, TaskRow]:
-    """Tasks, with payload and result or without; those that do not exist are left out."""
-    wanted = [as_uuid(task_id) for task_id in set(task_ids)]
-    columns = _WHOLE if bodies else _SUMMARY
-    rows = await select(store, sa.select(*columns).select_from(_JOINED).where(task.c.task_id.in_(wanted)))
-    return {row["task_id"].bytes: row for row in rows}
+    return await select_text(store, compiled.string, dict(compiled.params))
 
 
 async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
@@ -79,7 +36,7 @@ async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, li
     if dead:  # few among the finished, too
         key = dead_letter.c.task_id
         source = dead_letter.join(_JOINED, task.c.task_id == dead_letter.c.task_id)
-    query = sa.select(*_SUMMARY).select_from(source).order_by(key.desc()).limit(limit)
+    query = sa.select(sa.text(SUMMARY)).select_from(source).order_by(key.desc()).limit(limit)
     if before is not None:
         query = query.where(key < as_uuid(before))
     return await select(store, query.where(*conditions(wanted, dead=dead)))

@@ -49,7 +49,7 @@ def build(
                 timing,
                 Hinter(stores.results, hints),
                 config.now,
-                rpc_settings.max_message_bytes,
+                rpc_settings,
             )
             config.on_change(servicer.work.retune)
             if hints is not None:
@@ -71,6 +71,7 @@ def build(
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
             servicer.work.close()
+            servicer.streams.close()
             await server.stop()
             await servicer.work.finish()
 

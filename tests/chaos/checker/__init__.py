@@ -12,14 +12,15 @@ C3 stale, token, reused    every write of a holder is made under the token that 
    early       a claim is taken away only when its time is over
    unclaimed   what runs has a claim, and had it before
 C4 move, chain, row    only the moves of lifecycle.MOVES, without a gap, up to the row
+   way         without a queue nothing is enqueued; with one only what is enqueued is claimed
    second-end, after-end    one end, and nothing after it
 C5 same-claim, unexplained, fault-free    nothing runs again without a reason
 C6 late        everything is final within the bound after the last heal
+   start       where nothing that is done may make it late, it starts when it is due
 C7 trigger, sample    every live row is looked at again within its time
 C8 charge, row, attempt    failures, crashes, fences and attempts are exact
    poison, quarantine, innocent    who crashes is quarantined at the right crash, and nobody else
 C9 leak, connections, processes    nothing outlives the stop, nothing piles up
-C10 unreadable, left    the queue is harmless at the end
 
 (C11, isolation, is a matter of load: tests/integration.)
 """

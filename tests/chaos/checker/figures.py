@@ -8,6 +8,8 @@ from tests.chaos.checker.cases import Case
 from tests.chaos.checker.moves import by_silence
 from tests.chaos.history import History
 
+_AGAIN = {Status.ENQUEUED, Status.RETRIABLE_FAILURE}
+
 
 def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
     """What happened, counted; times in seconds."""
@@ -19,7 +21,7 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
         "transitions": len(history.transitions),
         "claims": sum(len(case.claims) for case in cases.values()),
         "faults": len(history.faults),
-        "reclaims": sum(by_silence(move) and move.after == Status.ENQUEUED for move in history.transitions),
+        "reclaims": sum(by_silence(move) and move.after in _AGAIN for move in history.transitions),
         "again": sum(max(0, len(case.executions) - 1) for case in cases.values()),
     }
     ends = Counter(row.status for row in history.final if row.status in FINAL)
@@ -34,7 +36,6 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
     if history.samples:
         figures["most_connections"] = max(sample.connections for sample in history.samples)
         figures["most_processes"] = max(sample.processes for sample in history.samples)
-    figures["messages_left"] = len(history.queued)
     settled = [case.end.at_ns for case in cases.values() if case.end is not None]
     if settled:
         figures["settled_after_heal_s"] = round(max(0, max(settled) - history.healed_ns) / 1e9, 3)

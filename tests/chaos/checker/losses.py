@@ -47,6 +47,13 @@ def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
     if acked is not None:
         for rule, expected in _ending(case, acked, row):
             yield violation(rule, expected)
+    if acked is not None and history.limits.start_ns and case.claims:
+        due_ns = max(acked.acked_ns, acked.due_ns)
+        late = (case.claims[0].begun.at_ns - due_ns - history.limits.start_ns) / 1e9
+        if late > 0:
+            yield violation(
+                "C6.start", f"nothing keeps it from its start; it was {late:.3f} s later than the bound"
+            )
     if case.end is not None and case.end.at_ns > bound_ns(history, acked):
         late = (case.end.at_ns - bound_ns(history, acked)) / 1e9
         yield violation("C6.late", f"it ends within the bound after the last heal; it was {late:.3f} s late")

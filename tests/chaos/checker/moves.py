@@ -5,7 +5,7 @@ Each transition is recognised as one of lifecycle.MOVES by what it changed; the 
 
 from collections.abc import Iterator
 
-from duly_core.lifecycle import FINAL, HELD, MOVES, Status
+from duly_core.lifecycle import FINAL, HELD, MOVES, READY, Status
 from tests.chaos.checker.cases import Case, ends_claim, starts_claim
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.verdict import Violation
@@ -27,7 +27,12 @@ def by_silence(transition: Transition) -> bool:
     """Whether the Store Consumer ended the claim because its holder was silent: nobody showed a token."""
     if not ends_claim(transition) or transition.last_token:
         return False
-    return transition.after in {Status.ENQUEUED, Status.FATAL_FAILURE, Status.CANCELLED}
+    return transition.after in {
+        Status.ENQUEUED,
+        Status.RETRIABLE_FAILURE,
+        Status.FATAL_FAILURE,
+        Status.CANCELLED,
+    }
 
 
 def moves(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
@@ -37,7 +42,7 @@ def moves(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
     for move in case.transitions:
         wrong = _illegal(previous, move)
         if wrong is None:
-            wrong = _stale(history, move, tokens) or _charge(move)
+            wrong = _astray(history, move) or _stale(history, move, tokens) or _charge(move)
         if wrong is not None:
             rule, expected = wrong
             shown = [lines.transition(each) for each in (previous, move) if each is not None]
@@ -70,6 +75,23 @@ def _illegal(previous: Transition | None, move: Transition) -> tuple[str, str] |
     return None
 
 
+def _astray(history: History, move: Transition) -> tuple[str, str] | None:
+    """C4: it went the way of the queue that there is."""
+    if history.queue == "store" and move.after == Status.ENQUEUED:
+        return "C4.way", "where there is no queue nothing is enqueued"
+    if history.queue == "sqs" and move.before in READY and move.after in HELD:
+        return "C4.way", "where there is a queue only what is enqueued is claimed"
+    return None
+
+
+def clock_was_moved(history: History, move: Transition) -> bool:
+    """Whether the store's clock may have been moved between the statement's look at it and the audit's."""
+    return any(
+        before_ns <= move.at_ns <= after_ns + history.limits.statement_ns
+        for before_ns, after_ns in history.clock_moves
+    )
+
+
 def _stale(history: History, move: Transition, tokens: set[str]) -> tuple[str, str] | None:
     """C3: who wrote had the claim that was current."""
     if starts_claim(move):
@@ -80,7 +102,11 @@ def _stale(history: History, move: Transition, tokens: set[str]) -> tuple[str, s
         return "C3.token", "a claim keeps its token until it ends"
     if by_silence(move):
         waiting = move.trigger_before_in_ns
-        if waiting is not None and waiting > history.limits.clock_slack_ns:
+        if (
+            waiting is not None
+            and waiting > history.limits.clock_slack_ns
+            and not clock_was_moved(history, move)
+        ):
             early = waiting / 1e9
             return (
                 "C3.early",

@@ -3,8 +3,8 @@
 from tests.chaos.history import Fault
 
 _OF_A_HOST = ("controller", "executor", "callback", "host")
-_NEVER = ("queue", "sqs")
-"""Messages are hints: what is done to them has nobody stopped who runs."""
+_NEVER = ("hint", "sqs")
+"""What is done to hints and messages has nobody stopped who runs."""
 
 
 def endangers(fault: Fault, host: str = "") -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from tests.chaos.faults import clock, network, postgres, processes, queue, sqs
+from tests.chaos.faults import clock, hints, network, points, postgres, processes, sqs
 from tests.chaos.plan import Fault
 from tests.chaos.stack import System
 
@@ -15,7 +15,10 @@ _BY_PREFIX: dict[str, Injector] = {
     "postgres": postgres.inject,
     "clock": clock.inject,
     "net": network.inject,
-    "queue": queue.inject,
+    "hint": hints.inject,
+    "away": processes.hold_away,
+    "point": points.inject,
+    "claim": points.inject,
     "sqs": sqs.inject,
 }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from duly_core.clock import since_boot_ns
 from tests.chaos.plan import Fault
 from tests.chaos.stack import System
 
@@ -20,6 +21,8 @@ async def inject(system: System, fault: Fault) -> str:
 
 async def _move(system: System, seconds: float) -> None:
     async with system.postgres.lifecycle, await system.postgres.connect() as connection:
+        before_ns = since_boot_ns()
         await connection.execute(
             "update chaos_clock set ahead = ahead + make_interval(secs => %s)", (seconds,)
         )
+        system.clock_moves.append((before_ns, since_boot_ns()))

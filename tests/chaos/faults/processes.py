@@ -38,6 +38,20 @@ async def pause(system: System, fault: Fault) -> str:
     return f"SIGSTOP for {fault.seconds:g} s of {_named(victims)}; {awake} were there to go on"
 
 
+async def hold_away(system: System, fault: Fault) -> str:
+    """SIGKILL, and no restart for a while: what it does is done late, and nothing else is."""
+    pid = system.pid(fault.target)
+    system.hold_down(fault.target)
+    try:
+        with closing(Held([pid] if pid is not None else [])) as held:
+            held.send(signal.SIGKILL)
+        await asyncio.sleep(fault.seconds)
+    finally:
+        system.let_up(fault.target)
+    await _until_restarted(system, fault.target, pid)
+    return f"SIGKILL, and away for {fault.seconds:g} s"
+
+
 async def _end(system: System, fault: Fault, number: signal.Signals) -> str:
     before = system.pid(fault.target)
     victims = await _victims(system, fault)

@@ -1,0 +1,157 @@
+"""What each process of a run is told through its environment, and which processes there are."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from duly_local.moto import AWS_ENVIRONMENT
+from duly_local.ports import LOOPBACK
+from tests.chaos.keeper import Spec
+from tests.chaos.links import Links
+from tests.chaos.plan import Plan
+from tests.chaos.topology import (
+    EMBEDDED_TIMING,
+    ENQUEUE_TIMEOUT,
+    FRONTEND,
+    HOST,
+    HSC,
+    POLL_INTERVAL,
+    SERVER,
+    SHORT_TIMING,
+    STORE_CONSUMER,
+)
+from tests.chaos.tree import MARK
+
+APPLICATION = "tests.chaos.application:app"
+JOURNAL = "DULY_CHAOS_JOURNAL"
+"""Names the folder that callback processes write their journal to."""
+HOST_NAME = "DULY_CHAOS_HOST"
+"""Tells them on which host they are, as faults name it."""
+ROOT = Path(__file__).parents[2]
+
+_SLOTS = 24
+_DRAINING = timedelta(seconds=10)
+"""A host whose Controller died leaves Executors that drain."""
+
+_COMMON = {
+    "PYTHONUNBUFFERED": "1",
+    "DULY_TELEMETRY_LOG_FORMAT": "console",
+    "DULY_TELEMETRY_METRICS_LISTEN": "",
+    "DULY_STORE_STATEMENT_TIMEOUT": "4s",
+    "DULY_STORE_ACQUIRE_TIMEOUT": "3s",
+    "DULY_STORE_CONNECT_TIMEOUT": "3s",
+    "DULY_RPC_CALL_TIMEOUT": "5s",
+    "DULY_RPC_SHUTDOWN_GRACE": "1s",
+    "DULY_QUEUE_VISIBILITY": "10s",
+    "DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT": f"{ENQUEUE_TIMEOUT.total_seconds():g}s",
+    "DULY_STORE_CONSUMER_PUT_BACK_DELAY": "500ms",
+    "DULY_STORE_CONSUMER_POLL_INTERVAL": f"{POLL_INTERVAL.total_seconds():g}s",
+    "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+}
+_OF_HOST = {
+    "DULY_CONTROLLER_DWELL_MARGIN": "2s",
+    "DULY_CONTROLLER_LONGEST_POLL": "5s",
+    "DULY_EXECUTOR_POLL_TIMEOUT": "5s",
+    "DULY_EXECUTOR_DRAIN_GRACE": "3s",
+    "DULY_EXECUTOR_CANCEL_GRACE": "2s",
+}
+_LISTEN = {
+    FRONTEND: "DULY_FRONTEND_LISTEN",
+    HSC: "DULY_HSC_LISTEN",
+    STORE_CONSUMER: "DULY_STORE_CONSUMER_LISTEN",
+    HOST: "DULY_CONTROLLER_HEALTH_LISTEN",
+}
+
+
+class Environments:
+    """Of one run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        links: Links,
+        addresses: dict[str, str],
+        store_dsn: Callable[[str], str],
+        own: dict[str, str],
+    ) -> None:
+        """Make them.
+
+        Args:
+            plan: of the run.
+            links: the proxies.
+            addresses: where each service listens, by its name.
+            store_dsn: where a process finds the store, by its name.
+            own: what all processes of the run are told beside the usual.
+        """
+        self._plan = plan
+        self._links = links
+        self._addresses = addresses
+        self._store_dsn = store_dsn
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
+        timing = EMBEDDED_TIMING if plan.peaceful else SHORT_TIMING
+        self._common = {**inherited, **_COMMON, **timing, **own}
+
+    def specs(self) -> list[Spec]:
+        """Every process."""
+        topology = self._plan.topology
+        found = [
+            self._service(name, service, (service,))
+            for service, names in topology.single_names().items()
+            for name in names
+        ]
+        found += [
+            self._service(name, SERVER, (FRONTEND, STORE_CONSUMER, HSC)) for name in topology.server_names()
+        ]
+        return found + [self._host(name) for name in topology.host_names()]
+
+    def _service(self, name: str, role: str, services: tuple[str, ...]) -> Spec:
+        number = name.rpartition("-")[2]
+        listen = {_LISTEN[service]: self._addresses[f"{service}-{number}"] for service in services}
+        health = self._addresses[f"{services[-1]}-{number}"]
+        environment = {
+            **self._common,
+            **(self._queue(name) if STORE_CONSUMER in services else self._backend()),
+            **listen,
+            "DULY_STORE_DSN": self._store_dsn(name),
+        }
+        return Spec(name, role, environment, health)
+
+    def _host(self, name: str) -> Spec:
+        def through(targets: list[str]) -> str:
+            return ",".join(f"{LOOPBACK}:{self._links.port(f'{name}>{target}')}" for target in targets)
+
+        topology = self._plan.topology
+        environment = {
+            **self._common,
+            **_OF_HOST,
+            **self._queue(name),
+            _LISTEN[HOST]: self._addresses[name],
+            "DULY_CONTROLLER_FRONTEND_ADDRESS": through(topology.frontend_names()),
+            "DULY_CONTROLLER_HSC_ADDRESS": through(topology.hsc_names()),
+            "DULY_CONTROLLER_EXECUTORS": str(topology.executors),
+            "DULY_EXECUTOR_CONTAINMENT": self._plan.containment,
+            HOST_NAME: name,
+        }
+        arguments = (APPLICATION, str(topology.processes), str(_SLOTS))
+        return Spec(name, HOST, environment, self._addresses[name], arguments, _DRAINING)
+
+    def _backend(self) -> dict[str, str]:
+        return {"DULY_QUEUE_BACKEND": self._plan.queue}
+
+    def _queue(self, name: str) -> dict[str, str]:
+        """Where a Store Consumer, or a host, finds the queue."""
+        if self._plan.queue != "sqs":
+            return self._backend()
+        endpoint = {"DULY_QUEUE_ENDPOINT_URL": f"http://{self._links.address(f'{name}>queue')}"}
+        return {**AWS_ENVIRONMENT, **self._backend(), **endpoint}
+
+
+def mark(run_id: str, journal: Path, failpoints: Path, prefix: str) -> dict[str, str]:
+    """What is the same for all processes of one run, and of no other."""
+    return {
+        MARK: run_id,
+        JOURNAL: str(journal),
+        "DULY_FAILPOINTS_FOLDER": str(failpoints),
+        "DULY_QUEUE_PREFIX": prefix,
+    }
