@@ -185,7 +185,12 @@ async def test_what_a_callback_prints_goes_through_at_once(
 async def test_a_callback_process_knows_no_driver_and_no_address_of_the_store(
     callbacks: Callbacks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("DULY_STORE_DSN", "DULY_QUEUE_DSN", "GRPC_ENABLE_FORK_SUPPORT", "DULY_EXECUTOR_SLOTS"):
+    for name in (
+        "DULY_STORE_DSN",
+        "DULY_QUEUE_ENDPOINT_URL",
+        "GRPC_ENABLE_FORK_SUPPORT",
+        "DULY_EXECUTOR_SLOTS",
+    ):
         monkeypatch.setenv(name, "secret")
     fresh = await callbacks.another()
     modules, environment = claimed("test.misbehave", "modules"), claimed("test.misbehave", "environment")

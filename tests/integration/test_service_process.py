@@ -181,6 +181,7 @@ async def test_services_start_in_any_order_and_no_payload_is_in_any_log(
         "DULY_STORE_DSN": line.dsn,
         "DULY_CONTROLLER_FRONTEND_ADDRESS": frontend,
         "DULY_CONTROLLER_HSC_ADDRESS": hsc,
+        "DULY_EXECUTOR_HSC_ADDRESS": hsc,
         "DULY_CONTROLLER_LISTEN": f"unix:{tmp_path}/c.sock",
         "DULY_TIMING_PROFILE": "embedded",
         "DULY_TELEMETRY_LOG_LEVEL": "debug",

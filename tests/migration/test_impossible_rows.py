@@ -5,7 +5,7 @@ from uuid import uuid4
 import psycopg
 
 from duly_core.lifecycle import LIVE, Status
-from tests.fixtures.rows import ASSOC, ATTEMPT, ENDED, FAILED, HELD, KEY, LAMBDA, MESSAGE, TASK, insert
+from tests.fixtures.rows import ASSOC, ATTEMPT, ENDED, FAILED, HELD, KEY, LAMBDA, TASK, insert
 
 LARGE = b"x" * (1024 * 1024 + 1)
 
@@ -52,7 +52,6 @@ IMPOSSIBLE = [
     *(("attempt", ATTEMPT | {"outcome": outcome}) for outcome in ("snoozed", "released", "cancelled")),
     ("attempt", ATTEMPT | {"failure_message": "x" * 4097}),
     *(("idempotency_key", KEY | {"key": key}) for key in ("", "k" * 256)),
-    *(("queue_message", MESSAGE | {"reference_count": count}) for count in (0, 101)),
 ]
 
 
@@ -81,4 +80,3 @@ def test_the_rows_that_those_differ_from_are_taken(dsn):
         insert(connection, "idempotency_key", KEY)
         insert(connection, "attempt", ATTEMPT)
         insert(connection, "attempt", ATTEMPT | {"fence": 2, "outcome": "snoozed", "failure_kind": None})
-        insert(connection, "queue_message", MESSAGE)

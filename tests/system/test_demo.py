@@ -1,4 +1,4 @@
-"""`duly demo` as a user runs it: a process of its own, on a small directory, over each queue."""
+"""`duly demo` as a user runs it: a process of its own, on a small directory, without a queue and over SQS."""
 
 import json
 import os

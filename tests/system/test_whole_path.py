@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 FORMS = {"store": (), "sqs": ("--separate",)}
-"""Over the one queue the services are one process, over the other a process each."""
+"""Without a queue the services are one process, over SQS a process each."""
 
 
 @pytest.fixture(scope="module", params=["store", pytest.param("sqs", marks=pytest.mark.sqs)])
 def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeStack]:
-    """One that all tests of this module share, over each queue in turn."""
+    """One that all tests of this module share, without a queue and over SQS."""
     folder = tmp_path_factory.mktemp("stack")
     queue = request.param
     started = WholeStack(folder, "--data", str(folder / "data"), "--queue", queue, *FORMS[queue], **SOON)
@@ -39,7 +39,7 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         started.stop()
 
 
-# What does not depend on the queue is tested over one; so is what waits for a hidden message to come back.
+# What does not depend on the queue is tested without one; so is what waits for a hidden message to come back.
 over_the_store = pytest.mark.parametrize("stack", ["store"], indirect=True, scope="module")
 over_both = pytest.mark.parametrize(
     ("stack", "service"),
@@ -54,7 +54,7 @@ over_both = pytest.mark.parametrize(
     indirect=["stack"],
     scope="module",
 )
-"""Every process of both forms; a worker over one queue, for with it messages are hidden for a while."""
+"""Every process of both forms; a worker without a queue, for over SQS messages are hidden for a while."""
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ class Turns:
         self._lower = Priority.LOW
         self._best_found: Priority | None = None
         """The best priority of which the last look found something."""
+        self._granted: Priority | None = None
+        """The lower priority that the last plan put first."""
         self._first = 0
 
     def plan(self, lambdas: Sequence[str], most: int) -> dict[QueueKey, int]:
@@ -29,8 +31,10 @@ class Turns:
             lambdas = [*lambdas[start:], *lambdas[:start]][:_MOST_LAMBDAS]
         turn = -(-most // len(lambdas))
         queues: dict[QueueKey, int] = {}
+        self._granted = None
         if self._credit >= 1 and self._best_found is not None and self._best_found < Priority.LOW:
             self._lower = _next_below(self._best_found, self._lower)
+            self._granted = self._lower
             granted = -(-min(int(self._credit), most) // len(lambdas))
             queues = {QueueKey(name, self._lower): granted for name in lambdas}
         for priority in Priority:
@@ -44,8 +48,13 @@ class Turns:
             return
         priorities = [task.priority for task in tasks]
         best = min(priorities)
-        lower = len(tasks) - priorities.count(best)
-        self._best_found = Priority(best)
+        if (
+            self._granted is not None and best >= self._granted
+        ):  # better ones may wait: the look had no room for them
+            lower = len(tasks)
+        else:
+            lower = len(tasks) - priorities.count(best)
+            self._best_found = Priority(best)
         earned = len(tasks) * self._share if len(tasks) >= most else 0.0
         self._credit = max(0.0, min(self._credit + earned, most * self._share + 1) - lower)
 

@@ -20,8 +20,7 @@ from duly_core.store.pool import Store
 from duly_core.task import TOKEN_PREFIX_BYTES, ClaimedTask
 from duly_hsc import events
 from duly_hsc.due_board import DueBoard
-from duly_hsc.turns import Turns
-from duly_hsc.work_group import Claimed, Waiter, WorkGroup
+from duly_hsc.work_group import Claimed, Waiter, WorkGroup, WorkGroups
 
 _MOST_WAITERS = 20_000
 _FRAMING_BYTES = 256
@@ -64,13 +63,12 @@ class WorkDispatcher:
         self._claim_timeout = claim_timeout
         self._tuning = tuning
         self._free = concurrency
-        self._low_priority_share = low_priority_share
         self._most_bytes = most_bytes
         self._claimed = claimed
         self._hand_back = hand_back
         self._more_is_due = more_is_due
         self._board = DueBoard()
-        self._groups: dict[frozenset[str], WorkGroup] = {}
+        self._groups = WorkGroups(low_priority_share)
         self._waiting = 0
         self._running: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -88,9 +86,7 @@ class WorkDispatcher:
         waiter = Waiter(caller, most, loop.time(), loop.create_future())
         if self._is_closed:
             return Claimed([], timedelta())
-        group = self._groups.get(lambdas)
-        if group is None:
-            group = self._groups[lambdas] = WorkGroup(lambdas, Turns(self._low_priority_share))
+        group = self._groups.join(lambdas)
         group.waiters.append(waiter)
         self._waiting += 1
         ending = loop.call_later(timeout.total_seconds(), self._end, waiter)
@@ -106,28 +102,28 @@ class WorkDispatcher:
             with suppress(ValueError):
                 group.waiters.remove(waiter)
             if not group.waiters and not group.is_looking:
-                self._drop(group)
+                self._set_aside(group)
 
     def serves(self, lambdas: Collection[str]) -> bool:
         """Tell whether a caller here waits for something of these lambdas (empty: of any)."""
-        return any(group.waiters and group.serves(lambdas) for group in self._groups.values())
+        return any(group.waiters and group.serves(lambdas) for group in self._groups)
 
     def hint(self, ahead: timedelta, lambdas: Collection[str] = ()) -> None:
         """Note that something of these lambdas (empty: of any) is due so far ahead."""
         self._board.hint(lambdas, asyncio.get_running_loop().time() + ahead.total_seconds())
-        for group in self._groups.values():
+        for group in self._groups:
             if group.serves(lambdas):
                 self._plan(group)
 
     def retune(self) -> None:
         """Go by other settings: look when they say."""
-        for group in self._groups.values():
+        for group in self._groups:
             self._plan(group)
 
     def close(self) -> None:
         """Answer all callers; who comes from now on gets no work."""
         self._is_closed = True
-        for group in self._groups.values():
+        for group in self._groups:
             for waiter in group.waiters:
                 self._end(waiter)
 
@@ -154,14 +150,12 @@ class WorkDispatcher:
     async def _hand_back_all(self, tasks: Sequence[ClaimedTask]) -> None:
         try:
             await self._hand_back(tasks)
+            self.hint(timedelta(), {task.lambda_name for task in tasks})
         except DulyError as error:  # the claims run out, or their caller asks again
             events.not_handed_back(len(tasks), str(error))
 
-    def _drop(self, group: WorkGroup) -> None:
-        if group.timer is not None:
-            group.timer.cancel()
-        if self._groups.get(group.lambdas) is group:
-            del self._groups[group.lambdas]
+    def _set_aside(self, group: WorkGroup) -> None:
+        self._groups.set_aside(group)
         self._board.forget_unused(asyncio.get_running_loop().time())
 
     # ---- when to look ------------------------------------------------------------------------------------
@@ -204,8 +198,8 @@ class WorkDispatcher:
                     self._end(waiter)
             if not group.waiters:
                 self._tell_of_more(group)
-                self._drop(group)
-            for other in (*self._groups.values(),) if self._free == 1 else (group,):
+                self._set_aside(group)
+            for other in (*self._groups,) if self._free == 1 else (group,):
                 self._plan(other)
 
     def _tell_of_more(self, group: WorkGroup) -> None:

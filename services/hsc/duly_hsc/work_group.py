@@ -1,7 +1,7 @@
 """The callers of ClaimWork that wait for the same lambdas, and when to look for work for them next. No I/O."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -11,6 +11,7 @@ from duly_core.task import ClaimedTask
 from duly_hsc.turns import Turns
 
 _SMOOTHING = 0.2
+_MOST_IDLE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +77,38 @@ class WorkGroup:
         if len(tasks) < most:
             streams = len(tasks) >= STREAM * elapsed
             self.rests_until = now + (max(gap, STREAM_GAP) if streams else gap).total_seconds()
+
+
+class WorkGroups:
+    """All groups in which somebody waits, by their lambdas; others are kept a while for whose turn it is.
+
+    A host that is busy asks now and then only: with a new group each time it would get one priority only.
+    """
+
+    def __init__(self, low_priority_share: float) -> None:
+        """Make one; `low_priority_share` is the part of starts that lower priorities get."""
+        self._low_priority_share = low_priority_share
+        self._groups: dict[frozenset[str], WorkGroup] = {}
+        self._idle: dict[frozenset[str], WorkGroup] = {}
+
+    def __iter__(self) -> Iterator[WorkGroup]:
+        return iter(self._groups.values())
+
+    def join(self, lambdas: frozenset[str]) -> WorkGroup:
+        """Return the group of a caller."""
+        group = self._groups.get(lambdas) or self._idle.pop(lambdas, None)
+        if group is None:
+            group = WorkGroup(lambdas, Turns(self._low_priority_share))
+        self._groups[lambdas] = group
+        return group
+
+    def set_aside(self, group: WorkGroup) -> None:
+        """Keep a group in which nobody waits; of many the oldest are forgotten."""
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        if self._groups.get(group.lambdas) is group:
+            del self._groups[group.lambdas]
+            self._idle[group.lambdas] = group
+            while len(self._idle) > _MOST_IDLE:
+                del self._idle[next(iter(self._idle))]

@@ -1,0 +1,117 @@
+"""An Executor that asks the HSC for work: what it asks, and what becomes of answers that it never gets."""
+
+import signal
+from datetime import timedelta
+from time import monotonic
+
+import grpc
+
+from duly.v1 import hsc_pb2
+from tests.fixtures.host import Command, Host, claimed, until, value_of
+
+SHORT_LIVED = {"DULY_TIMING_PROCESS_DEADLINE": "2s"}
+"""So long a claim lives on a host: beside LIVELY."""
+LONGER = timedelta(seconds=2.5)
+
+
+async def asking(host: Host, **environment: str) -> Command:
+    """Start an Executor that is told to ask the HSC, and wait until it does."""
+    host.controller.ask_hsc = True
+    executor = host.start(**environment)
+    await host.hsc.until(lambda: host.hsc.asked)
+    return executor
+
+
+async def test_a_task_that_the_hsc_hands_out_is_run_and_reported(host: Host) -> None:
+    await asking(host)
+    task = claimed("test.echo", {"answer": 42})
+
+    host.hsc.hand_out(task)
+
+    assert value_of(await host.hsc.end_of(task)) == {"answer": 42}
+    assert host.controller.asked == []
+
+
+async def test_each_request_names_its_holder_its_lambdas_and_a_prefix_of_its_own(host: Host) -> None:
+    await asking(host, DULY_EXECUTOR_POLL_TIMEOUT="100ms")
+
+    await host.hsc.until(lambda: len(host.hsc.asked) >= 6)
+
+    (attached,) = host.controller.attached
+    assert {request.holder for request in host.hsc.asked} == {attached.executor_id}
+    declared = sorted(each.name for each in attached.lambdas)
+    assert {tuple(request.lambdas) for request in host.hsc.asked} == {tuple(declared)}
+    prefixes = [request.token_prefix for request in host.hsc.asked]
+    assert len(set(prefixes)) == len(prefixes)
+    assert {len(prefix) for prefix in prefixes} == {14}
+
+
+async def test_a_lost_reply_is_asked_for_again_with_the_same_prefix_and_its_task_runs_once(
+    host: Host,
+) -> None:
+    hsc = host.hsc
+    hsc.away.add("ClaimWork")
+    host.controller.ask_hsc = True
+    host.start()
+    await hsc.until(lambda: any(request.again for request in hsc.asked))
+    task = host.waiting()
+    hsc.hand_out(task)
+
+    hsc.away.clear()
+    await host.journal.started(task)
+    host.journal.let_go()
+    await hsc.end_of(task)
+
+    asked = [request for request in hsc.asked if request.token_prefix == task.claim.token[:14]]
+    assert [request.again for request in asked] == [False, *[True] * (len(asked) - 1)]
+    assert len(asked) > 1
+    assert len(host.journal.lines("started")) == len(hsc.results) == 1
+
+
+async def test_at_its_end_an_executor_releases_what_its_open_calls_may_have_claimed(host: Host) -> None:
+    executor = await asking(host)
+
+    executor.kill(signal.SIGTERM)
+
+    assert await executor.exit_code() == 0
+    assert set(host.hsc.prefixes) == {request.token_prefix for request in host.hsc.asked}
+
+
+async def test_a_claim_lives_from_when_the_hsc_made_it_however_long_the_call_had_been_open(
+    host: Host,
+) -> None:
+    await asking(host, **SHORT_LIVED)
+    asked_at = monotonic()
+    await until(lambda: monotonic() > asked_at + LONGER.total_seconds())
+    task = claimed("test.echo", 1)
+    host.hsc.waited = LONGER
+
+    host.hsc.hand_out(task)
+
+    assert (await host.hsc.end_of(task)).outcome == hsc_pb2.OUTCOME_SUCCESS
+
+
+async def test_a_claim_of_which_the_hsc_does_not_say_that_the_call_waited_may_be_as_old_as_the_call(
+    host: Host,
+) -> None:
+    await asking(host, **SHORT_LIVED)
+    asked_at = monotonic()
+    await until(lambda: monotonic() > asked_at + LONGER.total_seconds())
+    task = claimed("test.echo", 1)
+
+    host.hsc.hand_out(task)
+
+    await host.hsc.release_of(task)
+    assert host.hsc.results == []
+
+
+async def test_an_executor_that_is_told_otherwise_when_it_attaches_again_asks_its_controller(
+    host: Host,
+) -> None:
+    await asking(host, DULY_EXECUTOR_POLL_TIMEOUT="1s")
+    host.controller.ask_hsc = False
+    host.hsc.refusing["ClaimWork"] = grpc.StatusCode.FAILED_PRECONDITION
+
+    await host.controller.until(lambda: host.controller.asked)
+
+    assert len(host.controller.attached) == 2

@@ -1,0 +1,146 @@
+"""The Store Consumer where no queue is beside the store: what runs out is taken up, and HSCs hear of it."""
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from duly_core.routing import Priority, QueueKey
+from duly_core.store import claims
+from duly_core.store.claims import Caller
+from duly_store_consumer.quiet import QuietLease
+from duly_store_consumer.settings import StoreConsumerSettings
+from duly_store_consumer.timeout_loop import TimeoutLoop
+from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
+from tests.fixtures.pretend_host import TIMING, Time
+
+POLL = 90 * SECOND
+QUEUE = QueueKey(LAMBDA, Priority.NORMAL)
+
+
+class Told:
+    """Takes hints in the Hinter's place."""
+
+    def __init__(self):
+        self.hints = []
+
+    def due_in(self, ahead, lambdas=(), tasks=1):
+        self.hints.append((ahead, set(lambdas), tasks))
+
+
+@pytest.fixture
+def told():
+    return Told()
+
+
+@pytest.fixture
+def time(clock):
+    return Time(clock)
+
+
+@pytest.fixture
+def loop(store, time, told):
+    settings = StoreConsumerSettings(poll_interval=POLL)
+    return TimeoutLoop(store, settings, QuietLease(TIMING, time.since_boot), told)
+
+
+async def turn(loop):
+    """A round that takes up what ran out, as one does 200 ms after the last."""
+    loop._timeouts._taken_up_at = float("-inf")
+    return await loop.run_once()
+
+
+async def claim_work(ladder):
+    work = await claims.claim_work(ladder.store, {QUEUE: 10}, [Caller("host", b"p" * 14)], 10, CLAIM_TIMEOUT)
+    return work.tasks
+
+
+async def test_a_claim_of_a_silent_holder_is_void_and_the_task_due_and_told_of(loop, ladder, time, told):
+    await ladder.new()
+    (held,) = await claim_work(ladder)
+    await turn(loop)
+    await time.tick(HEARTBEAT_TIMEOUT + SECOND)
+
+    await turn(loop)
+
+    row = await ladder.row(held.task_id)
+    assert (row["status"], row["crashes"]) == ("retriable_failure", 1)
+    assert told.hints == [(timedelta(), {LAMBDA}, 1)]
+    assert [task.task_id for task in await claim_work(ladder)] == [held.task_id]
+
+
+async def test_of_claims_that_are_renewed_nobody_is_told(loop, ladder, told):
+    task = await ladder.processing()
+
+    await turn(loop)
+
+    assert await ladder.status(task.task_id) == "processing"
+    assert told.hints == []
+
+
+async def test_a_task_that_expired_ends_and_is_told_to_nobody(loop, ladder, time, told):
+    created_at = (await ladder.row((await ladder.new(delay=timedelta(days=1))).task_id))["created_at"]
+    task = await ladder.new(delay=timedelta(hours=1), expires_at=created_at + 5 * SECOND)
+    await time.tick(6 * SECOND)
+
+    await turn(loop)
+
+    assert await ladder.status(task.task_id) == "fatal_failure"
+    assert told.hints == []
+
+
+async def test_what_a_queue_held_that_is_no_more_is_due_when_its_time_in_the_queue_is_over(
+    loop, ladder, time
+):
+    task = await ladder.enqueued()
+    await turn(loop)
+    assert await ladder.status(task.task_id) == "enqueued"
+    await time.tick(ENQUEUE_TIMEOUT + SECOND)
+
+    await turn(loop)
+
+    assert await ladder.status(task.task_id) == "new"
+    assert [each.task_id for each in await claim_work(ladder)] == [task.task_id]
+
+
+async def test_what_is_due_is_left_to_hosts(loop, ladder):
+    task = await ladder.new()
+
+    await turn(loop)
+
+    assert await ladder.status(task.task_id) == "new"
+
+
+async def test_it_comes_back_when_the_next_claim_may_be_silent_and_at_the_poll_interval_else(loop, ladder):
+    assert POLL - SECOND < await turn(loop) <= POLL
+
+    await ladder.claimed()
+
+    assert CLAIM_TIMEOUT - 5 * SECOND < await turn(loop) <= CLAIM_TIMEOUT
+
+
+async def test_after_a_change_of_the_server_silent_claims_are_left_alone_for_a_lease(
+    loop, ladder, time, dsn, told
+):
+    task = await ladder.processing()
+    await turn(loop)
+    await time.tick(HEARTBEAT_TIMEOUT + SECOND)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("update store_epoch set server = 'the one before'")
+
+    await turn(loop)
+    assert await ladder.status(task.task_id) == "processing"
+    await time.tick(TIMING.heartbeat_timeout + SECOND)
+    await turn(loop)
+
+    assert await ladder.status(task.task_id) == "retriable_failure"
+    assert len(told.hints) == 1
+
+
+async def test_a_loop_that_completes_no_round_says_so(loop, monkeypatch):
+    await turn(loop)
+    assert loop.trouble() is None
+
+    monkeypatch.setattr("duly_store_consumer.progress._LONGEST_ROUND", -2 * POLL.total_seconds() - 1)
+
+    assert "no round was completed" in str(loop.trouble())

@@ -1,0 +1,126 @@
+"""In which order a look takes from queues: the best priority first, no lambda before another, no priority starved."""
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from duly_core.routing import Priority, QueueKey
+from duly_core.task import ClaimedTask
+from duly_hsc.turns import Turns
+from duly_hsc.work_group import WorkGroups
+
+MAIL, REPORT = "mail.send", "report.make"
+_numbers = itertools.count()
+
+
+def claimed(queue: QueueKey) -> ClaimedTask:
+    number = next(_numbers).to_bytes(16, "big")
+    return ClaimedTask(
+        number, number, queue.lambda_name, queue.priority, 1, 0, 0, 0, b"", 1, timedelta(hours=1)
+    )
+
+
+def look(
+    turns: Turns, backlog: "Counter[QueueKey]", most: int, lambdas: Sequence[str] = (MAIL,)
+) -> list[QueueKey]:
+    """Take from the backlog as a look does."""
+    found: list[QueueKey] = []
+    for queue, size in turns.plan(lambdas, most).items():
+        taken = min(size, backlog[queue], most - len(found))
+        backlog[queue] -= taken
+        found += [queue] * taken
+    turns.took([claimed(queue) for queue in found], most)
+    return found
+
+
+def of(priority: Priority, name: str = MAIL) -> QueueKey:
+    return QueueKey(name, priority)
+
+
+def test_queues_are_taken_from_by_priority_and_each_may_fill_the_look() -> None:
+    planned = Turns(0.1).plan([MAIL], 10)
+
+    assert list(planned.items()) == [(of(priority), 10) for priority in Priority]
+
+
+def test_lambdas_share_a_look_and_take_turns_in_being_first() -> None:
+    turns = Turns(0.1)
+
+    plans = [turns.plan([MAIL, REPORT], 5) for _ in range(2)]
+
+    assert [list(plan)[:2] for plan in plans] == [
+        [of(Priority.URGENT, MAIL), of(Priority.URGENT, REPORT)],
+        [of(Priority.URGENT, REPORT), of(Priority.URGENT, MAIL)],
+    ]
+    assert set(plans[0].values()) == {3}
+
+
+def test_of_more_lambdas_than_fit_into_a_look_each_has_its_turn() -> None:
+    turns = Turns(0.1)
+    names = [f"many.n{number}" for number in range(600)]
+
+    looked_at = {queue.lambda_name for _ in range(101) for queue in turns.plan(names, 10)}
+
+    assert looked_at == set(names)
+
+
+@pytest.mark.parametrize("most", [1, 7, 100])
+def test_lower_priorities_get_their_share_while_better_ones_wait(most: int) -> None:
+    turns, backlog = Turns(0.1), Counter({of(Priority.HIGH): 100_000, of(Priority.LOW): 100_000})
+
+    found = Counter(queue for _ in range(2_000 // most + 50) for queue in look(turns, backlog, most))
+
+    share = found[of(Priority.LOW)] / found.total()
+    # every second turn of the lower ones is that of NORMAL, of which there is nothing
+    assert 0.03 <= share <= 0.11
+
+
+def test_all_lower_priorities_have_their_turn() -> None:
+    turns, backlog = Turns(0.2), Counter({of(priority): 100_000 for priority in Priority})
+
+    found = Counter(queue.priority for _ in range(200) for queue in look(turns, backlog, 10))
+
+    assert found[Priority.URGENT] >= 0.75 * found.total()
+    assert all(found[priority] > 0.03 * found.total() for priority in Priority)
+
+
+def test_without_a_share_lower_priorities_wait() -> None:
+    turns, backlog = Turns(0), Counter({of(Priority.HIGH): 1_000, of(Priority.LOW): 1_000})
+
+    found = [queue for _ in range(50) for queue in look(turns, backlog, 10)]
+
+    assert set(found) == {of(Priority.HIGH)}
+
+
+def test_what_lower_priorities_got_without_their_share_is_not_given_twice() -> None:
+    """While not enough of the best is due, lower priorities fill the looks anyway, and earn nothing."""
+    turns = Turns(0.5)
+    for _ in range(20):
+        look(turns, Counter({of(Priority.HIGH): 2, of(Priority.LOW): 100}), 10)
+
+    found = look(turns, Counter({of(Priority.HIGH): 100, of(Priority.LOW): 100}), 10)
+
+    assert found == [of(Priority.HIGH)] * 10
+
+
+def test_a_group_that_nobody_waits_in_for_a_moment_keeps_whose_turn_it_is() -> None:
+    groups = WorkGroups(0.1)
+    group = groups.join(frozenset({MAIL}))
+    groups.set_aside(group)
+    assert list(groups) == []
+
+    assert groups.join(frozenset({MAIL})) is group
+    assert list(groups) == [group]
+
+
+def test_of_many_groups_that_nobody_waits_in_the_oldest_are_forgotten() -> None:
+    groups = WorkGroups(0.1)
+    made = [groups.join(frozenset({f"many.n{number}"})) for number in range(201)]
+    for group in made:
+        groups.set_aside(group)
+
+    assert groups.join(made[1].lambdas) is made[1]
+    assert groups.join(made[0].lambdas) is not made[0]
