@@ -13,6 +13,7 @@ _NAMES = (
     ("duly_executor.callback", "callbacks"),
     ("duly_executor", "executor"),
     ("duly_cli worker", "controller"),
+    ("duly_cli server", "server"),
     ("duly_cli frontend", "frontend"),
     ("duly_cli store-consumer", "store consumer"),
     ("duly_cli hsc", "hsc"),

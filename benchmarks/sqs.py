@@ -16,8 +16,8 @@ from benchmarks.duly_system import Duly, RunningDuly, Shape
 from benchmarks.workloads import end_to_end_bulk, end_to_end_single
 
 _CALLS = re.compile(r'^duly_sqs_calls_total\{operation="(\w+)"\} ([\d.e+]+)$', re.MULTILINE)
-_PROCESSES = ("store-consumer", "worker")
-_OURS = ("store consumer", "controller")
+_PROCESSES = ("server", "worker")
+_OURS = ("server", "controller")
 _SHIPPED = {"bulk": end_to_end_bulk, "single": end_to_end_single}
 
 

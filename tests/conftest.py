@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.fixtures.dead_letters",  # after ladder, which it imports
     "tests.fixtures.moto",
     "tests.fixtures.postgres",
+    "tests.fixtures.postgres_versions",  # after postgres, which it imports
     "tests.fixtures.programs",
     "tests.fixtures.queues",
     "tests.fixtures.services",

@@ -140,6 +140,7 @@ async def running(
         port = free_port()
         os.environ |= {STARTS: str(folder / "starts"), _METRICS: str(port if len(apps) == 1 else 0)}
         options = StackOptions(
+            separate=True,  # each service is killed by itself
             data_directory=folder / "data",
             dsn=postgres.dsn if postgres else None,
             apps=apps,

@@ -8,6 +8,7 @@ import duly
 from benchmarks.recovery.bench import Bench, Profile, Start, children_of, kill, parent_of, running
 
 APP = "benchmarks.recovery.app:app"
+_JOURNALS = b"DULY_EXECUTOR_JOURNAL_FOLDER="
 _TASKS = 8
 _SETTLED = 30.0
 _LONGEST = {"embedded": 60.0, "production": 150.0}
@@ -33,6 +34,7 @@ def _measures(part: str) -> Callable[[Bench, str, float], Awaitable[float]]:
     return {
         "callback process": _callback_process,
         "executor": _executor,
+        "worker": _worker,
         "host": _host,
         "frontend": _service("frontend"),
         "hsc": _service("hsc"),
@@ -41,7 +43,7 @@ def _measures(part: str) -> Callable[[Bench, str, float], Awaitable[float]]:
     }[part]
 
 
-PARTS = ("callback process", "executor", "host", "frontend", "hsc", "store consumer", "postgres")
+PARTS = ("callback process", "executor", "worker", "host", "frontend", "hsc", "store consumer", "postgres")
 
 
 # ---- what runs tasks ---------------------------------------------------------------------------------------
@@ -55,12 +57,31 @@ async def _executor(bench: Bench, name: str, longest: float) -> float:
     return await _kill_holders(bench, name, longest, lambda start: [parent_of(start.pid)])
 
 
+async def _worker(bench: Bench, name: str, longest: float) -> float:
+    return await _kill_holders(bench, name, longest, _everything)
+
+
 async def _host(bench: Bench, name: str, longest: float) -> float:
+    """As if the machine was lost: nobody finds the claim journals."""
+
     def everything(start: Start) -> list[int]:
-        controller = parent_of(parent_of(start.pid))
-        return [controller, *children_of(controller)]
+        for journal in _journals_of(parent_of(start.pid)):
+            journal.unlink()
+        return _everything(start)
 
     return await _kill_holders(bench, name, longest, everything)
+
+
+def _everything(start: Start) -> list[int]:
+    controller = parent_of(parent_of(start.pid))
+    return [controller, *children_of(controller)]
+
+
+def _journals_of(executor: int) -> list[Path]:
+    """Found where its Controller told it to journal."""
+    environment = Path(f"/proc/{executor}/environ").read_bytes().split(b"\0")
+    (folder,) = [each.partition(b"=")[2].decode() for each in environment if each.startswith(_JOURNALS)]
+    return list(Path(folder).glob(f"*_{executor}_*.claims"))
 
 
 async def _kill_holders(

@@ -6,6 +6,7 @@ in rounds over stores of all sizes (A B C, A B C, ...), so that a machine that d
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from benchmarks.store import growth, snapshot
 from benchmarks.store.fill import LAMBDA, fill
 from benchmarks.tables import rows
 from duly_core.store.migrate import migrate
+from duly_local.binaries import ENVIRONMENT_VARIABLE
 from duly_local.postgres import EmbeddedPostgres
 
 LEAST = 10_000
@@ -159,6 +161,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--dsn", help="a server to use, whose user may create databases; default: one of its own"
     )
+    parser.add_argument(
+        "--postgres",
+        type=Path,
+        metavar="FOLDER",
+        help="holds the initdb and postgres of the server of its own; default: the first found",
+    )
     parser.add_argument("--json", type=new_file, help="keep all of it in this file; it is written anew")
     return parser.parse_args()
 
@@ -166,6 +174,8 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measure, print, and keep all of it with `--json FILE`."""
     options = parse()
+    if options.postgres:
+        os.environ[ENVIRONMENT_VARIABLE] = str(options.postgres.absolute())
     if options.dsn:
         measured = measure(options.dsn, options)
     else:

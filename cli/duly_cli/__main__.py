@@ -9,6 +9,11 @@ import sys
 from importlib.metadata import version
 from typing import Annotated
 
+if __name__ == "__main__":
+    from duly_cli import direct
+
+    direct.run(sys.argv[1:])
+
 try:
     import typer
 except ModuleNotFoundError:

@@ -3,12 +3,11 @@
 import sys
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import duly
-from duly.dead_letters import DeadLetterFilter, Redrive
 from duly_cli.show import dead_letter_table
 from duly_cli.tasks import (
     DEFAULT_ADDRESS,
@@ -20,7 +19,10 @@ from duly_cli.tasks import (
     refusal,
     show,
 )
-from duly_core.settings import format_duration
+from duly_core.durations import format_duration
+
+if TYPE_CHECKING:  # these load gRPC, which `duly up` does not need
+    from duly.dead_letters import DeadLetterFilter, Redrive
 
 _PANEL = "Tasks"
 _NONE = "no dead letters match"
@@ -141,7 +143,7 @@ def _redrive_named(task_ids: list[str], address: str) -> None:
         raise typer.Exit(1)
 
 
-def _confirm(would: Redrive) -> None:
+def _confirm(would: "Redrive") -> None:
     if not _is_terminal():
         typer.echo("duly: nobody is here to be asked: add --yes to redrive them", err=True)
         raise typer.Exit(2)
@@ -152,7 +154,7 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _plan(would: Redrive, rate: str | None, *, dry_run: bool) -> str:
+def _plan(would: "Redrive", rate: str | None, *, dry_run: bool) -> str:
     at_rate = f" at {rate}{_until_last(would)}" if rate and would.count else ""
     if not would.count:
         return _NONE
@@ -160,7 +162,7 @@ def _plan(would: Redrive, rate: str | None, *, dry_run: bool) -> str:
     return f"{number} would run again{at_rate}" if dry_run else f"{number} to redrive{at_rate}"
 
 
-def _until_last(done: Redrive) -> str:
+def _until_last(done: "Redrive") -> str:
     if not done.spread:
         return ""
     return f", the last due in {format_duration(timedelta(seconds=round(done.spread.total_seconds())))}"
@@ -168,7 +170,7 @@ def _until_last(done: Redrive) -> str:
 
 def _filter(
     lambda_name: str, collection: str, kinds: list[str] | None, since: str | None, until: str | None
-) -> DeadLetterFilter:
+) -> "DeadLetterFilter":
     which: DeadLetterFilter = {}
     if lambda_name:
         which["lambda_name"] = lambda_name

@@ -1,11 +1,15 @@
 """What the installed `duly` runs: while the command is still being loaded, Ctrl-C ends it without a word."""
 
 import signal
+import sys
+
+from duly_cli import direct
 
 
 def main() -> None:
     """Load the command, and run it."""
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    direct.run(sys.argv[1:])
     from duly_cli.__main__ import main as run
 
     signal.signal(signal.SIGINT, handler)

@@ -21,8 +21,19 @@ Slots = Annotated[
 
 def add_commands(app: typer.Typer) -> None:
     """Add the services' commands."""
-    for command in (frontend, store_consumer, hsc, worker, controller, executor):
+    for command in (server, frontend, store_consumer, hsc, worker, controller, executor):
         app.command(rich_help_panel=_PANEL)(command)
+
+
+def server(
+    roles: Annotated[
+        str, typer.Option(help="Which of the three to run, separated by commas.")
+    ] = "frontend,store-consumer,hsc",
+) -> None:
+    """Frontend, Store Consumer and HSC in one process; each has the settings of its own section."""
+    from duly_server.__main__ import main
+
+    main(roles)
 
 
 def frontend(listen: Listen = None) -> None:

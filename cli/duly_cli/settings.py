@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import duly
 from duly.enums import SettingSource
-from duly.settings import Setting
 from duly_cli.show import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
+
+if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
+    from duly.settings import Setting
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly settings` lists it.")]
 
@@ -102,11 +104,11 @@ def _refuse_misplaced(context: typer.Context) -> None:
             raise typer.BadParameter(message)
 
 
-def _say(setting: Setting, *, as_json: bool) -> None:
+def _say(setting: "Setting", *, as_json: bool) -> None:
     typer.echo(json.dumps(_as_json(setting)) if as_json else f"{setting.name} = {setting.value}")
 
 
-def _table(settings: Sequence[Setting]) -> Iterator[str]:
+def _table(settings: "Sequence[Setting]") -> Iterator[str]:
     rows = [
         (
             each.name,
@@ -121,7 +123,7 @@ def _table(settings: Sequence[Setting]) -> Iterator[str]:
     return columns(("SETTING", "VALUE", "DEFAULT", "COMES FROM", "SET AT", "WHAT IT DOES"), rows)
 
 
-def _as_json(setting: Setting) -> dict[str, str | None]:
+def _as_json(setting: "Setting") -> dict[str, str | None]:
     return {
         "name": setting.name,
         "value": setting.value,

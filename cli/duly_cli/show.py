@@ -8,7 +8,7 @@ from typing import Any
 
 import duly
 from duly.lambda_info import LambdaInfo
-from duly_core.settings import format_duration
+from duly_core.durations import format_duration
 
 _SECOND_COLUMN = 18
 _LONGEST_LINE = 80

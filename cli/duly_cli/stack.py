@@ -60,6 +60,9 @@ def up(
     slots: Annotated[
         int | None, typer.Option(min=1, help="Callbacks at a time per process.", show_default=False)
     ] = None,
+    separate: Annotated[
+        bool, typer.Option("--separate", help="A process for each service, not one server for all of them.")
+    ] = False,
     profile: Annotated[
         Literal["embedded", "production"],
         typer.Option(help="How soon a dead host is noticed: after 15 s, or 60 s."),
@@ -84,6 +87,7 @@ def up(
         executors=executors,
         processes=processes,
         slots=slots,
+        separate=separate,
         profile=profile,
         ports="free" if free_ports else "usual",
     )
@@ -188,7 +192,7 @@ def config(
 def _duration(text: str) -> float:
     from datetime import timedelta
 
-    from duly_core.settings import parse_duration
+    from duly_core.durations import parse_duration
 
     try:
         duration = parse_duration(text)

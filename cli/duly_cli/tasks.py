@@ -40,7 +40,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[duly.Client]:
+def connected(address: str) -> Iterator["duly.Client"]:
     """A client whose errors become one line on stderr and exit code 1."""
     try:
         with duly.Client(address, unreachable_after=_UNREACHABLE_AFTER) as client:
@@ -60,7 +60,7 @@ def refusal(task_id: str, error: duly.DulyError) -> str:
 
 def parse_duration(text: str | None) -> timedelta | None:
     """A duration of the command line: 250ms, 2s, 1m30s, 7d."""
-    from duly_core.settings import parse_duration as parse
+    from duly_core.durations import parse_duration as parse
 
     if text is None:
         return None

@@ -1,7 +1,7 @@
 """The slot board: shared memory in which callback processes say which tasks they run right now.
 
-One board an Executor, a memfd: its callback processes write it, the Executor reads it to enforce
-max_runtime and to name the culprit of a crash, and the Controller reads it after the Executor's own
+One board an Executor, at the beginning of its claim journal: its callback processes write it, the Executor reads
+it to enforce max_runtime and to name the culprit of a crash, and the Controller reads it after the Executor's own
 death. Writing a slot costs no system call, and what was written outlives the writer.
 
 Layout: a header of `processes` pids (8 bytes each), then `processes * slots` records of
@@ -36,18 +36,19 @@ class Board:
     """A view of a board; any number of processes may hold one."""
 
     def __init__(self, descriptor: int) -> None:
-        """Args: `descriptor` is a memfd made by `create`; it is not closed by this object.
+        """Args: `descriptor` is a file that begins with a board; it is not closed by this object.
 
         Raises:
             ValueError: it is no slot board.
         """
         self.descriptor = descriptor
-        self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
-        self.processes, self.slots = _shape_of(self._memory)
+        self.processes, self.slots = _shape_of(descriptor)
+        self.size = _size(self.processes, self.slots)
+        self._memory = mmap.mmap(descriptor, self.size)  # nothing of what follows in the file
         records = _SHAPE.size + self.processes * _WORD
         # Aligned words are written and read whole; struct writes byte by byte, and a start that is half
         # written looks like one of long ago.
-        self._words = memoryview(self._memory)[: _size(self.processes, self.slots)].cast("q")
+        self._words = memoryview(self._memory).cast("q")
         # Worked out once: two of them are needed for each task.
         self._places = [
             [records + (process * self.slots + slot) * _RECORD for slot in range(self.slots)]
@@ -55,10 +56,16 @@ class Board:
         ]
 
     @classmethod
-    def create(cls, processes: int, slots: int) -> "Board":
-        """Make a board for so many callback processes of so many slots each."""
-        descriptor = os.memfd_create("duly-slot-board")
-        os.ftruncate(descriptor, _size(processes, slots))
+    def create(cls, processes: int, slots: int, descriptor: int | None = None) -> "Board":
+        """Make a board for so many callback processes of so many slots each.
+
+        Args: `descriptor` is an empty file in which it is made; None: memory that has no name.
+        """
+        if descriptor is None:
+            descriptor = os.memfd_create("duly-slot-board")
+        os.posix_fallocate(
+            descriptor, 0, _size(processes, slots)
+        )  # a hole that cannot be filled kills the writer
         os.pwrite(descriptor, _SHAPE.pack(processes, slots), 0)
         return cls(descriptor)
 
@@ -111,10 +118,11 @@ def _size(processes: int, slots: int) -> int:
     return _SHAPE.size + processes * _WORD + processes * slots * _RECORD
 
 
-def _shape_of(memory: mmap.mmap) -> tuple[int, int]:
-    if len(memory) >= _SHAPE.size:
-        processes, slots = _SHAPE.unpack_from(memory, 0)
-        if processes > 0 and slots > 0 and len(memory) >= _size(processes, slots):
+def _shape_of(descriptor: int) -> tuple[int, int]:
+    shape = os.pread(descriptor, _SHAPE.size, 0)
+    if len(shape) == _SHAPE.size:
+        processes, slots = _SHAPE.unpack(shape)
+        if processes > 0 and slots > 0 and os.fstat(descriptor).st_size >= _size(processes, slots):
             return processes, slots
     message = "this memory is no slot board"
     raise ValueError(message)

@@ -94,6 +94,14 @@ class Cgroup:
                 return True
             raise
 
+    def members(self) -> int:
+        """How many processes live in it and in groups below it."""
+        members = 0
+        for folder in self._folders():
+            with suppress(*_GONE):
+                members += len((folder / "cgroup.procs").read_text(encoding="ascii").split())
+        return members
+
     async def emptied(self) -> None:
         """Kill until nothing is left. The caller sets the deadline: what hangs in the kernel cannot be killed."""
         pause = _FIRST_LOOK

@@ -76,6 +76,7 @@ FAILPOINTS = {
         *_of_statement("frontend", "schedule", "duly_frontend.servicer", "new tasks"),
         *_of_statement("frontend", "cancel", "duly_frontend.servicer", "a cancel"),
         *_of_statement("hsc", "claim", "duly_hsc.servicer", "claims"),
+        *_of_statement("hsc", "claim_work", "duly_hsc.work", "claims of what is due"),
         *_of_statement("hsc", "heartbeat", "duly_hsc.servicer", "heartbeats"),
         *_of_statement("hsc", "set_results", "duly_hsc.servicer", "results"),
         *_of_statement("hsc", "release", "duly_hsc.servicer", "releases"),
@@ -92,10 +93,10 @@ FAILPOINTS = {
             "store_consumer.put_back.before", "duly_store_consumer.outlet", "messages were refused, their rows wait", "store"
         ),
         Failpoint(
-            "store_consumer.reclaim.before", "duly_store_consumer.consumer", "somebody fell silent, nothing is done yet", "store"
+            "store_consumer.reclaim.before", "duly_store_consumer.timeouts", "somebody fell silent, nothing is done yet", "store"
         ),
         Failpoint(
-            "store_consumer.reclaim.after", "duly_store_consumer.consumer", "taken back, and no message is sent", "store"
+            "store_consumer.reclaim.after", "duly_store_consumer.timeouts", "taken back, and no message is sent", "store"
         ),
         Failpoint("controller.receive.after", "duly_controller.poller", "messages are hidden from others", "queue"),
         Failpoint("controller.claim.before", "duly_controller.claimer", "references are picked, nothing is claimed"),
@@ -107,7 +108,7 @@ FAILPOINTS = {
             "claims are an Executor's, which does not have them",
             drops_reply=True,
         ),
-        Failpoint("executor.take.before", "duly_executor.puller", "an answer with claims came, nothing is held yet"),
+        Failpoint("executor.take.before", "duly_executor.work_sources", "an answer with claims came, nothing is held yet"),
         Failpoint("executor.give.before", "duly_executor.crew", "a claim is held, no callback process has the task"),
         Failpoint("executor.heartbeat.before_send", "duly_executor.heartbeat", "its time is taken, it is not sent"),
         Failpoint("executor.set_results.before_send", "duly_executor.reporter", "the callback is over, nobody knows"),

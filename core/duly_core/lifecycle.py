@@ -87,6 +87,7 @@ MOVES: tuple[Move, ...] = (
     _move("cancel_silent", HELD, _S.CANCELLED, _W.STORE_CONSUMER, "none"),
     _move("expire", READY | {_S.ENQUEUED}, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
     _move("claim_work", READY, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
+    _move("claim_again", {_S.CLAIMED}, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
     _move("claim", {_S.ENQUEUED}, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
     _move("heartbeat", HELD, _S.PROCESSING, _W.HSC, "now + heartbeat_timeout"),
     _move("finish", HELD, _S.SUCCESS, _W.HSC, "none"),

@@ -12,6 +12,9 @@ from duly_core.errors import SettingsError
 
 PARENT_PID = "DULY_PARENT_PID"
 
+LIFELINE = "DULY_LIFELINE"
+"""DESCRIPTOR:SECONDS of a service that outlives its parent; see lifeline.py."""
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -44,21 +47,36 @@ def default_socket(name: str = "controller") -> str:
     Raises:
         SettingsError: the folder for it, in the temporary folder that all users share, is somebody else's.
     """
-    return f"unix:{os.environ.get('XDG_RUNTIME_DIR') or _own_folder()}/{name}.sock"
+    return f"unix:{runtime_folder(_MEND)}/{name}.sock"
 
 
-def _own_folder() -> Path:
-    """Make it, or make sure that it is ours: anybody may have made it before us, to listen in our stead."""
-    folder = Path(tempfile.gettempdir()) / f"duly-{os.geteuid()}"
+def runtime_folder(mend: str) -> Path:
+    """Where processes of this user find each other: $XDG_RUNTIME_DIR, or a folder of ours in the temporary one.
+
+    Raises:
+        SettingsError: that folder is somebody else's; says what to do (`mend`).
+    """
+    named = os.environ.get("XDG_RUNTIME_DIR")
+    return (
+        Path(named) if named else private_folder(Path(tempfile.gettempdir()) / f"duly-{os.geteuid()}", mend)
+    )
+
+
+def private_folder(folder: Path, mend: str) -> Path:
+    """Make a folder, or make sure that it is ours: anybody may have made it before us, to listen in our stead.
+
+    Raises:
+        SettingsError: it cannot be made, or is not ours alone; says what to do (`mend`).
+    """
     try:
         with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700, parents=True)
         found = folder.lstat()
     except OSError as error:
-        raise SettingsError(f"the folder {folder} cannot be made: {error.strerror}; {_MEND}") from error
+        raise SettingsError(f"the folder {folder} cannot be made: {error.strerror}; {mend}") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise SettingsError(
             f"{folder} must be a folder that belongs to this user and that nobody else can reach (mode 0700): "
-            f"remove it, or {_MEND}"
+            f"remove it, or {mend}"
         )
     return folder

@@ -14,6 +14,7 @@ import uvloop
 
 from duly_core import failpoints
 from duly_core.errors import DulyError, QueueUnavailableError, StoreUnavailableError
+from duly_core.lifeline import PARENT_DIED, Lifeline
 from duly_core.process import die_with_parent
 from duly_core.sections import misspelt_variables
 from duly_core.telemetry import TelemetrySettings, serve_metrics, set_up_logging
@@ -39,7 +40,8 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
     Exits with 0 after a graceful stop; 78 if settings, an address or an application are unusable (one line on
     stderr says which, and the mend); 69 if the store or the queue was not to be had.
     """
-    die_with_parent()
+    lifeline = Lifeline.from_environment()
+    die_with_parent(PARENT_DIED)
     try:
         telemetry = TelemetrySettings.load()
         set_up_logging(name, telemetry)
@@ -49,7 +51,7 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
             log.warning("an environment variable is none of Duly's settings", variable=variable, meant=meant)
         serve = _set_up(name, build, telemetry)
         _collect_seldom()
-        uvloop.run(_until_stopped(serve))
+        uvloop.run(_until_stopped(serve, lifeline))
     except (StoreUnavailableError, QueueUnavailableError) as error:
         fail(name, error, EXIT_UNAVAILABLE)
     except DulyError as error:
@@ -84,11 +86,13 @@ def fail(name: str, error: Exception, code: int) -> NoReturn:
     sys.exit(code)
 
 
-async def _until_stopped(serve: Serve) -> None:
+async def _until_stopped(serve: Serve, lifeline: Lifeline | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
+    for signal_number in (signal.SIGTERM, signal.SIGINT, PARENT_DIED):
         loop.add_signal_handler(signal_number, stop.set)
+    if lifeline is not None:
+        lifeline.watch(loop, stop.set)
     try:
         await serve(stop)
     except DulyError as error:

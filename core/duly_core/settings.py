@@ -8,10 +8,7 @@ section's table in the TOML file (`duly.toml` in the working folder, or the file
 
 import difflib
 import os
-import re
-import tomllib
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, PlainSerializer, ValidationError
@@ -22,81 +19,15 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from duly_core.config_file import config_file, read_config
+from duly_core.durations import format_duration, parse_duration
 from duly_core.errors import SettingsError
 from duly_core.refusals import in_plain_words
-from duly_core.sections import SECTIONS, refuse_unknown_sections
+from duly_core.sections import SECTIONS
 
-_UNITS = {
-    "us": timedelta(microseconds=1),
-    "ms": timedelta(milliseconds=1),
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
-
-
-def parse_duration(text: object) -> object:
-    """Read `250ms`, `2s`, `1m30s` or `7d`; leave what is not text to pydantic.
-
-    Raises:
-        ValueError: the text is no duration, or has no unit.
-    """
-    if isinstance(text, int | float):
-        message = f"{text} has no unit: write {text}s, or another of us, ms, s, m, h, d"
-        raise ValueError(message)  # noqa: TRY004 (pydantic makes a message of ValueErrors only)
-    if not isinstance(text, str):
-        return text
-    parts = _PART.findall(text.replace(" ", ""))
-    if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
-        message = f"{text!r} is no duration: write a number and a unit, such as 250ms, 2s, 1m30s, 7d"
-        raise ValueError(message)
-    try:
-        return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta())
-    except OverflowError as error:
-        message = f"{text!r} is longer than anything can wait"
-        raise ValueError(message) from error
-
-
-def format_duration(duration: timedelta) -> str:
-    """Write a duration the way `parse_duration` reads it: the inverse, in the largest whole unit."""
-    for name, unit in reversed(_UNITS.items()):
-        if duration % unit == timedelta() and duration >= unit:
-            return f"{duration // unit}{name}"
-    return "0s"
-
+__all__ = ["Duration", "Section", "config_file", "format_duration", "parse_duration", "read_config"]
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
-
-
-def config_file() -> Path:
-    """The TOML file in force: `DULY_CONFIG`, else `duly.toml` in the working folder."""
-    return Path(os.environ.get("DULY_CONFIG", "duly.toml"))
-
-
-def read_config() -> dict[str, dict[str, Any]]:
-    """The tables of the TOML file in force; none if there is no file and none was named.
-
-    Raises:
-        SettingsError: it is not there though DULY_CONFIG names it, cannot be read, or is not what it should be.
-    """
-    path = config_file()
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        if "DULY_CONFIG" in os.environ:
-            raise SettingsError(f"DULY_CONFIG names {path}, which does not exist") from error
-        return {}
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not TOML: {error}") from error
-    for name, table in tables.items():
-        if not isinstance(table, dict):
-            raise SettingsError(f"{path}: [{name}] must be a table")
-    refuse_unknown_sections(path, tables)
-    return tables
 
 
 class _TomlSection(PydanticBaseSettingsSource):

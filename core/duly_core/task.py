@@ -155,6 +155,15 @@ class Result(NamedTuple):
     started_at: datetime | None = None
 
 
+class ReleasedClaim(NamedTuple):
+    """A claim that is handed back; if its callback had started, when that was and why it was stopped."""
+
+    task_id: TaskId
+    token: Token
+    started_at: datetime | None = None
+    reason: str | None = None
+
+
 class AttemptOutcome(enum.StrEnum):
     """How an attempt ended that did not succeed, spelled as the store spells it."""
 
@@ -192,6 +201,7 @@ class Attempt:
     failure_kind: FailureKind | None = None
     """Of those that are charged."""
     failure_message: str = ""
+    """What it failed of; of a released one that had started, why it was stopped."""
 
 
 class Applied(enum.Enum):

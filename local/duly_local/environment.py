@@ -3,9 +3,19 @@
 import os
 from datetime import timedelta
 
-from duly_core.settings import config_file, parse_duration, read_config
+from duly_core.config_file import config_file, read_config
+from duly_core.durations import parse_duration
 from duly_local.moto import AWS_ENVIRONMENT
-from duly_local.options import FRONTEND, HSC, SERVICES, STORE_CONSUMER, Ports, StackOptions, has_aws_settings
+from duly_local.options import (
+    FRONTEND,
+    HSC,
+    SERVER,
+    SERVICES,
+    STORE_CONSUMER,
+    Ports,
+    StackOptions,
+    has_aws_settings,
+)
 
 _LISTEN = {
     FRONTEND: "DULY_FRONTEND_LISTEN",
@@ -45,7 +55,8 @@ def _is_set_by_the_user(section: str, field: str) -> bool:
     return f"DULY_{section}_{field}".upper() in os.environ or field in read_config().get(section, {})
 
 
-_OF_ANY_WORKER = ("DULY_QUEUE_", "DULY_TIMING_")
+_JOURNALS = "DULY_EXECUTOR_JOURNAL_FOLDER"
+_OF_ANY_WORKER = ("DULY_QUEUE_", "DULY_TIMING_", _JOURNALS)
 """What the user says of these in the environment must be the same in every worker of the stack."""
 
 
@@ -62,10 +73,15 @@ def joining_environment(options: StackOptions, ports: Ports) -> dict[str, str]:
 
 
 def _worker_environment(options: StackOptions, ports: Ports) -> dict[str, str]:
-    return _queue_environment(options) | {
+    environment = _queue_environment(options) | {
         "DULY_CONTROLLER_FRONTEND_ADDRESS": ports.address(FRONTEND),
         "DULY_CONTROLLER_HSC_ADDRESS": ports.address(HSC),
     }
+    if not _is_set_by_the_user(
+        "executor", "journal_folder"
+    ):  # what the next `duly up` finds, whatever its ports
+        environment[_JOURNALS] = str((options.data_directory / "claim-journals").absolute())
+    return environment
 
 
 def _queue_environment(options: StackOptions) -> dict[str, str]:
@@ -82,7 +98,7 @@ def _queue_environment(options: StackOptions) -> dict[str, str]:
 
 
 def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str) -> dict[str, str]:
-    """The settings of one process, by name: a service of `SERVICES`, or one of `options.workers`.
+    """The settings of one process, by name: the server, a service of `SERVICES`, or one of `options.workers`.
 
     `options.endpoint_url` is the queue's by now, also when that is moto's. A worker is told where the
     queue is, but never where the store is: it has no business there.
@@ -91,15 +107,17 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
         "PYTHONUNBUFFERED": "1",  # lines appear when they are written
         "DULY_TELEMETRY_LOG_FORMAT": "console",
         "DULY_TELEMETRY_METRICS_LISTEN": ports.metrics_address(name),
-        _LISTEN.get(name, "DULY_CONTROLLER_HEALTH_LISTEN"): ports.address(name),
     }
-    if name in SERVICES:
+    if name in (SERVER, *SERVICES):
+        roles = SERVICES if name == SERVER else (name,)
+        environment |= {_LISTEN[role]: ports.address(role) for role in roles}
         environment |= _queue_environment(options)
         environment["DULY_STORE_DSN"] = dsn
-        if name == STORE_CONSUMER and not _is_set_by_the_user("store_consumer", "enqueue_timeout"):
+        if STORE_CONSUMER in roles and not _is_set_by_the_user("store_consumer", "enqueue_timeout"):
             environment["DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT"] = ENQUEUE_TIMEOUT
         return environment
     environment |= _worker_environment(options, ports)
+    environment["DULY_CONTROLLER_HEALTH_LISTEN"] = ports.address(name)
     if options.ports == "usual":
         environment["DULY_CONTROLLER_EXECUTOR_METRICS_PORT"] = str(ports.metrics[name] + EXECUTOR_METRICS)
     if not _is_set_by_the_user("executor", "drain_grace"):

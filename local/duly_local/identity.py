@@ -77,23 +77,38 @@ class PostgresIdentity:
         program: str,
         postgres_data: Path,
         *arguments: str,
+        first: tuple[str, ...] = (),
+        keeper: tuple[str, ...] = (),
         pass_fds: tuple[int, ...] = (),
         preexec_fn: Callable[[], None] | None = None,
         **streams: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start `initdb` or `postgres` on the data, in a session of its own."""
+        """Start `initdb` or `postgres` on the data, in a session of its own.
+
+        Args:
+            program: its name.
+            postgres_data: the folder.
+            arguments: what comes after the folder.
+            first: what must come before all other arguments.
+            keeper: the command of a keeper (see keeper.py) that starts it, and changes the user.
+            pass_fds: descriptors that it inherits.
+            preexec_fn: called before the first command is executed.
+            streams: stdin, stdout and stderr.
+        """
         folder = os.open(postgres_data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             named = f"/proc/self/fd/{folder}" if self.by_descriptor else str(postgres_data)
+            user = dict(self.popen)
+            kept_by = (*keeper, f"{user['user']}:{user['group']}" if user else "") if keeper else ()
             return subprocess.Popen(
-                [*self.prefix, self.binaries.program(program), "-D", named, *arguments],
+                [*kept_by, *self.prefix, self.binaries.program(program), *first, "-D", named, *arguments],
                 cwd="/",
                 env=_environment(),
                 start_new_session=True,
                 pass_fds=(folder, *pass_fds) if self.by_descriptor else pass_fds,
                 preexec_fn=preexec_fn,  # noqa: PLW1509 (what runs there takes no lock)
                 **streams,
-                **dict(self.popen),
+                **({} if keeper else user),
             )
         finally:
             os.close(folder)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from duly_core.errors import DulyError
 _LOOK_AGAIN_AFTER = timedelta(milliseconds=50)
 
 
-def await_departure(postgres_data: Path, within: timedelta) -> None:
+def await_departure(
+    postgres_data: Path, within: timedelta, tell: Callable[[str], None] = lambda _: None
+) -> None:
     """Wait for an earlier run's server to finish its shutdown, then clear what would block the next one.
 
     To be called by the owner of the data directory only: nobody else can then be starting a server there.
@@ -19,6 +22,8 @@ def await_departure(postgres_data: Path, within: timedelta) -> None:
         DulyError: the server is still there; names it and how to stop it.
     """
     deadline = time.monotonic() + within.total_seconds()
+    if _processes_of(postgres_data):
+        tell(f"waiting up to {within.total_seconds():g} s for the Postgres of an earlier run to stop")
     while running := _processes_of(postgres_data):
         if time.monotonic() > deadline:
             raise DulyError(

@@ -24,6 +24,8 @@ FRONTEND = "frontend"
 STORE_CONSUMER = "store-consumer"
 HSC = "hsc"
 SERVICES = (FRONTEND, STORE_CONSUMER, HSC)
+SERVER = "server"
+"""The process that runs all of `SERVICES`."""
 
 
 def default_data_directory() -> Path:
@@ -65,12 +67,20 @@ class Ports:
         return cls(dict(zip(names, found[::2], strict=True)), dict(zip(names, found[1::2], strict=True)))
 
     def address(self, name: str) -> str:
-        """`host:port` of a process's gRPC."""
+        """`host:port` of the gRPC of a service or a worker."""
         return f"{LOOPBACK}:{self.grpc[name]}"
 
-    def metrics_address(self, name: str) -> str:
+    def addresses(self, process: str) -> tuple[str, ...]:
+        """`host:port` of each gRPC server of a process."""
+        return tuple(self.address(name) for name in (SERVICES if process == SERVER else (process,)))
+
+    def metrics_port(self, process: str) -> int:
+        """The port of a process's metrics; the server process has the Frontend's."""
+        return self.metrics[FRONTEND if process == SERVER else process]
+
+    def metrics_address(self, process: str) -> str:
         """`host:port` of a process's metrics."""
-        return f"{LOOPBACK}:{self.metrics[name]}"
+        return f"{LOOPBACK}:{self.metrics_port(process)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,8 @@ class StackOptions:
     """Callback processes per Executor."""
     slots: int | None = None
     """Callbacks at a time per callback process."""
+    separate: bool = False
+    """A process for each service, instead of one server process for all of them."""
     profile: Literal["embedded", "production"] = "embedded"
     ports: Literal["usual", "free"] | Ports = "usual"
 
@@ -100,6 +112,11 @@ class StackOptions:
         if len(self.apps) == 1:
             return {"worker": self.apps[0]}
         return {f"worker-{position}": app for position, app in enumerate(self.apps, start=1)}
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The names of the processes that run the services."""
+        return SERVICES if self.separate else (SERVER,)
 
     def choose_ports(self) -> Ports:
         """The ports of one run."""

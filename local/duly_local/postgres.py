@@ -1,33 +1,30 @@
-"""`EmbeddedPostgres`: a Postgres server of our own, on loopback, that lives no longer than this process.
+"""`EmbeddedPostgres`: a Postgres server of our own, on loopback, that outlives this process only for those who need it.
 
 Start: own the data directory, choose binaries and user, wait for an earlier run to leave, initdb if the
-directory is new, start the server, wait until it says it is ready, create the database.
+directory is new, start the server, wait until it says it is ready.
 """
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from signal import SIGINT, SIGQUIT
+from signal import SIGINT, SIGKILL, SIGQUIT, SIGUSR1
 from types import TracebackType
-from typing import Self
-
-import psycopg
+from typing import Any, Self
 
 from duly_core.errors import DulyError, PortInUseError
-from duly_local import leftovers
+from duly_local import keeper, leftovers
 from duly_local.binaries import find_binaries
-from duly_local.cluster import USER, Cluster
+from duly_local.cluster import DATABASE, USER, Cluster
 from duly_local.identity import PostgresIdentity
 from duly_local.lifeline import signalled_at_our_death
 from duly_local.logs import ProgramLog
 from duly_local.ownership import DataDirectoryLock, make_data_directory
 from duly_local.ports import LOOPBACK, free_port, require_free
-from duly_local.processes import end_program
-
-DATABASE = "duly"
 
 DEFAULTS: Mapping[str, str] = {
     "listen_addresses": LOOPBACK,
@@ -35,6 +32,7 @@ DEFAULTS: Mapping[str, str] = {
     "cluster_name": "duly",
     "max_connections": "100",
     "shared_buffers": "128MB",
+    "max_logical_replication_workers": "0",  # nobody subscribes; without it there is one process less
     "jit": "off",  # plans are short; compiling them costs more than it saves
     # What a client was told is stored is on disk: both are Postgres's defaults, and a promise of ours.
     "fsync": "on",
@@ -43,7 +41,12 @@ DEFAULTS: Mapping[str, str] = {
     "log_timezone": "UTC",
 }
 
+FROM_18: Mapping[str, str] = {"io_method": "sync"}
+"""Added from Postgres 18 on: no processes that read ahead, for data that fits into memory."""
+
+_KEEPER = (sys.executable, "-I", "-S", keeper.__file__)
 _ATTEMPTS_AT_A_FREE_PORT = 5
+_EIGHTEEN = 18
 _LOOK_AGAIN_AFTER = timedelta(milliseconds=10)
 
 
@@ -51,7 +54,8 @@ class EmbeddedPostgres:
     """One server on one data directory; start it from the main thread (see lifeline.py).
 
     `settings` are Postgres's own, added to `DEFAULTS` or overriding them. Without `port`, a free one
-    is taken, and kept while this object lives.
+    is taken, and kept while this object lives. When this process is killed, the server shuts down as soon as nobody
+    holds `lifeline`, at the latest after `needed_for`.
     """
 
     def __init__(
@@ -62,11 +66,17 @@ class EmbeddedPostgres:
         *,
         ready_within: timedelta = timedelta(seconds=60),
         stop_within: timedelta = timedelta(seconds=10),
+        needed_for: timedelta = timedelta(),
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.port = port
         self._settings = {**DEFAULTS, **(settings or {})}
         self._ready_within = ready_within
         self._stop_within = stop_within
+        self._needed_for = needed_for
+        self._tell = tell
+        self._pipe: tuple[int, int] | None = None
+        self._pid: int | None = None
         self._cluster = Cluster(data_directory.absolute())
         self._log = ProgramLog(self._cluster.log_file)
         self._lock: DataDirectoryLock | None = None
@@ -83,10 +93,16 @@ class EmbeddedPostgres:
         return f"postgresql://{USER}:{self._cluster.password}@{LOOPBACK}:{self.port}/{database}"
 
     @property
+    def lifeline(self) -> int:
+        """A descriptor: whoever needs the server for longer than this process lives inherits it."""
+        self._pipe = self._pipe or os.pipe()
+        return self._pipe[1]
+
+    @property
     def pid(self) -> int | None:
         """The server's process; None: it is not running."""
         process = self._process
-        return process.pid if process and process.poll() is None else None
+        return self._pid if process and process.poll() is None else None
 
     @property
     def log_file(self) -> Path:
@@ -110,7 +126,6 @@ class EmbeddedPostgres:
                 self.wait_until_ready()
             else:
                 self._start_on_a_free_port()
-            self._create_database()
         except BaseException:
             self.stop()
             raise
@@ -120,18 +135,44 @@ class EmbeddedPostgres:
         identity = self._identity
         if identity is None:
             raise DulyError("launch() repeats what start() prepared: call start() first")
-        leftovers.await_departure(self._cluster.files, self._stop_within)
-        arguments = [f"--{name}={value}" for name, value in {**self._settings, "port": self.port}.items()]
+        self._await_departure()
+        newer = FROM_18 if identity.binaries.major >= _EIGHTEEN else {}
+        settings = {**newer, **self._settings, "port": self.port}
+        arguments = [f"--{name}={value}" for name, value in settings.items()]
         with self._log.open() as log:
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            if _can_be_kept():
+                self._launch_kept(identity, arguments, streams)
+                return
             self._process = identity.start(
                 "postgres",
                 self._cluster.files,
                 *arguments,
                 preexec_fn=signalled_at_our_death(SIGINT),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                **streams,
             )
+            self._pid = self._process.pid
+
+    def _launch_kept(self, identity: PostgresIdentity, arguments: list[str], streams: dict[str, Any]) -> None:
+        reading, writing = os.pipe()
+        self._pipe = self._pipe or os.pipe()
+        self._pid = None
+        descriptors = (writing, self._pipe[0])
+        try:
+            self._process = identity.start(
+                "postgres",
+                self._cluster.files,
+                *arguments,
+                keeper=(*_KEEPER, *map(str, descriptors), str(self._needed_for.total_seconds())),
+                pass_fds=descriptors,
+                preexec_fn=signalled_at_our_death(SIGUSR1),
+                **streams,
+            )
+        finally:
+            os.close(writing)
+            with os.fdopen(reading, "rb") as told:
+                said = told.read()  # a few digits; nothing if the keeper ended before
+        self._pid = int(said) if said else None
 
     def wait_until_ready(self) -> None:
         """Wait until the launched server accepts connections (any thread may wait).
@@ -159,11 +200,31 @@ class EmbeddedPostgres:
         """Shut down, at worst so that the next start has to recover, and let others own the directory."""
         process, self._process = self._process, None
         if process is not None:
-            # Fast shutdown ends sessions and writes a checkpoint; SIGQUIT leaves that to the next start.
-            end_program(process, (SIGINT, SIGQUIT), self._stop_within)
+            self._end(process)
+        pipe, self._pipe = self._pipe, None
+        for descriptor in pipe or ():
+            os.close(descriptor)
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        # Fast shutdown ends sessions and writes a checkpoint; SIGQUIT leaves that to the next start.
+        for number in (SIGINT, SIGQUIT, SIGKILL):
+            if self._pid is None:
+                process.send_signal(number)
+            elif process.poll() is None:  # the keeper has not reaped it, so the number is still its own
+                with suppress(ProcessLookupError):
+                    os.kill(self._pid, number)
+            try:
+                process.wait(None if number == SIGKILL else self._stop_within.total_seconds())
+            except subprocess.TimeoutExpired:
+                continue
+            return
+
+    def _await_departure(self) -> None:
+        """Wait for the server of an earlier run: it may have to stay for what that run left behind."""
+        leftovers.await_departure(self._cluster.files, self._needed_for + self._stop_within, self._tell)
 
     def __enter__(self) -> Self:
         self.start()
@@ -183,7 +244,8 @@ class EmbeddedPostgres:
         if self._cluster.major is None:
             self._cluster.create(self._identity, durable=self._settings["fsync"] == "on")
         else:
-            leftovers.await_departure(self._cluster.files, self._stop_within)
+            self._cluster.check_password()
+            self._await_departure()
             self._identity.give(self._cluster.files)
 
     def _start_on_a_free_port(self) -> None:
@@ -206,11 +268,7 @@ class EmbeddedPostgres:
             return False
         return lines[0] == str(self.pid) and any(line.strip() == "ready" for line in lines[7:])
 
-    def _create_database(self) -> None:
-        try:
-            with psycopg.connect(self.dsn_of("postgres"), autocommit=True, connect_timeout=10) as connection:
-                known = "SELECT 1 FROM pg_database WHERE datname = %s"
-                if connection.execute(known, [DATABASE]).fetchone() is None:
-                    connection.execute(f"CREATE DATABASE {DATABASE}")
-        except psycopg.Error as error:
-            raise DulyError(f"the embedded Postgres refuses us: {error}") from error
+
+def _can_be_kept() -> bool:
+    """Whether this user may run another Python: not where it gave up the right to reach its own, or is embedded."""
+    return os.access(sys.executable or "", os.X_OK) and os.access(keeper.__file__, os.R_OK)

@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from duly_local.environment import service_environment
-from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
+from duly_local.lifelines import Lifelines
+from duly_local.options import FRONTEND, HSC, SERVER, Ports, StackOptions
 from duly_local.specification import ChildSpec
 
 # Only a worker may import what stands in the working folder: a queue.py there must not become ours.
@@ -16,16 +17,20 @@ _DRAINING = timedelta(seconds=10)
 """A host whose Controller died leaves Executors that drain: see `environment.DRAIN_GRACE`."""
 
 
-def child_specs(options: StackOptions, dsn: str, ports: Ports) -> list[ChildSpec]:
-    """All of them, for one supervisor."""
+def child_specs(
+    options: StackOptions, dsn: str, ports: Ports, lifelines: Lifelines | None = None
+) -> list[ChildSpec]:
+    """Return all of them, for one supervisor; without `lifelines`, the services die with us."""
+    lines = lifelines or Lifelines()
 
     def spec(name: str, command: tuple[str, ...]) -> ChildSpec:
         environment = service_environment(options, dsn, ports, name)
-        return ChildSpec(name, command, environment, ports.address(name))
+        return ChildSpec(name, command, environment, ports.addresses(name))
 
-    services = [spec(name, (*_SERVICE, name)) for name in SERVICES]
+    services = [lines.of_service(spec(name, (*_SERVICE, name))) for name in options.services]
+    needed = (FRONTEND, HSC) if options.separate else (SERVER,)
     workers = [
-        replace(spec(name, (*_WORKER, app)), depends_on=(FRONTEND, HSC), last_words=_DRAINING)
+        replace(lines.of_worker(spec(name, (*_WORKER, app))), depends_on=needed, last_words=_DRAINING)
         for name, app in options.workers.items()
     ]
     return services + workers

@@ -15,8 +15,10 @@ class ChildSpec:
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to our own environment."""
-    health_address: str | None = None
-    """`host:port` of its gRPC health service; None: it is ready as soon as it runs."""
+    health_addresses: tuple[str, ...] = ()
+    """`host:port` of each gRPC health service that must serve; none: it is ready as soon as it runs."""
+    inherits: tuple[int, ...] = ()
+    """Descriptors that it is given besides its output."""
     depends_on: tuple[str, ...] = ()
     """Children that are ready before this one first starts, and stop after it."""
     last_words: timedelta = timedelta(seconds=1)

@@ -4,15 +4,14 @@ import asyncio
 import os
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.errors import ProgrammingError
-
+from duly_core.config_file import read_config
 from duly_core.errors import DulyError, SettingsError
-from duly_core.settings import read_config
 from duly_local.environment import drain_time, joining_environment
+from duly_local.lifelines import Lifelines
 from duly_local.moto import MotoServer
 from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
 from duly_local.ownership import make_data_directory
@@ -25,6 +24,10 @@ from duly_local.signals import StoppedWhileStartingError, handled_by, interrupti
 from duly_local.specification import Pace
 from duly_local.supervisor import Supervisor
 from duly_local.worker_file import WorkerFile
+
+_AFTER_WORKERS = timedelta(seconds=3)
+"""Between the end of the last worker and that of the services, when we are killed."""
+_AFTER_SERVICES = timedelta(seconds=5)
 
 _FREE_PORTS = "add --free-ports to run on any that are free"
 
@@ -43,6 +46,7 @@ class LocalStack:
         self._output = output or MergedOutput()
         self._pace = pace or Pace()
         self._programs: dict[str, Program] = {}
+        self._lifelines = Lifelines(stay=drain_time() + _AFTER_WORKERS)
         self._keepers: list[asyncio.Task[None]] = []
 
     @property
@@ -99,13 +103,19 @@ class LocalStack:
             DulyError: Postgres or the SQS look-alike cannot be started.
         """
         workers = tuple(self.options.workers)
-        self._output.announce(["duly", "postgres", "sqs", *SERVICES, *workers])
+        self._output.announce(["duly", "postgres", "sqs", *self.options.services, *workers])
         options = self.options
         if options.dsn is not None:
             _check_dsn(options.dsn)
         else:
-            postgres = EmbeddedPostgres(options.data_directory, self.ports.postgres)
+            postgres = EmbeddedPostgres(
+                options.data_directory,
+                self.ports.postgres,
+                needed_for=self._lifelines.stay + _AFTER_SERVICES,
+                tell=lambda text: self._output.write("postgres", f"[duly] {text}"),
+            )
             self._start_program("postgres", postgres)
+            self._lifelines.of_postgres = postgres.lifeline
             self.dsn = postgres.dsn
         if options.needs_moto:
             make_data_directory(options.data_directory)
@@ -114,10 +124,12 @@ class LocalStack:
             options = replace(options, endpoint_url=moto.endpoint_url)
         for name in (*SERVICES, *workers):
             self._await_port(self.ports.grpc[name], name)
-            self._await_port(self.ports.metrics[name], f"{name} (for its metrics)")
+        for name in (*options.services, *workers):
+            self._await_port(self.ports.metrics_port(name), f"{name} (for its metrics)")
         told = joining_environment(options, self.ports)
         self._worker_file = WorkerFile(options.data_directory, told)
-        specs = child_specs(options, self.dsn, self.ports)
+        self._lifelines.open()
+        specs = child_specs(options, self.dsn, self.ports, self._lifelines)
         self.supervisor = Supervisor(specs, self._output, self._pace)
         self.supervisor.start()
         for name, program in self._programs.items():
@@ -126,12 +138,19 @@ class LocalStack:
 
     def _await_port(self, port: int, owner: str) -> None:
         way_out = _FREE_PORTS if self.options.ports == "usual" else "choose another"
-        await_free(port, owner, drain_time(), lambda text: self._output.write("duly", text), way_out)
+        await_free(
+            port,
+            owner,
+            self._lifelines.stay + _AFTER_SERVICES,
+            lambda text: self._output.write("duly", text),
+            way_out,
+        )
 
     async def stop(self) -> None:
         """Stop everything, the services before what they stand on."""
         if self.supervisor is not None:
             await self.supervisor.stop()
+        self._lifelines.close()
         for keeper in self._keepers:
             keeper.cancel()
         for name in reversed(tuple(self._programs)):
@@ -167,6 +186,11 @@ def _how_to_add_a_worker(file: WorkerFile) -> str:
 
 def _check_dsn(dsn: str) -> None:
     """Before each of the services complains of it."""
+    from psycopg.conninfo import (
+        conninfo_to_dict,
+    )  # only here: the drivers are large, and nothing else needs them
+    from psycopg.errors import ProgrammingError
+
     try:
         conninfo_to_dict(dsn)
     except ProgrammingError:  # its text quotes the DSN, password included

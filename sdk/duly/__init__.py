@@ -37,7 +37,15 @@ from duly.errors import (
     WaitTimeoutError,
 )
 from duly.new_task import NewTask, ScheduledTask
-from duly.outcome import CallbackOutcome, Cancelled, FatalFailure, RetriableFailure, Snooze, Success
+from duly.outcome import (
+    CallbackOutcome,
+    Cancelled,
+    FatalFailure,
+    Interrupted,
+    RetriableFailure,
+    Snooze,
+    Success,
+)
 from duly.policy import Backoff
 from duly.registry import App
 from duly.task import Failure, Task
@@ -63,6 +71,7 @@ __all__ = [
     "Failure",
     "FailureKind",
     "FatalFailure",
+    "Interrupted",
     "InvalidSettingError",
     "InvalidTaskError",
     "KeyConflictError",

@@ -24,13 +24,13 @@ DEFAULT_TIMEOUT = timedelta(seconds=10)
 
 # One try may take this long before the request is sent again: a Frontend that was lost with its
 # connection intact (a frozen host) is found out in half the default timeout.
-_TRY = timedelta(seconds=5)
+ONE_TRY = timedelta(seconds=5)
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 
 # The outcome is unknown or nothing was done. Sending the same request again is always safe: it
 # carries the same ids. CANCELLED is a server's that was shut down; our own cancels are no statuses.
-_RETRIED = (
+RETRIED = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
@@ -61,7 +61,7 @@ class Caller:
         request: object,
         timeout: timedelta = DEFAULT_TIMEOUT,
         *,
-        one_try: timedelta = _TRY,
+        one_try: timedelta = ONE_TRY,
         again: bool = True,
     ) -> Answer:
         """Send a request until it is answered, and return the answer.
@@ -78,7 +78,7 @@ class Caller:
         request: object,
         timeout: timedelta = DEFAULT_TIMEOUT,
         *,
-        one_try: timedelta = _TRY,
+        one_try: timedelta = ONE_TRY,
         again: bool = True,
     ) -> tuple[Answer, int]:
         """Like `call`; return the answer and the number of tries: an earlier one may have done the work."""
@@ -95,7 +95,7 @@ class Caller:
             except grpc.aio.AioRpcError as error:
                 pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
                 end = min(deadline, self._patience_ends_at(started_at, error))
-                if not again or error.code() not in _RETRIED or clock() + pause >= end:
+                if not again or error.code() not in RETRIED or clock() + pause >= end:
                     raise error_mapping.from_status(error, self.address) from error
             except asyncio.CancelledError:
                 # Closing the channel cancels what is under way, though nobody cancelled the caller.

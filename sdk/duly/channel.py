@@ -59,3 +59,10 @@ def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> g
     if credentials is None:
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
     return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+
+
+def open_blocking_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+    """Open a channel for blocking calls; otherwise as `open_channel`."""
+    if credentials is None:
+        return grpc.insecure_channel(address, options=_OPTIONS)
+    return grpc.secure_channel(address, credentials, options=_OPTIONS)

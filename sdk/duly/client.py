@@ -120,6 +120,11 @@ class AsyncClient(SettingCalls):
         task = NewTask(lambda_name, payload, priority, collection, at, delay, expires_at, idempotency_key)
         return await scheduler.schedule(task, timeout)
 
+    async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
+        """Schedule a task that may have been sent before, under the id or key that it has."""
+        _, scheduler = self._open()
+        return await scheduler.send(task, timeout)
+
     async def schedule_many(
         self, tasks: Iterable[NewTask], *, timeout: timedelta = DEFAULT_TIMEOUT
     ) -> _Receipts:

@@ -33,7 +33,7 @@ class TaskContext:
     """
 
     __slots__ = (
-        "_cancelled", "_report", "_waiter", "attempt", "deadline", "due_at", "fence", "lambda_name",
+        "_cancelled", "_interrupted", "_report", "_waiter", "attempt", "deadline", "due_at", "fence", "lambda_name",
         "priority", "started_ns", "task_id",
     )  # fmt: skip
 
@@ -62,11 +62,12 @@ class TaskContext:
         self.due_at = due_at
         """When this attempt was due (aware, UTC); lateness counts from here."""
         self.deadline = deadline
-        """When max_runtime ends (aware, UTC): the process is killed then, and the attempt has failed."""
+        """When max_runtime ends (aware, UTC): the callback is interrupted then, and the attempt has failed."""
         self.started_ns = time.time_ns()
         """When this attempt started, on the host's clock; for people, not for decisions."""
         self._report = report
         self._cancelled = False
+        self._interrupted = False
         self._waiter: threading.Event | None = None
 
     @classmethod
@@ -89,9 +90,10 @@ class TaskContext:
         with _waiter_lock:
             if self._waiter is None:
                 self._waiter = threading.Event()
-            if self._cancelled:
-                return True
-        return self._waiter.wait(None if timeout is None else timeout.total_seconds())
+            if self._cancelled or self._interrupted:
+                return self._cancelled
+        self._waiter.wait(None if timeout is None else timeout.total_seconds())
+        return self._cancelled
 
     def raise_if_cancelled(self) -> None:
         """Raise Cancelled if somebody has asked that the task be cancelled."""
@@ -110,8 +112,21 @@ class TaskContext:
 
     def request_cancel(self) -> None:
         """Make `cancelled` true. For what runs the callback; a callback raises Cancelled instead."""
+        self._cancelled = True
+        self._wake()
+
+    @property
+    def interrupted(self) -> bool:
+        """True once the callback was interrupted: it ran longer than `max_runtime`, or ignored a cancel."""
+        return self._interrupted
+
+    def note_interruption(self) -> None:
+        """Make `interrupted` true and end `wait_cancelled`. For what runs the callback."""
+        self._interrupted = True
+        self._wake()
+
+    def _wake(self) -> None:
         with _waiter_lock:
-            self._cancelled = True
             waiter = self._waiter
         if waiter is not None:
             waiter.set()
@@ -126,6 +141,7 @@ class _OfTask(TaskContext):
         self._task = task
         self._report = report
         self._cancelled = False
+        self._interrupted = False
         self._waiter = None
         self.started_ns = time.time_ns()
 

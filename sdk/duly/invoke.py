@@ -14,11 +14,13 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from duly.errors import PayloadError, describe, text_of
-from duly.outcome import Cancelled, FatalFailure, RetriableFailure, Snooze, Success
+from duly.outcome import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
 from duly.payload import encode
 from duly.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from duly.callbacks import Callback
     from duly.context import TaskContext
 
@@ -37,12 +39,11 @@ def run(
     """Run one attempt to its end and return what to report.
 
     `run_async` runs an async callback's coroutine and returns its value (it may block: this is a
-    thread of the callback's own). Never raises for anything the callback or its payload does; what a
-    callback raised is logged with its traceback, and reported as one line.
+    thread of the callback's own). Never raises for anything the callback or its payload does, except for an `Interrupted` that
+    comes between the callback's own lines and these; what a callback raised is logged with its traceback, and
+    reported as one line.
     """
-    result = hsc_pb2.TaskResult(claim=task.claim)
-    started_at = result.started_at
-    started_at.seconds, started_at.nanos = divmod(context.started_ns, _SECOND_NS)
+    result = _result(task, context)
     try:
         payload = callback.read(task.payload, task.payload_encoding)
     except PayloadError as error:
@@ -53,10 +54,33 @@ def run(
         if type(value) is CoroutineType:
             value = run_async(value)
     except BaseException as error:  # noqa: BLE001 (SystemExit too: user code may not end the process)
-        _set_raised(result, callback, context, error)
+        _set_raised(result, callback, task, context, error)
     else:
         _set_returned(result, callback, value)
     return result
+
+
+def _result(task: hsc_pb2.ClaimedTask, context: TaskContext) -> hsc_pb2.TaskResult:
+    result = hsc_pb2.TaskResult(claim=task.claim)
+    started_at = result.started_at
+    started_at.seconds, started_at.nanos = divmod(context.started_ns, _SECOND_NS)
+    return result
+
+
+def interrupted(task: hsc_pb2.ClaimedTask, context: TaskContext) -> hsc_pb2.TaskResult:
+    """Return what to report of an attempt that was interrupted."""
+    result = _result(task, context)
+    _set_interrupted(result, task.max_runtime.ToTimedelta(), context)
+    return result
+
+
+def _set_interrupted(result: hsc_pb2.TaskResult, limit: timedelta, context: TaskContext) -> None:
+    if context.cancelled:
+        result.outcome = hsc_pb2.OUTCOME_CANCELLED
+        return
+    message = f"ran longer than its max_runtime of {limit.total_seconds():g} s and was interrupted"
+    kind = task_pb2.FAILURE_KIND_MAX_RUNTIME
+    _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, kind, message)
 
 
 def _set_returned(result: hsc_pb2.TaskResult, callback: Callback, value: object) -> None:
@@ -71,6 +95,8 @@ def _set_returned(result: hsc_pb2.TaskResult, callback: Callback, value: object)
         value = value.result
     try:
         data, encoding = encode(value)
+    except Interrupted:
+        raise
     except BaseException as error:  # noqa: BLE001 (a model's own dump may raise anything)
         problem = f"the result, a {type(value).__name__}, cannot be encoded: {text_of(error)}"
     else:
@@ -87,13 +113,21 @@ def _set_returned(result: hsc_pb2.TaskResult, callback: Callback, value: object)
 
 
 def _set_raised(
-    result: hsc_pb2.TaskResult, callback: Callback, context: TaskContext, error: BaseException
+    result: hsc_pb2.TaskResult,
+    callback: Callback,
+    task: hsc_pb2.ClaimedTask,
+    context: TaskContext,
+    error: BaseException,
 ) -> None:
     if isinstance(error, RetriableFailure | FatalFailure | Snooze):
         _set_outcome(result, error)
         return
     if isinstance(error, Cancelled) or (context.cancelled and isinstance(error, _ASYNC_CANCELLED)):
         result.outcome = hsc_pb2.OUTCOME_CANCELLED
+        return
+    if isinstance(error, Interrupted) or (context.interrupted and isinstance(error, _ASYNC_CANCELLED)):
+        _log.warning("task %s, %s: interrupted", context.task_id, callback.name, exc_info=error)
+        _set_interrupted(result, task.max_runtime.ToTimedelta(), context)
         return
     _log.warning("task %s, %s: the callback raised", context.task_id, callback.name, exc_info=error)
     fatal = callback.policy.is_fatal(error)

@@ -86,6 +86,15 @@ class Cancelled(BaseException):
     """
 
 
+class Interrupted(BaseException):
+    """Raised by Duly in the thread of a callback that ran longer than `max_runtime`, or ignored a cancel.
+
+    It is raised once, wherever the callback's Python code happens to be; an async callback gets asyncio's
+    CancelledError instead. It may be caught to clean up; raise it again then. The attempt ends as a failure of
+    kind MAX_RUNTIME, or as CANCELLED.
+    """
+
+
 def _check_delay(name: str, delay: object) -> None:
     if not isinstance(delay, timedelta):
         raise TypeError(f"{name} must be a timedelta, not {type(delay).__name__}")

@@ -48,16 +48,16 @@ class Scheduler:
 
     async def schedule(self, new: NewTask, timeout: timedelta) -> ScheduledTask:
         """Write one task, together with what else is being scheduled at the moment."""
-        task = new.to_proto()
+        return await self.send(new.to_proto(), timeout)
+
+    async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
+        """Write one task that may have been sent before; otherwise as `schedule`."""
         deadline = asyncio.get_running_loop().time() + seconds(timeout)
         try:
             result = await self._coalescer.submit(_Submission(task, deadline), deadline)
         except TimeoutError:  # its batch has callers more patient than this one
             raise error_mapping.late(self._caller.address) from None
-        written = _written(task.task_id, result)
-        if isinstance(written, DulyError):
-            raise written
-        return written
+        return receipt(task, result)
 
     async def schedule_many(self, tasks: Iterable[NewTask], timeout: timedelta) -> list[ScheduledTask]:
         """Write many tasks; `timeout` is for each call. Raises ScheduleManyError once all were tried."""
@@ -101,6 +101,14 @@ class Scheduler:
         call = self._caller.call(self._caller.frontend.Schedule, request, timeout)
         response: frontend_pb2.ScheduleResponse = await call
         return response.results
+
+
+def receipt(task: frontend_pb2.NewTask, result: frontend_pb2.ScheduleResult) -> ScheduledTask:
+    """Return the receipt of one task; raise the SDK's error if it was refused."""
+    written = _written(task.task_id, result)
+    if isinstance(written, DulyError):
+        raise written
+    return written
 
 
 def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:

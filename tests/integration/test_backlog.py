@@ -25,8 +25,8 @@ IDEAL = BURST // (CAPACITY - LOAD)
 
 
 @pytest.fixture
-def installation(postgres_queue):
-    return postgres_queue
+def installation(memory_queue):
+    return memory_queue
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def test_leases_that_end_together_are_taken_back_at_the_rate_and_due_tasks
     await ladder.register("report.make")
     consumer = consumer_on(ladder.store, sent, time)
     elapsed = 0.0
-    consumer._pace = VoidingPace(400, lambda: elapsed)
+    consumer._timeouts._pace = VoidingPace(400, lambda: elapsed)
 
     reclaimed, due_sent = [], []
     for _ in range(15):
@@ -130,7 +130,7 @@ async def test_at_that_rate_nothing_is_forgotten(ladder, dsn, time, sent, ask):
         )
     consumer = consumer_on(ladder.store, sent, time)
     elapsed = 0.0
-    consumer._pace = VoidingPace(20, lambda: elapsed)
+    consumer._timeouts._pace = VoidingPace(20, lambda: elapsed)
 
     for _ in range(12):
         await round_of(consumer)

@@ -1,9 +1,13 @@
 """Nothing of a dead Executor's callbacks is left when its tasks may run again."""
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -11,6 +15,8 @@ import pytest
 from duly_controller.executors import Executor
 from duly_controller.remains import prove_dead
 from duly_core.board import Board
+from duly_core.claim_journal import Left, Owner
+from duly_core.journal_folder import TakenJournal
 from tests.fixtures.programs import is_alive
 
 # A callback process that starts another, says which, and ends: the other has lost its leader.
@@ -68,6 +74,21 @@ async def test_what_a_dead_callback_process_started_is_killed(
         await prove_dead(executor)
 
     assert not is_alive(orphan)
+
+
+async def test_of_an_executor_that_died_long_ago_the_numbers_of_its_processes_say_nothing(
+    executor: Executor, tmp_path: Path
+) -> None:
+    stranger = orphan_of(executor, escapes=False, environment="{}")
+    owner = replace(Owner.this_process(executor.executor_id), pid=2**22 + 1)
+    left = Left(owner, {}, [], 0, Board.create(1, 1))
+    executor.journal = TakenJournal(tmp_path, -1, left)
+
+    async with asyncio.timeout(10):
+        await prove_dead(executor)
+
+    assert is_alive(stranger)
+    os.kill(stranger, signal.SIGKILL)
 
 
 async def test_a_stranger_that_got_the_number_of_a_callback_process_lives_on(

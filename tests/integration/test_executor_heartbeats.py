@@ -185,9 +185,10 @@ async def test_a_process_that_is_stopped_for_a_moment_goes_on(host: Host) -> Non
 # ---- its Controller --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sqs
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
 async def test_an_executor_whose_controller_is_gone_goes_on_beating_and_reporting(
-    host: Host, postgres_queue: Installation, tmp_path: Path, number: int
+    host: Host, sqs_queue: Installation, tmp_path: Path, number: int
 ) -> None:
     task = host.waiting()
     host.hsc.task = lambda proposal: under_the_token_of(proposal, task)
@@ -197,13 +198,15 @@ async def test_an_executor_whose_controller_is_gone_goes_on_beating_and_reportin
         DULY_CONTROLLER_LISTEN=f"unix:{tmp_path}/real.sock",
         DULY_CONTROLLER_HSC_ADDRESS=host.hsc.address,
         DULY_CONTROLLER_FRONTEND_ADDRESS=host.hsc.address,
-        DULY_QUEUE_DSN=postgres_queue.dsn,
+        DULY_QUEUE_BACKEND="sqs",
+        DULY_QUEUE_ENDPOINT_URL=sqs_queue.settings.endpoint_url,
+        DULY_QUEUE_PREFIX=sqs_queue.settings.prefix,
         **LIVELY,
     )
     await controller.says("controller serves")
     host.controller.address = f"unix:{tmp_path}/real.sock"
     executor = host.start()
-    sender = await postgres_queue.open_sender()
+    sender = await sqs_queue.open_sender()
     await sender.send([Outgoing(QueueKey("test.wait", Priority.NORMAL), (task.claim.task_id,))])
     await host.journal.started(task)
 

@@ -62,19 +62,19 @@ async def test_a_suspect_runs_alone_in_a_process_beside_those_that_others_wait_f
     assert alone not in {await host.journal.started(other) for other in others}
 
 
-async def test_suspects_do_not_wait_for_the_end_of_others_but_for_one_another(host: Host) -> None:
-    others, second = [host.waiting() for _ in range(3)], claimed("test.context", crashes=2)
-    first = claimed("test.context", crashes=1)
+async def test_suspects_wait_neither_for_the_end_of_others_nor_for_one_another(host: Host) -> None:
+    others = [host.waiting() for _ in range(3)]
+    suspects = [host.waiting(crashes=crashes) for crashes in (1, 2, 1)]
     await host.ready("--slots", 2, "--processes", 2)
     await host.running(*others)
+
+    await host.running(*suspects)
+
     busy = {await host.journal.started(other) for other in others}
-
-    host.hand_out(first, second)
-
-    spare = {value_of(await host.hsc.end_of(suspect))["pid"] for suspect in (first, second)}
+    alone = {await host.journal.started(suspect) for suspect in suspects}
     assert len(busy) == 2
-    assert len(spare) == 1
-    assert spare.isdisjoint(busy)
+    assert len(alone) == 3
+    assert alone.isdisjoint(busy)
 
 
 async def test_an_executor_that_runs_suspects_goes_on_with_other_tasks(host: Host) -> None:
@@ -90,7 +90,7 @@ async def test_an_executor_that_runs_suspects_goes_on_with_other_tasks(host: Hos
 
 async def test_a_suspect_that_waits_for_another_is_not_handed_back_at_once(host: Host) -> None:
     busy, first, suspect = host.waiting(), host.waiting(crashes=1), claimed(crashes=1)
-    await host.ready("--slots", 2, DULY_EXECUTOR_RECALL_AFTER="100ms")
+    await host.ready("--slots", 2, DULY_EXECUTOR_RECALL_AFTER="100ms", DULY_EXECUTOR_ISOLATED_PROCESSES="1")
     await host.running(busy)
     await host.running(first)
 
@@ -129,17 +129,21 @@ async def test_a_cancel_reaches_the_callback_which_stops_by_itself(host: Host, n
     assert is_alive(pid)
 
 
-async def test_a_callback_that_ignores_a_cancel_is_killed_after_the_grace(host: Host) -> None:
-    ignorant, neighbour = host.stubborn(), host.stubborn()
-    await host.ready("--slots", 2, DULY_EXECUTOR_CANCEL_GRACE="200ms")
+async def test_a_callback_that_ignores_a_cancel_is_killed_when_its_neighbour_has_ended(host: Host) -> None:
+    ignorant, neighbour = host.stubborn(), host.waiting()
+    executor = await host.ready(
+        "--slots", 2, DULY_EXECUTOR_CANCEL_GRACE="200ms", DULY_EXECUTOR_INTERRUPT_GRACE="200ms"
+    )
     pid = await host.running(neighbour, ignorant)
 
     host.hsc.verdicts[ignorant.claim.task_id] = hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED
+    await executor.says("takes no more work")
+    host.journal.let_go()
 
     result = await host.hsc.end_of(ignorant)
     assert result.outcome == hsc_pb2.OUTCOME_CANCELLED
     await gone(pid)
-    await host.hsc.release_of(neighbour)
+    assert value_of(await host.hsc.end_of(neighbour)) == "waited"
 
 
 async def test_a_cancelled_task_that_waits_for_a_process_is_never_started(host: Host) -> None:

@@ -12,6 +12,7 @@ import pytest
 from duly.v1 import hsc_pb2
 from duly_core.timing import Timing
 from duly_executor.assignment import Assignment
+from duly_executor.conduct import Conduct
 from duly_executor.heartbeat import Heart
 from duly_executor.holdings import Holdings
 from duly_executor.leases import Leases
@@ -34,15 +35,28 @@ if pathlib.Path(__file__).with_name("hangs").exists():
 # ---- stopped processes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back(host: Host, processes: int) -> None:
+async def test_what_a_stopped_idle_process_was_given_runs_in_another_one_here(host: Host) -> None:
     executor = await host.ready(
         "--slots",
         1,
         "--processes",
-        processes,
+        2,
         DULY_EXECUTOR_RECALL_AFTER="200ms",
         DULY_EXECUTOR_ANSWER_WITHIN="500ms",
+    )
+    stopped = tree.children(executor.pid)[0]
+    os.kill(stopped, signal.SIGSTOP)
+    task = claimed("test.context")
+
+    host.hand_out(task)  # the first process is the first to get one
+
+    assert value_of(await host.hsc.end_of(task))["pid"] != stopped
+    await gone(stopped)
+
+
+async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back(host: Host) -> None:
+    executor = await host.ready(
+        "--slots", 1, DULY_EXECUTOR_RECALL_AFTER="200ms", DULY_EXECUTOR_ANSWER_WITHIN="500ms"
     )
     stopped = tree.children(executor.pid)[0]
     os.kill(stopped, signal.SIGSTOP)
@@ -124,8 +138,9 @@ class Process:
         self.slow = slow
         self.slow_slots = 0
         self.tasks: set[bytes] = set()
-        self.alone = self.spare = False
-        self.takes_others = True
+        self.alone = self.aside = False
+        self.separate = ""
+        self.takes_others = self.takes_any = self.works = True
         self.killed_for: bytes | None = None
         self.recall_sent_at: float | None = None
         self.waits_since: float | None = None
@@ -141,7 +156,7 @@ class FakeCrew:
     def __init__(self) -> None:
         self.all = [Process(0, slow=True), Process(1, slow=False)]
         self.killed: list[Process] = []
-        self.suspects_before = self.spare_idle_since = 0.0
+        self.aside_before = self.aside_idle_since = 0.0
         self.running: set[bytes] = set()
 
     def running_in(self, process: Process) -> set[bytes]:
@@ -156,14 +171,18 @@ class FakeCrew:
     def unassigned(self) -> int:
         return 0
 
-    def hand_back_suspects(self, came_before: float) -> None:
-        self.suspects_before = came_before
+    def hand_back_aside(self, came_before: float) -> None:
+        self.aside_before = came_before
 
-    def retire_spare(self, idle_since: float) -> None:
-        self.spare_idle_since = idle_since
+    def retire_aside(self, idle_since: float) -> None:
+        self.aside_idle_since = idle_since
 
     def kill_for(self, task_id: bytes, process: Process, reason: str) -> None:
         self.killed.append(process)
+
+
+def assignment_of(slots: int, moving: Callable[[Any], bool]) -> Assignment:
+    return Assignment(slots, moving, Conduct(SECOND), 4)
 
 
 @pytest.fixture
@@ -210,35 +229,35 @@ def test_a_process_that_runs_a_callback_may_be_unable_to_answer_and_is_left_to_m
     assert not crew.killed
 
 
-def test_suspects_wait_ten_seconds_for_the_spare_process_and_it_a_minute_for_them(
+def test_suspects_wait_ten_seconds_for_a_process_of_their_own_and_it_a_minute_for_them(
     crew: FakeCrew, look: Callable[[float], None]
 ) -> None:
     look(100.0)
 
-    assert (crew.suspects_before, crew.spare_idle_since) == (90.0, 40.0)
-    assignment = Assignment(1, lambda _: True)
+    assert (crew.aside_before, crew.aside_idle_since) == (90.0, 40.0)
+    assignment = assignment_of(1, lambda _: True)
     early, late = claimed(crashes=1), claimed(crashes=1)
     assignment.add(early, 89.9)
     assignment.add(late, 90.1)
-    assert assignment.take_back_suspects(crew.suspects_before) == [early.claim.task_id]
+    assert assignment.take_back_aside(crew.aside_before) == [early.claim.task_id]
     assert len(assignment) == 1
 
 
 def test_only_a_process_that_moves_is_given_more_than_its_slots(crew: FakeCrew) -> None:
-    assignment = Assignment(2, lambda process: not process.slow)  # type: ignore[attr-defined]
+    assignment = assignment_of(2, lambda process: not process.slow)  # type: ignore[attr-defined]
     processes: Any = crew.all
 
     assert assignment.plan_ahead(10, processes, len(processes)) == (2 + 2 + 5, 5)
     for _ in range(20):
         assignment.add(claimed(), 0.0)
-    given = {process.number: len(batch) for process, batch in assignment.assign(processes)}
+    given = {process.number: len(batch) for process, batch in assignment.assign(processes, 0.0)}
 
     assert given == {0: 2, 1: 7}
 
 
 def test_a_process_that_has_just_begun_gets_work_however_fast_tasks_ended_before(crew: FakeCrew) -> None:
     """It holds nothing ahead yet; nothing that runs would end, and have the Executor ask again."""
-    assignment = Assignment(2, lambda _: False)
+    assignment = assignment_of(2, lambda _: False)
     processes: Any = crew.all
 
     plan = assignment.plan_ahead(1_000, processes, len(processes))
@@ -249,7 +268,7 @@ def test_a_process_that_has_just_begun_gets_work_however_fast_tasks_ended_before
 def test_while_short_tasks_stream_through_a_quarter_of_what_is_held_ahead_is_asked_for(
     crew: FakeCrew,
 ) -> None:
-    assignment = Assignment(2, lambda _: True)
+    assignment = assignment_of(2, lambda _: True)
     processes: Any = crew.all
 
     plan = assignment.plan_ahead(100, processes, len(processes))
@@ -259,7 +278,7 @@ def test_while_short_tasks_stream_through_a_quarter_of_what_is_held_ahead_is_ask
 
 
 def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(crew: FakeCrew) -> None:
-    assignment = Assignment(8, lambda _: True)
+    assignment = assignment_of(8, lambda _: True)
     processes: Any = crew.all
     held_up, free = crew.all
     held_up.tasks, held_up.slow_slots = {bytes([number]) for number in range(7)}, 7
@@ -267,7 +286,7 @@ def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(crew: F
     assert assignment.plan_ahead(90, processes, len(processes)) == (8 + 8 + 90, 90)
     for _ in range(200):
         assignment.add(claimed(), 0.0)
-    given = {process.number: len(batch) for process, batch in assignment.assign(processes)}
+    given = {process.number: len(batch) for process, batch in assignment.assign(processes, 0.0)}
 
     assert given == {held_up.number: 1 + 10, free.number: 8 + 80}
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,8 +13,7 @@ import pytest
 
 from duly_core.clock import since_boot_ns
 from duly_core.errors import QueueUnavailableError, StoreUnavailableError
-from duly_core.queues.factory import open_sender
-from duly_core.queues.settings import QueueSettings
+from duly_core.queues.port import QueueSender
 from duly_core.store import claims
 from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
@@ -25,7 +25,9 @@ from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.fixtures.clock import REPLACED
-from tests.fixtures.ladder import HEARTBEAT_TIMEOUT, SECOND, Ladder
+from tests.fixtures.ladder import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND, Ladder
+from tests.fixtures.memory_queue import MemoryQueues
+from tests.fixtures.queues import MemoryInstallation
 from tests.fixtures.standby import Standby, either_of
 
 TIMING = Timing(profile="embedded")
@@ -79,7 +81,8 @@ class Fleet:
 
     pair: Pair
     store: Store
-    sender: object
+    sender: QueueSender
+    queues: MemoryQueues
 
     def consumer(self) -> Consumer:
         def since_boot() -> int:
@@ -87,7 +90,7 @@ class Fleet:
 
         settings = StoreConsumerSettings()
         quiet = QuietLease(TIMING, since_boot)
-        return Consumer(self.store, self.sender, settings, quiet, queue_is_in_store=True)
+        return Consumer(self.store, self.sender, settings, quiet)
 
     async def turn(self, *consumers: Consumer) -> None:
         """A round of each, that takes up silences; the first after an outage has to find the new primary."""
@@ -97,7 +100,7 @@ class Fleet:
                     pass
 
     async def _turned(self, consumer: Consumer) -> bool:
-        consumer._silence_at = float("-inf")
+        consumer._timeouts._taken_up_at = float("-inf")
         try:
             await consumer.run_once()
         except (StoreUnavailableError, QueueUnavailableError):
@@ -110,15 +113,12 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(pair: Pair) -> AsyncIterator[Fleet]:
+async def fleet(pair: Pair, memory_queue: MemoryInstallation) -> AsyncIterator[Fleet]:
     async with Store(StoreSettings(dsn=pair.dsn, acquire_timeout=10 * SECOND)) as store:
-        sender = await open_sender(QueueSettings(backend="postgres"), pair.dsn)
-        yield Fleet(pair, store, sender)
-        await sender.close()
+        yield Fleet(pair, store, await memory_queue.open_sender(), memory_queue.queues)
 
 
 SILENT = "select task_id from task_assoc where status = 'processing' and next_trigger_at <= duly_now()"
-SENT = "select count(*) from queue_message"
 
 
 async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_task_is_lost(
@@ -152,10 +152,14 @@ async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_tas
     await fleet.turn(newcomer)
     assert await ladder.status(running.task_id) == "processing"
     assert [await ladder.status(task.task_id) for task in (dead, on_its_way)] == ["enqueued"] * 2
-    assert fleet.read(SENT) == [(2,)]
+    assert fleet.queues.references(LAMBDA) == Counter([dead.task_id])
+
+    pair.tick(ENQUEUE_TIMEOUT)
+    await fleet.turn(newcomer)
+    assert fleet.queues.references(LAMBDA)[on_its_way.task_id] == 1
 
 
-async def test_what_was_in_the_lost_queue_is_sent_again_soon_and_new_tasks_go_on(
+async def test_a_claim_that_a_failover_loses_is_given_again_and_new_tasks_go_on(
     pair: Pair, fleet: Fleet
 ) -> None:
     ladder = Ladder(fleet.store)
@@ -172,12 +176,12 @@ async def test_what_was_in_the_lost_queue_is_sent_again_soon_and_new_tasks_go_on
     await fleet.turn(consumer)  # which finds the new primary
     new = await ladder.new()
     async with asyncio.timeout(10):
-        while await ladder.status(new.task_id) != "enqueued":  # its queue has to be found, too
+        while await ladder.status(new.task_id) != "enqueued":
             await fleet.turn(consumer)
-    pair.tick(StoreConsumerSettings().put_back_delay + SECOND)
+    pair.tick(ENQUEUE_TIMEOUT + SECOND)
     await fleet.turn(consumer)
 
-    assert fleet.read("select sum(reference_count) from queue_message") == [(21,)]
+    assert fleet.queues.references(LAMBDA)[tasks[0].task_id] == 2  # the first one is gone with the claim
     again = await ladder.claim(tasks[0])
     beats = [Beat(lost.task_id, lost.token), Beat(again.task_id, again.token)]
     assert await claims.heartbeat(ladder.store, beats, HEARTBEAT_TIMEOUT) == [Kept.LOST, Kept.KEPT]

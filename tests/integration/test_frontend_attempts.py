@@ -10,7 +10,7 @@ from duly.v1 import frontend_pb2, task_pb2
 from duly_cli.show import lambda_table, task_as_json, task_lines
 from duly_core.store import claims
 from duly_core.store.results import set_results
-from duly_core.task import FailureKind, Outcome, Result
+from duly_core.task import FailureKind, Outcome, ReleasedClaim, Result
 from tests.fixtures.ladder import LAMBDA
 
 STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -25,7 +25,7 @@ FAILED = {
 async def tried(ladder):
     """A task that was handed back, put off and refused."""
     task = await ladder.claimed()
-    await claims.release(ladder.store, [(task.task_id, task.token)])
+    await claims.release(ladder.store, [ReleasedClaim(task.task_id, task.token)])
     for outcome in (Outcome.SNOOZED, Outcome.FATAL_FAILURE):
         await enqueue(ladder)
         task = await ladder.claim(task)

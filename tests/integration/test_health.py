@@ -12,7 +12,7 @@ from duly_core.loop import repeat
 from duly_core.store.health import HealthFollower
 from duly_core.store.pool import Store, connect_arguments
 from duly_core.store.settings import StoreSettings
-from duly_store_consumer import consumer as consumer_module
+from duly_store_consumer import progress
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.fixtures.ladder import SECOND
@@ -93,10 +93,10 @@ async def test_an_answer_to_any_of_its_pools_is_an_answer_and_makes_asking_needl
 
 
 async def test_a_consumer_that_completes_no_round_is_not_healthy(
-    line, far_store, store, followed, postgres_queue, monkeypatch
+    line, far_store, store, followed, memory_queue, monkeypatch
 ):
-    monkeypatch.setattr(consumer_module, "_LONGEST_ROUND", 0.5)
-    sender = await postgres_queue.open_sender()
+    monkeypatch.setattr(progress, "_LONGEST_ROUND", 0.5)
+    sender = await memory_queue.open_sender()
     consumer = Consumer(far_store, sender, StoreConsumerSettings(poll_interval=timedelta(milliseconds=100)))
     stop = asyncio.Event()
     rounds = asyncio.ensure_future(repeat("test", consumer.run_once, stop, consumer.wake))

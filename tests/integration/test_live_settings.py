@@ -25,8 +25,8 @@ DEADLINE = 10
 
 
 @pytest.fixture
-def installation(postgres_queue):
-    return postgres_queue
+def installation(memory_queue):
+    return memory_queue
 
 
 @pytest.fixture
@@ -279,5 +279,5 @@ async def test_what_was_bounded_otherwise_is_bounded_so_from_now_on(client, make
 
     await consumer.run_once()
 
-    assert consumer._pace.allowance() <= 7
+    assert consumer._timeouts._pace.allowance() <= 7
     assert consumer._bounds._most == 50

@@ -18,8 +18,8 @@ DEADLINE = 10
 
 
 @pytest.fixture
-def installation(postgres_queue):
-    return postgres_queue
+def installation(memory_queue):
+    return memory_queue
 
 
 @pytest.fixture
@@ -36,17 +36,11 @@ def statements(monkeypatch):
     return asked
 
 
-@pytest.fixture(params=[True, False], ids=["sent in the store", "sent afterwards"])
-def in_store(request):
-    """Whether one statement enqueues and sends."""
-    return request.param
-
-
 @pytest.fixture
-def make_consumer(store, sender, in_store):
+def make_consumer(store, sender):
     def make(**settings):
         chosen = StoreConsumerSettings(**{"poll_interval": POLL} | settings)
-        return Consumer(store, sender, chosen, send_in_store=in_store)
+        return Consumer(store, sender, chosen)
 
     return make
 
@@ -62,7 +56,7 @@ async def consumer(make_consumer, ladder):
 
 def later(consumer):
     """As if the poll interval had passed: nothing that was read lately counts as fresh."""
-    consumer._silence_at = float("-inf")
+    consumer._timeouts._taken_up_at = float("-inf")
     consumer._around._read_at -= POLL.total_seconds()
 
 
@@ -113,7 +107,7 @@ async def test_a_hint_that_comes_during_a_round_is_of_the_next(consumer, ladder,
     read = consumer._around.read
 
     async def read_while_something_gets_due(now):
-        consumer.due_in(timedelta())
+        consumer.hint(timedelta())
         return await read(now)
 
     monkeypatch.setattr(consumer._around, "read", read_while_something_gets_due)
@@ -127,7 +121,7 @@ async def test_a_hint_that_comes_during_a_round_is_of_the_next(consumer, ladder,
 async def test_a_hint_of_something_ahead_wakes_it_then(consumer):
     consumer._sleeps_until = asyncio.get_running_loop().time() + 60
 
-    consumer.due_in(timedelta(milliseconds=20))
+    consumer.hint(timedelta(milliseconds=20))
 
     assert not consumer.wake.is_set()
     await asyncio.wait_for(consumer.wake.wait(), DEADLINE)
@@ -139,7 +133,7 @@ async def test_without_exactness_nothing_but_the_interval_wakes_it(make_consumer
     task = await ladder.new(delay=5 * SECOND)
 
     assert await consumer.run_once() == POLL
-    consumer.due_in(timedelta())
+    consumer.hint(timedelta())
     assert not consumer.wake.is_set()
     await clock.tick(POLL)
     assert await consumer.run_once() == POLL
@@ -169,7 +163,7 @@ async def test_a_round_that_failed_looks_for_what_is_due_again(consumer, ladder,
     async def fail(_now):
         raise RuntimeError("as the test said")
 
-    consumer.due_in(timedelta())
+    consumer.hint(timedelta())
     with monkeypatch.context() as patch:
         patch.setattr(consumer._around, "read", fail)
         with pytest.raises(RuntimeError):
@@ -204,28 +198,26 @@ async def test_an_idle_round_asks_as_few_things_of_a_hundred_lambdas(consumer, s
     assert len(statements) == 4, statements
 
 
-async def test_what_is_due_goes_before_everything_that_can_wait(consumer, ladder, statements, in_store):
+async def test_what_is_due_goes_before_everything_that_can_wait(consumer, ladder, statements):
     await consumer.run_once()
     task = await ladder.new()
-    consumer.due_in(timedelta())
-    consumer._silence_at = float("-inf")
+    consumer.hint(timedelta())
+    consumer._timeouts._taken_up_at = float("-inf")
     statements.clear()
 
     await consumer.run_once()
 
     assert "set status = 'enqueued'" in statements[0]
-    assert "insert into queue_message" in statements[0 if in_store else 1]
     assert await ladder.status(task.task_id) == "enqueued"
 
 
 async def test_a_lost_reference_gets_the_room_that_newer_ones_take_in_the_same_round(
-    make_consumer, ladder, clock, dsn, receiver
+    make_consumer, ladder, clock, memory_queue, receiver
 ):
     consumer = make_consumer(depth_most=2, depth_least=2, enqueue_timeout=5 * SECOND)
     lost = await ladder.new()
     await consumer.run_once()
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("truncate queue_message")
+    memory_queue.queues.lose_all()
     for _ in range(5):
         await ladder.new()
     await clock.tick(6 * SECOND)

@@ -1,4 +1,4 @@
-"""What Duly asks of a queue, asked of every backend."""
+"""What Duly asks of a queue, asked of SQS and of the fake in memory."""
 
 import asyncio
 from itertools import chain
@@ -174,7 +174,7 @@ async def test_receivers_that_take_at_once_miss_no_message(installation, sender,
 
     mine, others = await asyncio.gather(drain(receiver, queue_of()), drain(other, queue_of()))
 
-    # a message may come twice from SQS: that none does from Postgres is in test_queue_postgres.py
+    # a message may come twice from SQS
     assert set(ids(mine) + ids(others)) == {each.task_ids for each in sent}
 
 

@@ -164,7 +164,7 @@ async def test_a_process_may_end_while_a_long_poll_waits(installation):
 
         async def main():
             settings = QueueSettings(backend="sqs", endpoint_url={installation.settings.endpoint_url!r})
-            receiver = await open_receiver(settings, "")
+            receiver = await open_receiver(settings)
             queue = QueueKey("endless", Priority.LOW)
             polling = asyncio.create_task(receiver.receive(queue, 1, timedelta(seconds=20)))
             while not receiver.client.calls["ReceiveMessage"]:
@@ -195,7 +195,7 @@ async def test_missing_credentials_are_named_as_the_reason(installation):
 @pytest.mark.parametrize("wrong", [{"prefix": "not allowed"}, {"endpoint_url": "no-url"}])
 async def test_unusable_settings_are_refused_at_once(wrong):
     with pytest.raises(SettingsError):
-        await open_sender(QueueSettings(backend="sqs", **wrong), "")
+        await open_sender(QueueSettings(backend="sqs", **wrong))
 
 
 async def test_what_a_cancelled_poll_receives_is_given_back(sender, receiver):

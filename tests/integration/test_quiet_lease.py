@@ -7,15 +7,18 @@ import pytest
 
 from duly_core.clock import since_boot_ns
 from duly_core.errors import StoreUnavailableError
+from duly_core.store import trigger
 from duly_core.timing import Timing
-from duly_store_consumer import consumer as consumer_module
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
-from tests.fixtures.ladder import HEARTBEAT_TIMEOUT, SECOND
+from tests.fixtures.ladder import HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 TIMING = Timing(profile="embedded")
 LEASE = TIMING.heartbeat_timeout
+REFERENCES_ARE_LOST_SOON = (
+    "update task_assoc set next_trigger_at = duly_now() + interval '1 s' where status = 'enqueued'"
+)
 ANOTHER_SERVER = "update store_epoch set server = 'the one before'"
 
 
@@ -39,15 +42,14 @@ def host():
 
 
 @pytest.fixture
-def installation(postgres_queue):
-    return postgres_queue
+def installation(memory_queue):
+    return memory_queue
 
 
 @pytest.fixture
 def make_consumer(store, sender, host):
     def make():
-        quiet = QuietLease(TIMING, host)
-        return Consumer(store, sender, StoreConsumerSettings(), quiet, queue_is_in_store=True)
+        return Consumer(store, sender, StoreConsumerSettings(), QuietLease(TIMING, host))
 
     return make
 
@@ -75,7 +77,7 @@ def execute(dsn):
 
 async def turn(*consumers):
     for consumer in consumers:
-        consumer._silence_at = float("-inf")
+        consumer._timeouts._taken_up_at = float("-inf")
         await consumer.run_once()
 
 
@@ -214,46 +216,6 @@ async def test_a_slow_answer_that_proves_the_clock_right_all_the_same_keeps_noth
     assert await ladder.status(processing_task.task_id) == "enqueued"
 
 
-async def test_a_crash_of_a_backend_that_empties_the_queue_has_references_sent_again_within_the_delay(
-    passes, make_consumer, execute, enqueued_task
-):
-    consumers = [make_consumer() for _ in range(2)]
-    await turn(*consumers)
-    execute("truncate queue_message, queue_marker")  # as crash recovery does to all unlogged tables
-
-    await turn(*consumers)
-    await passes(StoreConsumerSettings().put_back_delay + SECOND)
-    await turn(*consumers)
-
-    assert execute("select sum(reference_count) from queue_message") == [(1,)]
-    assert execute("select count(*) from queue_marker") == [(1,)]
-    assert execute("select changed_at from store_epoch") == [(None,)]
-
-
-async def test_what_a_crash_took_is_sent_again_though_postgres_fails_meanwhile_and_there_is_much_of_it(
-    passes, make_consumer, execute, ladder, monkeypatch
-):
-    monkeypatch.setattr(consumer_module, "_SENT_SOONER", 2)
-    for _ in range(5):
-        await ladder.enqueued()
-    consumer = make_consumer()
-    await turn(consumer)
-    execute("truncate queue_message, queue_marker")
-
-    async def fails(*_):
-        raise StoreUnavailableError("just now")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(consumer_module.trigger, "enqueue_sooner", fails)
-        with pytest.raises(StoreUnavailableError, match="just now"):
-            await turn(consumer)
-    await turn(consumer)
-    await passes(StoreConsumerSettings().put_back_delay + SECOND)
-    await turn(consumer)
-
-    assert execute("select sum(reference_count) from queue_message") == [(5,)]
-
-
 async def test_what_is_due_is_enqueued_though_silences_cannot_be_looked_at(
     ladder, make_consumer, monkeypatch
 ):
@@ -262,7 +224,7 @@ async def test_what_is_due_is_enqueued_though_silences_cannot_be_looked_at(
     async def fails(*_):
         raise StoreUnavailableError("just now")
 
-    monkeypatch.setattr(consumer_module.trigger, "next_silence", fails)
+    monkeypatch.setattr(trigger, "next_silence", fails)
     with pytest.raises(StoreUnavailableError, match="just now"):
         await turn(make_consumer())
 
@@ -283,11 +245,12 @@ async def test_a_postgres_that_does_not_tell_its_timeline_is_known_by_its_start(
 
 
 async def test_meanwhile_what_is_due_lost_or_expired_is_seen_to(
-    ladder, passes, make_consumer, execute, receiver
+    ladder, passes, make_consumer, execute, memory_queue
 ):
     created_at = (await ladder.row((await ladder.new(delay=timedelta(days=1))).task_id))["created_at"]
     expiring = await ladder.new(delay=timedelta(hours=1), expires_at=created_at + 5 * SECOND)
     lost, silent = await ladder.enqueued(), await ladder.processing()
+    execute(REFERENCES_ARE_LOST_SOON)
     execute(ANOTHER_SERVER)
     consumer = make_consumer()
     await turn(consumer)
@@ -298,24 +261,7 @@ async def test_meanwhile_what_is_due_lost_or_expired_is_seen_to(
 
     assert [await ladder.status(task.task_id) for task in (due, silent)] == ["enqueued", "processing"]
     assert await ladder.status(expiring.task_id) == "fatal_failure"
-    sent = execute("select body from queue_message")
-    assert {task.task_id in b"".join(body for (body,) in sent) for task in (due, lost)} == {True}
-
-
-async def test_only_the_one_who_found_the_change_has_references_sent_again(
-    ladder, passes, make_consumer, execute, enqueued_task
-):
-    consumers = [make_consumer() for _ in range(3)]
-    await turn(*consumers)
-    execute(ANOTHER_SERVER)
-
-    await turn(*consumers)
-    await passes(StoreConsumerSettings().put_back_delay + SECOND)
-    await turn(*consumers)
-    await passes(StoreConsumerSettings().put_back_delay + SECOND)
-    await turn(*consumers)
-
-    assert execute("select sum(reference_count) from queue_message") == [(1,)]
+    assert memory_queue.queues.references(LAMBDA).keys() == {due.task_id, lost.task_id}
 
 
 async def test_a_row_that_somebody_removed_is_written_anew_and_counts_as_a_change(
@@ -335,7 +281,7 @@ async def test_a_role_without_privileges_of_its_own_may_look(dsn, store, execute
     """What the look asks of Postgres must be open to whoever may write the table."""
     execute("create role duly_plain_looker")
     try:
-        execute("grant select, insert, update on store_epoch, queue_marker to duly_plain_looker")
+        execute("grant select, insert, update on store_epoch to duly_plain_looker")
         async with store.connection() as connection:
             await connection.execute("set role duly_plain_looker")
             try:

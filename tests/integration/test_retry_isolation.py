@@ -17,8 +17,8 @@ SHARE, FLOOR = 0.2, 1
 
 
 @pytest.fixture
-def installation(postgres_queue):
-    return postgres_queue
+def installation(memory_queue):
+    return memory_queue
 
 
 def over_the_wire(hsc):

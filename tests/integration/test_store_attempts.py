@@ -9,7 +9,7 @@ import pytest
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import claims, tasks, trigger
 from duly_core.store.results import set_results
-from duly_core.task import Applied, Attempt, AttemptOutcome, FailureKind, Outcome, Result
+from duly_core.task import Applied, Attempt, AttemptOutcome, FailureKind, Outcome, ReleasedClaim, Result
 from tests.fixtures.database import count
 from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
@@ -78,12 +78,26 @@ async def test_a_reported_end_is_a_line_that_says_how_when_where_and_why(ladder,
 
 
 async def test_a_release_is_a_line_that_charges_nothing(ladder, claimed_task):
-    await claims.release(ladder.store, [(claimed_task.task_id, claimed_task.token)])
+    await claims.release(ladder.store, [ReleasedClaim(claimed_task.task_id, claimed_task.token)])
 
     (line,) = await history(ladder, claimed_task)
     assert (line.attempt, line.fence, line.outcome) == (1, 1, AttemptOutcome.RELEASED)
     assert (line.holder, line.started_at, line.failure_kind) == ("test-host", None, None)
     assert not line.outcome.charged
+
+
+async def test_the_release_of_an_attempt_that_had_started_says_when_and_why_it_was_stopped(
+    ladder, claimed_task
+):
+    release = ReleasedClaim(
+        claimed_task.task_id, claimed_task.token, STARTED_AT, "stopped for another's sake"
+    )
+
+    await claims.release(ladder.store, [release])
+
+    (line,) = await history(ladder, claimed_task)
+    assert (line.outcome, line.started_at) == (AttemptOutcome.RELEASED, STARTED_AT)
+    assert (line.failure_kind, line.failure_message) == (None, "stopped for another's sake")
 
 
 @pytest.mark.parametrize("rung", ["claimed", "processing"])
@@ -124,7 +138,7 @@ async def test_attempts_count_what_was_charged_and_fences_count_claims(ladder, c
     task = await claim_again(ladder, clock, task)
     await write(ladder, task, Outcome.SNOOZED, retry_after=SECOND)
     task = await claim_again(ladder, clock, task)
-    await claims.release(ladder.store, [(task.task_id, task.token)])
+    await claims.release(ladder.store, [ReleasedClaim(task.task_id, task.token)])
     task = await claim_again(ladder, clock, task)
     await fall_silent(ladder, clock)
     task = await ladder.claim(task)
@@ -161,7 +175,7 @@ async def test_a_report_that_changes_nothing_writes_no_line(ladder, clock, dsn, 
     assert count(dsn, "attempt") == 1
 
     again = await set_results(ladder.store, [result, result])
-    claim = [(processing_task.task_id, processing_task.token)]
+    claim = [ReleasedClaim(processing_task.task_id, processing_task.token)]
     released, _ = await claims.release(ladder.store, claim)
 
     assert again.verdicts + released == [Applied.ALREADY_APPLIED] * 3

@@ -13,7 +13,7 @@ from duly_core.routing import Priority, QueueKey
 from duly_core.store import claims, results, tasks, trigger
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import Applied, Beat, Encoding, Kept, Outcome, Proposal, Result
+from duly_core.task import Applied, Beat, Encoding, Kept, Outcome, Proposal, ReleasedClaim, Result
 from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
@@ -74,7 +74,7 @@ async def test_a_claim_that_ended_is_not_claimed_again_by_its_own_proposal_that_
 ):
     asked = proposal_for(enqueued_task)
     (claimed,) = await claim(ladder, asked)
-    await claims.release(ladder.store, [held(claimed)])
+    await claims.release(ladder.store, [ReleasedClaim(*held(claimed))])
     await trigger.enqueue(ladder.store, ROOM, ENQUEUE_TIMEOUT)
 
     assert await claim(ladder, asked) == [None]
@@ -162,7 +162,9 @@ async def test_one_group_with_the_current_and_a_stale_claim_of_a_task_tells_them
     (current,) = await claim(ladder, proposal_for(claimed_task))
 
     beaten = await beat(ladder, Beat(*held(claimed_task)), Beat(*held(current)))
-    released, _ = await claims.release(ladder.store, [held(claimed_task), held(current)])
+    released, _ = await claims.release(
+        ladder.store, [ReleasedClaim(*held(claimed_task)), ReleasedClaim(*held(current))]
+    )
 
     assert beaten == [Kept.LOST, Kept.KEPT]
     assert released == [Applied.LOST, Applied.APPLIED]
@@ -213,7 +215,7 @@ async def test_a_silent_holder_loses_its_claim_and_every_later_write_of_its_is_r
 
     assert [task.task_id for task in silence.again] == [processing_task.task_id]
     assert await beat(ladder, Beat(*held(processing_task))) == [Kept.LOST]
-    assert (await claims.release(ladder.store, [held(processing_task)]))[0] == [Applied.LOST]
+    assert (await claims.release(ladder.store, [ReleasedClaim(*held(processing_task))]))[0] == [Applied.LOST]
     assert (await ladder.row(processing_task.task_id))["crashes"] == 1
 
 
@@ -222,7 +224,7 @@ async def test_a_release_hands_the_task_back_due_now_and_uncharged(ladder, clock
     task = await getattr(ladder, rung)()
     await clock.tick(5 * SECOND)
 
-    answer = await claims.release(ladder.store, [held(task)])
+    answer = await claims.release(ladder.store, [ReleasedClaim(*held(task))])
 
     row = await ladder.row(task.task_id)
     assert answer == ([Applied.APPLIED], timedelta())
@@ -233,8 +235,8 @@ async def test_a_release_hands_the_task_back_due_now_and_uncharged(ladder, clock
 
 
 async def test_a_release_asked_for_twice_is_applied_once(ladder, claimed_task):
-    first, _ = await claims.release(ladder.store, [held(claimed_task)])
-    again, due_in = await claims.release(ladder.store, [held(claimed_task)])
+    first, _ = await claims.release(ladder.store, [ReleasedClaim(*held(claimed_task))])
+    again, due_in = await claims.release(ladder.store, [ReleasedClaim(*held(claimed_task))])
 
     assert (first, again, due_in) == ([Applied.APPLIED], [Applied.ALREADY_APPLIED], None)
 
@@ -242,8 +244,8 @@ async def test_a_release_asked_for_twice_is_applied_once(ladder, claimed_task):
 async def test_a_release_of_a_task_that_was_to_be_cancelled_ends_it(ladder, processing_task):
     await tasks.cancel_tasks(ladder.store, [processing_task.task_id])
 
-    first, _ = await claims.release(ladder.store, [held(processing_task)])
-    again, _ = await claims.release(ladder.store, [held(processing_task)])
+    first, _ = await claims.release(ladder.store, [ReleasedClaim(*held(processing_task))])
+    again, _ = await claims.release(ladder.store, [ReleasedClaim(*held(processing_task))])
 
     assert await ladder.status(processing_task.task_id) == Status.CANCELLED
     assert (first, again) == ([Applied.APPLIED], [Applied.ALREADY_APPLIED])

@@ -8,7 +8,6 @@ import psycopg
 import pytest
 
 from duly_core.errors import QueueUnavailableError
-from duly_core.queues.message import unpack
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import trigger
 from duly_core.store.pool import Store
@@ -57,8 +56,8 @@ class Tampered:
 
 
 @pytest.fixture
-def installation(postgres_queue):
-    return postgres_queue
+def installation(memory_queue):
+    return memory_queue
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ async def tampered(sender, store):
 
 @pytest.fixture
 def make_consumer(store, tampered):
-    """A Store Consumer on the real queue; each remembers nothing of the others' rounds."""
+    """A Store Consumer on the queue; each remembers nothing of the others' rounds."""
 
     def make(on=store, **settings):
         return Consumer(on, tampered, StoreConsumerSettings(**{"poll_interval": 90 * SECOND} | settings))
@@ -77,15 +76,11 @@ def make_consumer(store, tampered):
 
 
 @pytest.fixture
-def references(dsn):
+def references(memory_queue):
     """What the queues hold: how often each task is referred to."""
 
     def count(lambda_name=LAMBDA):
-        with psycopg.connect(dsn) as connection:
-            rows = connection.execute(
-                "select body from queue_message where lambda = %s", [lambda_name]
-            ).fetchall()
-        return Counter(task_id for (body,) in rows for task_id in unpack(body))
+        return memory_queue.queues.references(lambda_name)
 
     return count
 
@@ -165,7 +160,7 @@ async def test_with_exact_triggering_off_it_polls_at_the_interval(ladder, make_c
     await ladder.new(delay=10 * SECOND)
 
     assert await consumer.run_once() == 90 * SECOND
-    consumer.due_in(timedelta())
+    consumer.hint(timedelta())
 
     assert references() == Counter([task.task_id])
     assert not consumer.wake.is_set()
@@ -212,10 +207,9 @@ async def test_a_lambda_whose_queue_is_full_does_not_stand_before_another(
     assert references(OTHER) == Counter([task.task_id])
 
 
-async def test_a_lost_message_is_sent_again(ladder, clock, dsn, make_consumer, references, new_task):
+async def test_a_lost_message_is_sent_again(ladder, clock, make_consumer, memory_queue, references, new_task):
     await make_consumer().run_once()
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("truncate queue_message")
+    memory_queue.queues.lose_all()
     await clock.tick(ENQUEUE_TIMEOUT - SECOND)
     await make_consumer().run_once()
     assert references() == {}
@@ -246,7 +240,7 @@ async def test_an_expired_task_ends_and_does_not_keep_the_loop_spinning(
     consumer = make_consumer()
 
     await consumer.run_once()
-    consumer._silence_at = float("-inf")
+    consumer._timeouts._taken_up_at = float("-inf")
 
     assert await consumer.run_once() > 60 * SECOND
     assert await ladder.status(task.task_id) == "fatal_failure"

@@ -10,11 +10,11 @@ import pytest
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import Priority, QueueKey
-from duly_core.store import claims, dead_letters, tasks, trigger
+from duly_core.store import claims, dead_letter_queries, dead_letters, task_queries, trigger
 from duly_core.store.dead_letters import Answer, Spread, Verdict
 from duly_core.store.results import set_results
 from duly_core.store.tasks import TaskFilter, cancel_tasks, list_tasks
-from duly_core.task import Applied, Beat, FailureKind, Kept, NewTask, Outcome, Result
+from duly_core.task import Applied, Beat, FailureKind, Kept, NewTask, Outcome, ReleasedClaim, Result
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.ladder import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
@@ -274,7 +274,7 @@ async def test_a_claim_that_was_taken_away_stays_lost_in_the_next_life(ladder, c
     for outcome in (Outcome.SUCCESS, Outcome.RETRIABLE_FAILURE, Outcome.CRASHED, Outcome.FATAL_FAILURE):
         assert await report(ladder, stale, outcome) is Applied.LOST
     claim = (stale.task_id, stale.token)
-    assert (await claims.release(ladder.store, [claim]))[0] == [Applied.LOST]
+    assert (await claims.release(ladder.store, [ReleasedClaim(*claim)]))[0] == [Applied.LOST]
     beat = Beat(*claim)
     assert await claims.heartbeat(ladder.store, [beat], HEARTBEAT_TIMEOUT) == [Kept.LOST]
     assert await ladder.row(stale.task_id) == before
@@ -438,7 +438,7 @@ MANY = 5_000
 
 async def explained(store, query):
     """The plan of a query as it was carried out."""
-    compiled = query.compile(dialect=tasks._DIALECT, compile_kwargs={"render_postcompile": True})
+    compiled = query.compile(dialect=task_queries._DIALECT, compile_kwargs={"render_postcompile": True})
     async with store.connection() as connection:
         explain = f"explain (analyze, format json) {compiled.string}".encode()
         cursor = await connection.execute(explain, dict(compiled.params))
@@ -459,14 +459,14 @@ async def test_dead_letters_are_found_without_a_look_at_the_tasks_that_ended_wel
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(psycopg.ClientCursor(connection).mogrify(FILL, {"count": MANY}))
         connection.execute("analyze")
-    plans, really = [], tasks.select
+    plans, really = [], task_queries.select
 
     async def select(store, query):
         plans.append(await explained(store, query))
         return await really(store, query)
 
-    monkeypatch.setattr(tasks, "select", select)
-    monkeypatch.setattr(dead_letters, "select", select)
+    monkeypatch.setattr(task_queries, "select", select)
+    monkeypatch.setattr(dead_letter_queries, "select", select)
 
     (_, last) = await list_tasks(ladder.store, replace(DEAD, lambda_name=name), None, 2)
     await list_tasks(ladder.store, replace(DEAD, lambda_name=name), last["task_id"].bytes, 2)

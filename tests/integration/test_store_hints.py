@@ -1,4 +1,4 @@
-"""Hints that something is due: they make the Store Consumer come sooner, and can do no harm."""
+"""Hints that something is due: who looks for it looks sooner, and a hint can do no harm."""
 
 import asyncio
 from datetime import timedelta
@@ -9,6 +9,7 @@ import pytest
 from duly.ids import new_task_id
 from duly_core.routing import Priority
 from duly_core.store.hints import DUE_CHANNEL, HORIZON, Hinter, Listener
+from duly_core.store.local_hints import LocalHints
 from duly_core.store.pool import Store
 from duly_core.store.schedule import schedule
 from duly_core.store.settings import StoreSettings
@@ -30,10 +31,27 @@ class Heard:
         self.lambdas = asyncio.Queue()
 
     async def next_due(self):
+        return (await self.next_hint())[0]
+
+    async def next_hint(self):
         return await asyncio.wait_for(self.due.get(), DEADLINE)
 
     async def next_lambda(self):
         return await asyncio.wait_for(self.lambdas.get(), DEADLINE)
+
+
+class Served:
+    """Somebody in this process who looks for tasks of one lambda."""
+
+    def __init__(self, lambda_name):
+        self._lambda_name = lambda_name
+        self.told = []
+
+    def serves(self, lambdas):
+        return self._lambda_name in lambdas
+
+    def hint(self, ahead, lambdas):
+        self.told.append((ahead, lambdas))
 
 
 @pytest.fixture
@@ -41,7 +59,9 @@ async def heard(dsn):
     """What is heard on a connection that listens already."""
     heard, stop = Heard(), asyncio.Event()
     listener = Listener(
-        StoreSettings(dsn=dsn), heard.due.put_nowait, lambda: heard.lambdas.put_nowait("look again")
+        StoreSettings(dsn=dsn),
+        lambda ahead, lambdas: heard.due.put_nowait((ahead, set(lambdas))),
+        lambda: heard.lambdas.put_nowait("look again"),
     )
     listening = asyncio.ensure_future(listener.run(stop))
     await heard.next_lambda()  # it looks again whenever it begins to listen
@@ -59,8 +79,8 @@ async def consumer(store, sender):
 
 
 @pytest.fixture
-def installation(postgres_queue):
-    return postgres_queue
+def installation(memory_queue):
+    return memory_queue
 
 
 def about(one, other):
@@ -95,7 +115,7 @@ async def test_while_tasks_stream_hints_go_as_often_as_store_consumers_look(hear
     hinter = Hinter(store)
     began_at = loop.time()
     while loop.time() < began_at + 15 * STREAM_GAP.total_seconds():
-        hinter.due_in(timedelta(), 50)
+        hinter.due_in(timedelta(), tasks=50)
         await asyncio.sleep(0)
     await asyncio.wait_for(hinter._task, DEADLINE)
     elapsed = loop.time() - began_at
@@ -107,6 +127,35 @@ async def test_while_tasks_stream_hints_go_as_often_as_store_consumers_look(hear
 
     # in the first stretch nobody knows yet that it is a stream
     assert 2 <= hints <= 2 * elapsed / STREAM_GAP.total_seconds() + 20
+
+
+async def test_a_hint_names_the_lambdas_of_what_is_due(heard, store):
+    Hinter(store).due_in(SECOND, {"report.make", LAMBDA})
+
+    assert await heard.next_hint() == (SECOND, {"report.make", LAMBDA})
+
+
+@pytest.mark.parametrize(
+    "others", [set(), {f"many.{number}" for number in range(40)}], ids=["of any", "of too many to name"]
+)
+async def test_hints_that_go_together_name_no_lambdas_if_one_of_them_is_of_any(heard, store, others):
+    hinter = Hinter(store)
+    hinter.due_in(2 * SECOND, {LAMBDA})
+    hinter.due_in(SECOND, others)
+
+    assert await heard.next_hint() == (SECOND, set())
+
+
+async def test_a_hint_that_this_process_serves_goes_to_no_other(heard, store, dsn):
+    local, served = LocalHints(), Served(LAMBDA)
+    local.subscribe(served)
+    hinter = Hinter(store, local)
+
+    hinter.due_in(SECOND, {LAMBDA})
+    hinter.due_in(SECOND, {"report.make"})
+
+    assert await heard.next_hint() == (SECOND, {"report.make"})
+    assert served.told == [(SECOND, {LAMBDA}), (SECOND, {"report.make"})]
 
 
 async def test_what_is_due_far_ahead_needs_no_hint(heard, store, dsn):
@@ -162,13 +211,13 @@ async def test_a_round_answers_the_very_instant_at_which_something_is_due(ladder
 
 
 async def test_a_consumer_that_sleeps_is_woken_by_what_is_due_now(consumer):
-    consumer.due_in(timedelta())
+    consumer.hint(timedelta())
 
     assert consumer.wake.is_set()
 
 
 async def test_a_consumer_is_woken_when_the_time_of_a_hint_comes(consumer):
-    consumer.due_in(timedelta(milliseconds=50))
+    consumer.hint(timedelta(milliseconds=50))
     assert not consumer.wake.is_set()
 
     await asyncio.wait_for(consumer.wake.wait(), DEADLINE)
@@ -176,10 +225,10 @@ async def test_a_consumer_is_woken_when_the_time_of_a_hint_comes(consumer):
 
 async def test_a_hint_of_what_the_consumer_wakes_for_anyway_is_passed_over(consumer):
     loop = asyncio.get_running_loop()
-    consumer.due_in(timedelta(milliseconds=50))
+    consumer.hint(timedelta(milliseconds=50))
     soonest = consumer._sleeps_until
 
-    consumer.due_in(SECOND)
+    consumer.hint(SECOND)
 
     assert consumer._sleeps_until == soonest < loop.time() + 0.1
 
@@ -213,7 +262,7 @@ def new(count, **changes):
 async def test_a_task_that_is_due_is_told_of_by_the_statement_that_writes_it(heard, ladder):
     await schedule(ladder.store, new(1), tell=True)
 
-    assert await heard.next_due() == timedelta()
+    assert await heard.next_hint() == (timedelta(), {LAMBDA})
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ async def main():
     output.announce([child["name"] for child in children])
     specs = [
         ChildSpec(child["name"], (sys.executable, "-u", "-c", child["source"]), child.get("env", {}),
-                  child.get("health_address"), tuple(child.get("depends_on", ())))
+                  tuple(child.get("health_addresses", ())), tuple(child.get("depends_on", ())))
         for child in children
     ]
     supervisor = Supervisor(specs, output, Pace(grace=grace))
@@ -125,7 +125,7 @@ def test_a_child_starts_once_what_it_depends_on_answers_its_health_check(
     supervisor = supervise(
         programs,
         {"name": "worker", "source": OBEDIENT, "depends_on": ["hsc"]},
-        {"name": "hsc", "source": HEALTHY, "env": {"LISTEN": address}, "health_address": address},
+        {"name": "hsc", "source": HEALTHY, "env": {"LISTEN": address}, "health_addresses": [address]},
     )
 
     supervisor.wait_for_line("runs as process")
@@ -152,7 +152,8 @@ def test_ctrl_c_stops_all_children_in_the_reverse_order_of_their_start(programs:
 def test_a_stopping_supervisor_leaves_no_listener(programs: Programs, port: int) -> None:
     address = f"127.0.0.1:{port}"
     supervisor = supervise(
-        programs, {"name": "hsc", "source": HEALTHY, "env": {"LISTEN": address}, "health_address": address}
+        programs,
+        {"name": "hsc", "source": HEALTHY, "env": {"LISTEN": address}, "health_addresses": [address]},
     )
     supervisor.wait_for_line("ready on")
 

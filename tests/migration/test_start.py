@@ -6,18 +6,31 @@ import sys
 import psycopg
 import pytest
 
-import duly_core.store.migrate as migrate_module
+from duly_core.errors import SettingsError
+from duly_core.store import start
 from duly_core.store.settings import StoreSettings
-from duly_core.store.start import migrate_when_there
+from duly_core.store.start import Migration, migrate_when_there
 
 
 @pytest.fixture
 def migrations_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The DSNs that were migrated since."""
     run: list[str] = []
-    migrate = migrate_module.migrate
-    monkeypatch.setattr(migrate_module, "migrate", lambda dsn: (run.append(dsn), migrate(dsn)))
+    migrate = start._migrate
+
+    async def counted(dsn: str, stop: asyncio.Event) -> None:
+        run.append(dsn)
+        await migrate(dsn, stop)
+
+    monkeypatch.setattr(start, "_migrate", counted)
     return run
+
+
+def empty(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            "drop schema public cascade; create schema public; grant all on schema public to public"
+        )
 
 
 @pytest.mark.parametrize(("behind", "runs"), [(False, 0), (True, 1)])
@@ -25,18 +38,36 @@ async def test_migrations_run_only_where_the_schema_is_behind(
     dsn: str, migrations_run: list[str], *, behind: bool, runs: int
 ) -> None:
     if behind:
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute("delete from alembic_version")
-            connection.execute(
-                "drop schema public cascade; create schema public; grant all on schema public to public"
-            )
+        empty(dsn)
 
     assert await migrate_when_there(StoreSettings(dsn=dsn), asyncio.Event())
 
     assert len(migrations_run) == runs
 
 
-@pytest.mark.parametrize("service", ["duly_hsc", "duly_store_consumer"])
+async def test_services_of_one_process_migrate_once(dsn: str, migrations_run: list[str]) -> None:
+    empty(dsn)
+    migration, stop = Migration(), asyncio.Event()
+
+    done = await asyncio.gather(*(migration.done(StoreSettings(dsn=dsn), stop) for _ in range(3)))
+
+    assert done == [True, True, True]
+    assert len(migrations_run) == 1
+
+
+async def test_a_user_who_may_not_make_tables_is_told_so(dsn: str) -> None:
+    empty(dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("revoke all on schema public from public; grant usage on schema public to public")
+        connection.execute("drop role if exists duly_reader")
+        connection.execute("create role duly_reader login password 'reader'")
+    reader = psycopg.conninfo.make_conninfo(dsn, user="duly_reader", password="reader")
+
+    with pytest.raises(SettingsError, match=r"cannot migrate the store at .*grant create on schema public"):
+        await migrate_when_there(StoreSettings(dsn=reader), asyncio.Event())
+
+
+@pytest.mark.parametrize("service", ["duly_frontend", "duly_hsc", "duly_store_consumer", "duly_server"])
 async def test_a_service_that_only_runs_statements_does_not_load_what_makes_schemas(service: str) -> None:
     program = (
         f"import sys, {service}.__main__; sys.exit('sqlalchemy' in sys.modules or 'alembic' in sys.modules)"

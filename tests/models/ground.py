@@ -45,9 +45,10 @@ class Ground(RuleBasedStateMachine):
         self.model = Model(EPOCH)
         self.chance = 0.5
         self._made = 0
+        self.prefixes: list[bytes] = []
         for name in LAMBDAS:
             self._register(name, max_attempts, max_crashes)
-            self.hold(1, held, name)
+            self.hold(1, held, name, has_queue=True)
             self.schedule_new(
                 [(name, PRIORITIES[1], timedelta(0), life, None) for life in (None, 40 * SECOND)],
                 by_delay=True,
@@ -126,11 +127,14 @@ class Ground(RuleBasedStateMachine):
         elif then == "claim":
             self.claim([(number, "new")], 1)
 
-    @rule(number=PICKS, count=st.integers(1, 3), name=st.sampled_from(LAMBDAS))
-    def hold(self, number: int, count: int, name: str) -> None:
-        """What begins most lives, in one step: new tasks are enqueued and claimed."""
+    @rule(number=PICKS, count=st.integers(1, 3), name=st.sampled_from(LAMBDAS), has_queue=st.booleans())
+    def hold(self, number: int, count: int, name: str, *, has_queue: bool) -> None:
+        """What begins most lives, in one step: new tasks are claimed, through their queue or without one."""
         asked = [(name, PRIORITIES[0], timedelta(0), None, None) for _ in range(count)]
         self.schedule_new(asked, by_delay=True)
+        if not has_queue:
+            self.claim_work([LIMIT] * len(QUEUES), 1 + number % 2, LIMIT, turned=False)
+            return
         self.enqueue([LIMIT] * len(QUEUES))
         self.claim([(each, "new") for each in range(number, number + count + 1)], 1)
 

@@ -3,7 +3,8 @@
 from tests.models.rules_consumer import ConsumerRules
 from tests.models.rules_frontend import FrontendRules
 from tests.models.rules_hsc import HscRules
+from tests.models.rules_work import WorkRules
 
 
-class StoreMachine(FrontendRules, ConsumerRules, HscRules):
+class StoreMachine(FrontendRules, ConsumerRules, HscRules, WorkRules):
     """Every rule of every side; `world` is set by the test, in a subclass."""

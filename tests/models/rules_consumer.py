@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 from duly_core.lifecycle import LIVE, READY, Status
 from duly_core.store import trigger
 from tests.models import told
-from tests.models.ground import ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, SECOND, SPANS, Ground
+from tests.models.ground import ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, SPANS, Ground
 from tests.models.model import Between
 
 
@@ -44,15 +44,3 @@ class ConsumerRules(Ground):
         room = dict(zip(QUEUES, sizes, strict=True))
         silence = self.world.run(trigger.end_silence(self.world.store, room, ENQUEUE_TIMEOUT, LIMIT))
         told.silence(self.model, silence, room, self.model.now + ENQUEUE_TIMEOUT)
-
-    @precondition(lambda self: self.model.in_status({Status.ENQUEUED}))
-    @rule(within=st.sampled_from([SECOND, 30 * SECOND]))
-    def enqueue_sooner(self, within: timedelta) -> None:
-        far = [
-            task
-            for task in self.model.in_status({Status.ENQUEUED})
-            if task.row.next_trigger_at > self.model.now + within
-        ]
-        assert self.world.run(trigger.enqueue_sooner(self.world.store, within, LIMIT)) == len(far)
-        for task in far:
-            task.row.next_trigger_at = Between(self.model.now, self.model.now + within)

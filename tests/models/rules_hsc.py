@@ -13,6 +13,7 @@ from duly_core.task import (
     Kept,
     Outcome,
     Proposal,
+    ReleasedClaim,
     Result,
     Token,
 )
@@ -136,7 +137,9 @@ class HscRules(Ground):
         for token in written:
             self.model.let_go(pairs[token], Status.NEW, self.model.now)
         verdicts, ahead = self.world.run(
-            claims.release(self.world.store, [(task.asked.task_id, token) for token, task in pairs.items()])
+            claims.release(
+                self.world.store, [ReleasedClaim(task.asked.task_id, token) for token, task in pairs.items()]
+            )
         )
         assert verdicts == [told.verdict(task, token, written) for token, task in pairs.items()]
         assert ahead == (timedelta(0) if written else None)

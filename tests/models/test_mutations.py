@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from duly_core.store.statements import TRANSITIONS
+from duly_core.store.statements import READS, TRANSITIONS
 from tests.models.test_machine import machine_on
 
 SEARCH = settings(
@@ -70,8 +70,50 @@ MUTATIONS = {
     ),
     "tasks are enqueued before their time": (
         "enqueue",
-        "assoc.next_trigger_at <= (select duly_now())",
-        "assoc.next_trigger_at <= (select duly_now()) + interval '5 s'",
+        "assoc.next_trigger_at <= (select now from clock)",
+        "assoc.next_trigger_at <= (select now from clock) + interval '5 s'",
+    ),
+    "work is claimed before its time": (
+        "claim_work",
+        "assoc.next_trigger_at <= (select now from clock)",
+        "assoc.next_trigger_at <= (select now from clock) + interval '5 s'",
+    ),
+    "work is claimed though it has expired": (
+        "claim_work",
+        "(assoc.expires_at is null or assoc.expires_at > (select now from clock))",
+        "true",
+    ),
+    "work is picked whatever its status": (
+        "claim_work",
+        "assoc.status in ('new', 'retriable_failure')",
+        "assoc.status is not null",
+    ),
+    "a claim of work leaves the fence as it was": (
+        "claim_work",
+        "fence = assoc.fence + 1",
+        "fence = greatest(assoc.fence, 1)",
+    ),
+    "claims of work have tokens of another caller": (
+        "claim_work",
+        "(%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]",
+        "(%(prefixes)b::bytea[])[1]",
+    ),
+    "claims of work have holders of another caller": (
+        "claim_work",
+        "(%(holders)b::text[])[1 + placed.place %% %(callers)b::int4]",
+        "(%(holders)b::text[])[1]",
+    ),
+    "a look for work takes more than was asked for": ("claim_work", "limit %(most)b", "limit %(most)b + 1"),
+    "a look for work tells of what it has just claimed": (
+        "claim_work",
+        "assoc.next_trigger_at > (select now from clock)",
+        "assoc.next_trigger_at is not null",
+    ),
+    "claims of other prefixes are found": ("claimed_under", "= any (%(prefixes)b::bytea[])", "is not null"),
+    "what a queue held waits longer when there is no queue any more": (
+        "dequeue",
+        "next_trigger_at = (select duly_now())",
+        "next_trigger_at = (select duly_now()) + interval '5 s'",
     ),
     "put_back postpones what was not sent": (
         "put_back",
@@ -94,6 +136,11 @@ QUICK = {
     "tasks are enqueued before their time",
     "a reclaim is not charged",
     "a heartbeat shortens the lease",
+    "work is claimed before its time",
+    "work is claimed though it has expired",
+    "work is picked whatever its status",
+    "a claim of work leaves the fence as it was",
+    "claims of other prefixes are found",
 }
 CHOSEN = (
     MUTATIONS
@@ -106,9 +153,10 @@ CHOSEN = (
 @pytest.mark.timeout(600)
 def test_a_guard_that_is_taken_out_is_missed(world, monkeypatch, mutation):
     name, guard, instead = MUTATIONS[mutation]
-    statement = TRANSITIONS[name]
+    statements = TRANSITIONS if name in TRANSITIONS else READS
+    statement = statements[name]
     assert guard in statement.sql, "the statement has changed: say anew what its guard is"
-    monkeypatch.setitem(TRANSITIONS, name, replace(statement, sql=statement.sql.replace(guard, instead)))
+    monkeypatch.setitem(statements, name, replace(statement, sql=statement.sql.replace(guard, instead)))
 
     # the store may refuse by a CHECK what the guard would have kept from it
     with pytest.raises((AssertionError, psycopg.errors.CheckViolation)):

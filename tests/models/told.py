@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from duly_core.lifecycle import HELD, Status
+from duly_core.lifecycle import HELD, READY, Status
 from duly_core.routing import QueueKey
+from duly_core.store.claims import Caller, Work
 from duly_core.store.results import Written
 from duly_core.store.trigger import Silence
 from duly_core.task import Applied, ClaimedTask, FailureKind, Outcome, Proposal, Result, TaskId, Token
@@ -22,12 +23,13 @@ def chose(chosen: Sequence[ModelTask], candidates: Sequence[ModelTask], most: in
     )
 
 
-def silence(model: Model, answer: Silence, room: Mapping[QueueKey, int], again_at: datetime) -> None:
-    """Messages that are lost, holders that fell silent, tasks that expired."""
+def silence(model: Model, answer: Silence, room: Mapping[QueueKey, int] | None, again_at: datetime) -> None:
+    """Messages that are lost, holders that fell silent, tasks that expired; without a queue (None), all are due."""
+    again = Status.RETRIABLE_FAILURE if room is None else Status.ENQUEUED
     sent = {each.task_id for each in answer.again}
     lost = [task for task in model.silent({Status.ENQUEUED}) if not model.expired(task.row)]
     silent = model.silent(HELD)
-    for queue, size in room.items():
+    for queue, size in (room or {}).items():
         candidates = [
             task
             for task in lost
@@ -36,6 +38,8 @@ def silence(model: Model, answer: Silence, room: Mapping[QueueKey, int], again_a
         chose([task for task in candidates if task.asked.task_id in sent], candidates, size)
     for task in lost:
         task.row.next_trigger_at = again_at
+        if room is None:
+            task.row.status = Status.NEW
     reclaimed, ended = set(), 0
     for task in model.in_status(WAITING):
         if model.expired(task.row):
@@ -50,13 +54,12 @@ def silence(model: Model, answer: Silence, room: Mapping[QueueKey, int], again_a
             model.end(task, Status.FATAL_FAILURE, FailureKind.QUARANTINED, remember=False)
         else:
             task.row.failure_kind, task.row.failed_at = FailureKind.CRASH, model.now
-            model.let_go(task, Status.ENQUEUED, again_at, remember=False)
+            model.let_go(task, again, again_at, remember=False)
             reclaimed.add(task.asked.task_id)
             continue
         ended += 1
-    assert sent - {task.asked.task_id for task in lost} == reclaimed, (
-        "sent what was not silent, or not what was"
-    )
+    may_be_sent = set() if room is None else {task.asked.task_id for task in lost}
+    assert sent - may_be_sent == reclaimed, "sent what was not silent, or not what was"
     assert (answer.reclaimed, answer.ended) == (len(reclaimed), ended)
 
 
@@ -92,6 +95,60 @@ def claimed(
         for _, answer in rivals:
             if answer is not None:
                 _describes(answer, task, model)
+
+
+def work(
+    model: Model,
+    answer: Work,
+    queues: Mapping[QueueKey, int],
+    callers: Sequence[Caller],
+    most: int,
+    lease: timedelta,
+) -> None:
+    """What is due was claimed, queue by queue, and went to the callers in turn; what is ahead was told."""
+    assert (answer.ahead is None) == (len(answer.tasks) == most), "told to have found all there is, or not to"
+    if answer.ahead is not None:
+        assert answer.ahead == {queue: due_in for queue in queues if (due_in := _ahead(model, queue))}
+    tokens = [
+        callers[place % len(callers)].token_prefix + (place // len(callers)).to_bytes(2, "big")
+        for place in range(len(answer.tasks))
+    ]
+    by_token = {task.token: task for task in answer.tasks}
+    assert by_token.keys() == set(tokens), "a token is not a caller's prefix and a number"
+    left = [model.tasks[by_token[token].task_id] for token in tokens]
+    places = {task.asked.task_id: place for place, task in enumerate(left)}
+    for queue, size in queues.items():
+        candidates = model.due(queue.lambda_name, queue.priority)
+        room = min(size, most - (len(places) - len(left)))
+        chosen, left = left[: min(room, len(candidates))], left[min(room, len(candidates)) :]
+        chose(chosen, candidates, room)
+    assert left == [], "claimed more than was asked for"
+    for token, place in zip(tokens, range(len(tokens)), strict=True):
+        claimed_task = by_token[token]
+        task = model.tasks[claimed_task.task_id]
+        model.claim(task, token, callers[place % len(callers)].holder, lease)
+        _describes(claimed_task, task, model)
+
+
+def _ahead(model: Model, queue: QueueKey) -> timedelta | None:
+    """How long until a queue has something to run that it has not now."""
+    instants = [
+        task.row.next_trigger_at
+        for task in model.in_status(READY)
+        if (task.row.lambda_name, task.asked.priority) == (queue.lambda_name, queue.priority)
+        and not model.triggered(task.row)
+        and not model.expired(task.row)
+    ]
+    return min(instants) - model.now if instants else None
+
+
+def found_under(model: Model, found: Sequence[ClaimedTask], held: Sequence[ModelTask]) -> None:
+    """Exactly the claims that live under some prefixes were found."""
+    assert sorted((task.task_id, task.token) for task in found) == sorted(
+        (task.asked.task_id, task.row.token) for task in held
+    )
+    for task in found:
+        _describes(task, model.tasks[task.task_id], model)
 
 
 def _describes(answer: ClaimedTask, task: ModelTask, model: Model) -> None:

@@ -22,11 +22,16 @@ SOON = {"DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT": "3s"}
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
+FORMS = {"postgres": (), "sqs": ("--separate",)}
+"""Over the one queue the services are one process, over the other a process each."""
+
+
 @pytest.fixture(scope="module", params=["postgres", pytest.param("sqs", marks=pytest.mark.sqs)])
 def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeStack]:
     """One that all tests of this module share, over each queue in turn."""
     folder = tmp_path_factory.mktemp("stack")
-    started = WholeStack(folder, "--data", str(folder / "data"), "--queue", request.param, **SOON)
+    queue = request.param
+    started = WholeStack(folder, "--data", str(folder / "data"), "--queue", queue, *FORMS[queue], **SOON)
     try:
         started.frontend()
         yield started
@@ -36,6 +41,20 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 # What does not depend on the queue is tested over one; so is what waits for a hidden message to come back.
 over_postgres = pytest.mark.parametrize("stack", ["postgres"], indirect=True, scope="module")
+over_both = pytest.mark.parametrize(
+    ("stack", "service"),
+    [
+        ("postgres", "server"),
+        ("postgres", "worker"),
+        *(
+            pytest.param("sqs", service, marks=pytest.mark.sqs)
+            for service in ("frontend", "hsc", "store-consumer")
+        ),
+    ],
+    indirect=["stack"],
+    scope="module",
+)
+"""Every process of both forms; a worker over one queue, for with it messages are hidden for a while."""
 
 
 @pytest.fixture
@@ -141,8 +160,7 @@ def test_a_task_runs_at_its_time_and_not_before(client: duly.Client) -> None:
     assert timedelta() <= ended.finished_at - ended.scheduled_at < SECOND
 
 
-@over_postgres
-@pytest.mark.parametrize("service", ["frontend", "hsc", "store-consumer", "worker"])
+@over_both
 def test_no_task_is_lost_when_a_service_is_killed_while_tasks_flow(
     stack: WholeStack, client: duly.Client, service: str, tmp_path: Path
 ) -> None:

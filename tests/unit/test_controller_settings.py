@@ -12,7 +12,7 @@ from duly_core.errors import SettingsError
 def test_a_visibility_that_leaves_no_time_to_hand_anything_out_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("DULY_QUEUE_DSN", "host=nowhere.invalid")
+    monkeypatch.setenv("DULY_QUEUE_BACKEND", "sqs")
     monkeypatch.setenv("DULY_QUEUE_VISIBILITY", "14s")
 
     with pytest.raises(
@@ -21,6 +21,12 @@ def test_a_visibility_that_leaves_no_time_to_hand_anything_out_is_refused(
         build([], listen="unix:/nowhere")
 
     monkeypatch.setenv("DULY_QUEUE_VISIBILITY", "15s")
+    assert build([], listen="unix:/nowhere")
+
+
+def test_without_a_queue_its_visibility_is_no_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DULY_QUEUE_VISIBILITY", "1s")
+
     assert build([], listen="unix:/nowhere")
 
 

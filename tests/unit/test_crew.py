@@ -1,47 +1,123 @@
 """What an Executor tells of tasks whose callback process is dying."""
 
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from duly.v1 import hsc_pb2
 from duly_core.board import Board
-from duly_executor.crew import Crew
+from duly_core.clock import since_boot_ns
+from duly_core.task import TaskId
 from duly_executor.holdings import Holdings
+from duly_executor.inquest import Inquest
 from duly_executor.leases import Leases
-from duly_executor.settings import ExecutorSettings
+from duly_executor.process import Overdue
 from duly_executor.verdicts import cancelled
 from tests.fixtures.host import claimed
 
 
-class Dying:
+class Dead:
     """As much of a callback process as its burial looks at."""
 
     number = 0
     killed_for = misdeed = None
+    killed_because = ""
     process = SimpleNamespace(pid=1)
 
-    def __init__(self, task_id: bytes) -> None:
-        self.tasks = {task_id}
-        self.verdicts: list[hsc_pb2.TaskResult] = []
+    def __init__(self, *tasks: hsc_pb2.ClaimedTask) -> None:
+        self.tasks = {task.claim.task_id for task in tasks}
+        self.overdue: dict[TaskId, Overdue] = {}
+        self.last_words = SimpleNamespace(slot=None, traceback="")
 
 
-def test_nothing_is_told_of_a_task_while_its_process_is_dying() -> None:
-    task = claimed()
-    told: list[hsc_pb2.TaskResult] = []
-    holdings = Holdings(Leases(1_000))
-    reporter: Any = SimpleNamespace(results=told.extend, release=lambda claims: None)
-    anything: Any = None
-    board = Board.create(1, 1)
-    crew = Crew(
-        "app", "executor", board, anything, holdings, reporter, lambda count: None, ExecutorSettings()
-    )
-    process: Any = Dying(task.claim.task_id)
-    holdings.add([task], 0)
-    crew._dying.add(process)
+class Told:
+    """What a reporter was told."""
 
-    crew.stop_for(task.claim.task_id, "cancel", cancelled(task))
+    def __init__(self) -> None:
+        self.outcomes: dict[bytes, hsc_pb2.TaskResult] = {}
+        self.released: list[bytes] = []
+        self.stopped: dict[bytes, hsc_pb2.StoppedRun] = {}
 
-    assert not told
-    crew._dying.discard(process)
-    crew._bury(process, -9)
-    assert told == [cancelled(task)]
+    def results(self, results: Sequence[hsc_pb2.TaskResult]) -> None:
+        self.outcomes.update((result.claim.task_id, result) for result in results)
+
+    def release(self, claims: Sequence[hsc_pb2.Claim], stopped: Mapping[TaskId, hsc_pb2.StoppedRun]) -> None:
+        self.released += [claim.task_id for claim in claims]
+        self.stopped.update(stopped)
+
+
+class Burial:
+    """Three tasks that were given to a process; the last one has not started."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.board = Board.create(1, 4)
+        self.holdings = Holdings(Leases(1_000))
+        self.tasks = [claimed(), claimed("test.wait"), claimed()]
+        self.ids = [task.claim.task_id for task in self.tasks]
+        self.holdings.add(self.tasks, 0)
+        for slot, task_id in enumerate(self.ids):
+            held = self.holdings.get(task_id)
+            assert held is not None
+            held.process = 0
+            if slot < 2:
+                self.board.started(0, slot, task_id, since_boot_ns())
+        self.process: Any = Dead(*self.tasks)
+
+    def take_place(self, *, died: bool) -> Any:
+        told: Any = self.told
+        return Inquest(self.board, self.holdings, told).bury(self.process, -9, died=died)
+
+
+@pytest.fixture
+def burial() -> Burial:
+    return Burial()
+
+
+def test_all_that_ran_in_a_process_that_died_crashed_and_the_rest_may_run_here(burial: Burial) -> None:
+    buried = burial.take_place(died=True)
+
+    outcomes = {task_id: result.outcome for task_id, result in burial.told.outcomes.items()}
+    assert outcomes == dict.fromkeys(burial.ids[:2], hsc_pb2.OUTCOME_CRASHED)
+    assert all(result.started_at.seconds for result in burial.told.outcomes.values())
+    assert buried == (2, burial.ids[2:], "")
+    assert not burial.told.released
+
+
+def test_where_last_words_name_the_cause_the_others_are_handed_back(burial: Burial) -> None:
+    burial.process.last_words.slot = 1
+
+    buried = burial.take_place(died=True)
+
+    assert list(burial.told.outcomes) == [burial.ids[1]]
+    assert burial.told.released == [burial.ids[0]]
+    assert burial.told.stopped[burial.ids[0]].reason == "its callback process was ended by another task"
+    assert burial.told.stopped[burial.ids[0]].started_at.seconds
+    assert buried.culprit == "test.wait"
+
+
+def test_the_verdict_on_what_is_overdue_is_told_when_its_process_is_dead(burial: Burial) -> None:
+    burial.process.killed_for = burial.ids[0]
+    burial.process.killed_because = "cancel"
+    burial.process.overdue[burial.ids[0]] = Overdue(0.0, "cancel", cancelled(burial.tasks[0]))
+
+    buried = burial.take_place(died=False)
+
+    assert burial.told.outcomes == {burial.ids[0]: cancelled(burial.tasks[0])}
+    assert burial.told.released == [burial.ids[1]]
+    assert "did not stop when it was cancelled" in burial.told.stopped[burial.ids[1]].reason
+    assert buried.unstarted == burial.ids[2:]
+
+
+def test_a_claim_that_came_anew_while_a_process_ran_its_task_is_released(burial: Burial) -> None:
+    newer = hsc_pb2.ClaimedTask()
+    newer.CopyFrom(burial.tasks[0])
+    newer.claim.token = b"n" * 16
+    burial.holdings.add([newer], 0)
+
+    burial.take_place(died=False)
+
+    assert set(burial.told.released) == set(burial.ids[:2])
+    assert burial.ids[0] not in burial.told.stopped

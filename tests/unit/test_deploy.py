@@ -87,6 +87,22 @@ def test_compose_services_wait_for_services_that_exist() -> None:
         assert set(service.get("depends_on", {})) <= set(services)
 
 
+def test_compose_runs_the_services_in_one_process_or_in_one_each() -> None:
+    services = our_services()
+    by_profile = {
+        profile: {
+            service["command"][0] for service in services.values() if profile in service.get("profiles", ())
+        }
+        for profile in ("server", "separate")
+    }
+
+    assert by_profile == {"server": {"server"}, "separate": {"frontend", "store-consumer", "hsc"}}
+    names = services["server"]["networks"]["default"]["aliases"]
+    worker = services["worker"]["environment"]
+    addresses = (worker["DULY_CONTROLLER_FRONTEND_ADDRESS"], worker["DULY_CONTROLLER_HSC_ADDRESS"])
+    assert {address.partition(":")[0] for address in addresses} == set(names) <= set(services)
+
+
 def test_compose_mounts_and_builds_from_folders_that_exist() -> None:
     for service in our_services().values():
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
@@ -145,6 +161,7 @@ def test_there_is_a_unit_for_every_service() -> None:
     names = {unit.name for unit in UNITS}
 
     assert names == {
+        "duly-server.service",
         "duly-frontend.service",
         "duly-store-consumer.service",
         "duly-hsc.service",

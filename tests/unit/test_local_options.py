@@ -61,7 +61,7 @@ def test_no_two_processes_share_a_port() -> None:
         assert len(set(taken)) == len(taken)
 
 
-def test_a_worker_is_told_where_the_queue_is_but_not_where_the_store_is() -> None:
+def test_a_worker_is_not_told_where_the_store_is() -> None:
     options = StackOptions(apps=("shop:app",))
     ports = options.choose_ports()
 
@@ -69,7 +69,8 @@ def test_a_worker_is_told_where_the_queue_is_but_not_where_the_store_is() -> Non
     hsc = service_environment(options, DSN, ports, HSC)
 
     assert "DULY_STORE_DSN" not in worker
-    assert worker["DULY_QUEUE_DSN"] == hsc["DULY_STORE_DSN"] == DSN
+    assert DSN not in worker.values()
+    assert hsc["DULY_STORE_DSN"] == DSN
 
 
 def test_lost_references_are_sent_again_sooner_than_in_production_unless_the_user_says_otherwise(
@@ -96,9 +97,9 @@ def test_a_user_s_own_credentials_are_left_alone(monkeypatch: pytest.MonkeyPatch
     assert "AWS_ACCESS_KEY_ID" not in service_environment(options, DSN, ports, HSC)
 
 
-@pytest.mark.parametrize("queue", ["postgres", "sqs"])
+@pytest.mark.parametrize("queue", ["store", "sqs"])
 def test_a_worker_that_is_added_is_told_what_the_stack_s_own_is_but_for_what_is_of_one_only(
-    queue: Literal["postgres", "sqs"],
+    queue: Literal["store", "sqs"],
 ) -> None:
     options = StackOptions(queue=queue, endpoint_url="http://127.0.0.1:9324", apps=("shop:app",), slots=3)
     ports = options.choose_ports()
@@ -126,13 +127,13 @@ def test_a_worker_that_is_added_is_told_what_the_user_told_the_stack_of_queue_an
     config.touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DULY_TIMING_HEARTBEAT_PERIOD", "1s")
-    monkeypatch.setenv("DULY_QUEUE_DSN", "postgresql://elsewhere/")
+    monkeypatch.setenv("DULY_QUEUE_PREFIX", "ours")
     monkeypatch.setenv("DULY_CONTROLLER_LISTEN", "unix:/of/another")
 
     added = joining_environment(options, ports)
 
     assert added["DULY_TIMING_HEARTBEAT_PERIOD"] == "1s"
-    assert added["DULY_QUEUE_DSN"] == DSN
+    assert added["DULY_QUEUE_PREFIX"] == "ours"
     assert added["DULY_CONFIG"] == str(config)
     assert "DULY_CONTROLLER_LISTEN" not in added
 
@@ -142,12 +143,16 @@ def test_a_worker_file_is_for_its_owner_s_shell_alone_and_a_later_stack_s_is_lef
 ) -> None:
     folder = tmp_path / "a folder; with 'quotes'"
     awkward = "postgresql://duly:it's $HOME\n`id`@h/d"
-    file, later = WorkerFile(folder, {"DULY_QUEUE_DSN": awkward}), WorkerFile(folder, {"DULY_QUEUE_DSN": DSN})
+    file, later = (
+        WorkerFile(folder, {"DULY_QUEUE_ENDPOINT_URL": awkward}),
+        WorkerFile(folder, {"DULY_QUEUE_ENDPOINT_URL": DSN}),
+    )
 
     file.write()
 
     show = (
-        file.command.replace("duly worker MODULE:APP", "printenv DULY_QUEUE_DSN") + '; echo "$DULY_QUEUE_DSN"'
+        file.command.replace("duly worker MODULE:APP", "printenv DULY_QUEUE_ENDPOINT_URL")
+        + '; echo "$DULY_QUEUE_ENDPOINT_URL"'
     )
     shown = subprocess.run(
         ["sh", "-c", show], env={"PATH": os.defpath}, capture_output=True, text=True, check=True

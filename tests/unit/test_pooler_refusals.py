@@ -1,25 +1,6 @@
-"""A Postgres that cannot be what the settings take it for is refused with the mend, or told of."""
+"""A Postgres that is not what the settings take it for is told of."""
 
-import pytest
-
-from duly_controller import __main__ as controller
 from duly_core import connecting
-from duly_core.errors import SettingsError
-from duly_store_consumer import __main__ as store_consumer
-
-
-def test_a_store_consumer_behind_a_pooler_must_know_where_the_queue_is(monkeypatch):
-    monkeypatch.setenv("DULY_STORE_POOLED", "true")
-
-    with pytest.raises(SettingsError, match=r"store\.direct_dsn or queue\.dsn"):
-        store_consumer.build()
-
-
-def test_a_host_must_know_where_the_queue_is(monkeypatch):
-    monkeypatch.delenv("DULY_QUEUE_DSN", raising=False)
-
-    with pytest.raises(SettingsError, match="DULY_QUEUE_DSN"):
-        controller.build([])
 
 
 def test_a_pooler_that_refuses_our_settings_is_told_of_once(capsys):

@@ -62,7 +62,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     del data
                     response = await behavior(request, context)
                 except DulyError as error:
-                    refusal = _status(error)
+                    refusal = status_of(error)
                     # its frames and it hold each other, and the request: an outage would pile up thousands of them
                     error.__traceback__ = None
                 except (grpc.aio.AbortError, grpc.RpcError):
@@ -95,7 +95,8 @@ def _read(data: bytes, read: Callable[[bytes], Message]) -> Message:
         raise InvalidRequestError(*explain(data, message.DESCRIPTOR)) from error
 
 
-def _status(error: DulyError) -> status_pb2.Status:
+def status_of(error: DulyError) -> status_pb2.Status:
+    """Return what an error of ours is on the wire."""
     if isinstance(error, InvalidRequestError):
         violation = error_details_pb2.BadRequest.FieldViolation(
             field=error.field, description=error.description

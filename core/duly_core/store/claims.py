@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from duly_core.routing import Priority, QueueKey
-from duly_core.store.arrays import byteas, int2s, texts, uuids
+from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, TaskId, Token
+from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, ReleasedClaim, TaskId, Token
 
 
 async def claim(
@@ -78,7 +78,7 @@ async def claim_work(
         claim_timeout: how long the claims live without a heartbeat.
 
     Raises:
-        StoreUnavailableError: the outcome is unknown; `claims_under` the callers' prefixes tells it.
+        StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
     """
     rows = await store.run(
         TRANSITIONS["claim_work"],
@@ -106,14 +106,34 @@ async def claim_work(
     )
 
 
-async def claims_under(store: Store, token_prefixes: Sequence[bytes]) -> list[ClaimedTask]:
-    """Find the claims that were made under these prefixes and live: the answer to `claim_work` never arrived.
+async def claim_again(
+    store: Store, caller: Caller, lost_prefixes: Sequence[bytes], claim_timeout: timedelta
+) -> list[ClaimedTask]:
+    """Give a caller what it claimed under these prefixes and never heard of, under its new prefix.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again, with the new prefix among the lost ones.
+    """
+    rows = await store.run(
+        TRANSITIONS["claim_again"],
+        {
+            "holder": caller.holder,
+            "prefix": caller.token_prefix,
+            "lost": byteas(lost_prefixes),
+            "claim_timeout": claim_timeout,
+        },
+    )
+    return [ClaimedTask._make(row) for row in rows]
+
+
+async def claims_under(store: Store, token_prefixes: Sequence[bytes]) -> list[tuple[TaskId, Token]]:
+    """Find the claims that were made under these prefixes and live.
 
     Raises:
         StoreUnavailableError: ask again.
     """
     rows = await store.run(READS["claimed_under"], {"prefixes": byteas(token_prefixes)})
-    return [ClaimedTask._make(row) for row in rows]
+    return [(row[0], row[1]) for row in rows]
 
 
 def _pairs(claims: Sequence[tuple[TaskId, Token]]) -> dict[str, Any]:
@@ -140,20 +160,28 @@ async def heartbeat(store: Store, beats: Sequence[Beat], heartbeat_timeout: time
     return [kept.get(beat.token, Kept.LOST) for beat in beats]
 
 
-async def release(
-    store: Store, claims: Sequence[tuple[TaskId, Token]]
-) -> tuple[list[Applied], timedelta | None]:
+async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list[Applied], timedelta | None]:
     """Hand tasks back, due at once and uncharged; answers in order, and how far ahead the first of them runs again.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
+    batch = sorted(releases, key=lambda release: (release.task_id, release.token))
     async with store.connection() as connection, connection.transaction():
-        rows = await fetch(connection, TRANSITIONS["release"], _pairs(sorted(claims)))
+        rows = await fetch(
+            connection,
+            TRANSITIONS["release"],
+            _pairs([(release.task_id, release.token) for release in batch])
+            | {
+                "started_at": timestamps([release.started_at for release in batch]),
+                "reasons": texts([release.reason for release in batch]),
+            },
+        )
         if rows:
             # a cancel that was asked for while it ran need not wait for another run
             released = uuids(sorted(row[0] for row in rows))
             await fetch(connection, TRANSITIONS["cancel"], {"task_ids": released, "only_if_requested": True})
+    claims = [(release.task_id, release.token) for release in releases]
     return await answer(store, claims, {row[1] for row in rows}), timedelta() if rows else None
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-import sqlalchemy as sa
 from psycopg.rows import TupleRow
 
 from duly_core.lifecycle import Status
@@ -14,15 +13,11 @@ from duly_core.store.arrays import uuids
 from duly_core.store.lambdas import list_lambdas
 from duly_core.store.pool import Store
 from duly_core.store.statements import TRANSITIONS
-from duly_core.store.tables import dead_letter, lambda_, task
-from duly_core.store.tasks import TaskFilter, conditions, get_tasks, select
+from duly_core.store.tasks import TaskFilter, get_tasks, load_queries
 from duly_core.task import TaskId
 
 _TRIES = 3
 """A task may end between the look at it and the redrive."""
-
-
-_DEAD = dead_letter.join(task, task.c.task_id == dead_letter.c.task_id)
 
 
 class Verdict(enum.Enum):
@@ -102,10 +97,11 @@ async def redrive_where(store: Store, wanted: TaskFilter, spread: Spread, limit:
     Raises:
         StoreUnavailableError: the outcome is unknown; asked again, what was redriven is not dead.
     """
-    now, as_of = await _as_of(store, spread)
-    query = sa.select(dead_letter.c.task_id).select_from(_DEAD).where(*_dead(wanted, as_of))
-    query = query.order_by(dead_letter.c.finished_at, dead_letter.c.task_id).limit(limit + 1)
-    rows = await select(store, query)
+    await load_queries()
+    from duly_core.store import dead_letter_queries
+
+    now, as_of = await dead_letter_queries.as_of(store, spread.as_of)
+    rows = await dead_letter_queries.find(store, wanted, as_of, limit + 1)
     ids: list[TaskId] = [row["task_id"].bytes for row in rows[:limit]]
     apart = 1 / spread.rate if spread.rate else 0.0
     # a caller that paused goes on from now: nothing is made up for with a burst
@@ -127,26 +123,12 @@ async def count_where(store: Store, wanted: TaskFilter, spread: Spread) -> Page:
     Raises:
         StoreUnavailableError: the store cannot tell now.
     """
-    _, as_of = await _as_of(store, spread)
-    # what dead_letter knows by itself is counted without a look at each task
-    of_task = wanted.collection or wanted.priorities or wanted.failure_kinds
-    source = _DEAD if of_task else dead_letter
-    query = sa.select(sa.func.count().label("count")).select_from(source).where(*_dead(wanted, as_of))
-    (row,) = await select(store, query)
-    return Page(row["count"], more=False, spread=replace(spread, as_of=as_of))
+    await load_queries()
+    from duly_core.store import dead_letter_queries
 
-
-async def _as_of(store: Store, spread: Spread) -> tuple[datetime, datetime]:
-    """The store's now, and the instant at which the redrive began: never later, whatever the caller says."""
-    (row,) = await select(store, sa.select(sa.func.duly_now().label("now")))
-    now: datetime = row["now"]
-    return now, min(spread.as_of or now, now)
-
-
-def _dead(wanted: TaskFilter, as_of: datetime) -> list[sa.ColumnElement[bool]]:
-    """What a redrive takes: dead by then, found by the filter, and of a lambda that somebody serves."""
-    registered = sa.exists().where(lambda_.c.name == dead_letter.c["lambda"])
-    return [*conditions(wanted, dead=True), dead_letter.c.finished_at <= as_of, registered]
+    _, as_of = await dead_letter_queries.as_of(store, spread.as_of)
+    count = await dead_letter_queries.count(store, wanted, as_of)
+    return Page(count, more=False, spread=replace(spread, as_of=as_of))
 
 
 async def _redrive(

@@ -30,6 +30,9 @@ _MOST_NAMES = 32
 HORIZON = timedelta(minutes=2)
 """What is due later than this needs no hint: the longest poll interval comes first."""
 
+_GAP = timedelta(milliseconds=5)
+"""Others are told no more often than this: each hint is a statement, and wakes them all."""
+
 _LAST_WORD = 1.0
 """Seconds, at most, to end the listening."""
 
@@ -54,12 +57,12 @@ class Hinter:
         self._lambdas: set[str] = set()
         self._stream = Stream()
         self._sent_at = float("-inf")
+        self._gap = _GAP
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def has_local(self) -> bool:
-        """Whether this process may serve hints itself."""
-        return self._local is not None
+    def is_served_here(self, lambdas: Collection[str]) -> bool:
+        """Tell whether a hint of these lambdas would be served in this process."""
+        return self._local is not None and self._local.serves(lambdas)
 
     def due_in(self, ahead: timedelta, lambdas: Collection[str] = (), tasks: int = 1) -> None:
         """Something of these lambdas (empty: any) is due this far ahead, the first of so many; returns at once."""
@@ -68,6 +71,11 @@ class Hinter:
         if self._local is not None and self._local.send(ahead, lambdas):
             return
         self._stream.count(tasks, asyncio.get_running_loop().time())
+        self.tell_others(ahead, lambdas)
+
+    def tell_others(self, ahead: timedelta, lambdas: Collection[str], gap: timedelta = _GAP) -> None:
+        """Tell other processes, no sooner than `gap` after they were told before; returns at once."""
+        self._gap = gap
         if self._soonest is None:
             self._soonest, self._lambdas = ahead, set(lambdas)
         else:
@@ -94,8 +102,9 @@ class Hinter:
         """Answers how long it took: what was said to be ahead is that much nearer (or less: too soon does no harm)."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        early = self._sent_at + STREAM_GAP.total_seconds() - began_at
-        if early > 0 and self._stream.streams:
+        gap = max(self._gap, STREAM_GAP) if self._stream.streams else self._gap
+        early = self._sent_at + gap.total_seconds() - began_at
+        if early > 0:
             await asyncio.sleep(early)
         self._sent_at = loop.time()
         return timedelta(seconds=self._sent_at - began_at)

@@ -1,23 +1,39 @@
 """Hints between services of one process: a function call where separate processes use NOTIFY."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import timedelta
+from typing import Protocol
 
-Hear = Callable[[timedelta, Collection[str]], bool]
-"""Takes how far ahead something is due, and of which lambdas (empty: any). Returns whether it will be served here."""
+
+class Hearer(Protocol):
+    """Looks for due tasks in this process."""
+
+    def serves(self, lambdas: Collection[str]) -> bool:
+        """Tell whether it would see to something of these lambdas (empty: of any) that is due now."""
+        ...
+
+    def hint(self, ahead: timedelta, lambdas: Collection[str]) -> object:
+        """Take note that something of these lambdas (empty: of any) is due so far ahead."""
+        ...
 
 
 class LocalHints:
     """Connects those who make tasks due with those who look for due tasks, in one event loop."""
 
     def __init__(self) -> None:
-        self._hearers: list[Hear] = []
+        self._hearers: list[Hearer] = []
 
-    def subscribe(self, hear: Hear) -> None:
-        """Call `hear` for each hint from now on."""
-        self._hearers.append(hear)
+    def subscribe(self, hearer: Hearer) -> None:
+        """Pass all hints to `hearer` from now on."""
+        self._hearers.append(hearer)
+
+    def serves(self, lambdas: Collection[str]) -> bool:
+        """Tell whether a hint of these would be served in this process, so that no other must hear of it."""
+        return any(hearer.serves(lambdas) for hearer in self._hearers)
 
     def send(self, ahead: timedelta, lambdas: Collection[str]) -> bool:
-        """Pass a hint on; True if somebody in this process serves it, so that no other process must hear of it."""
-        served = [hear(ahead, lambdas) for hear in self._hearers]  # all of them hear, whoever serves it
-        return any(served)
+        """Pass a hint on; True if it is served in this process."""
+        served = self.serves(lambdas)
+        for hearer in self._hearers:
+            hearer.hint(ahead, lambdas)
+        return served

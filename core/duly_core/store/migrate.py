@@ -1,5 +1,10 @@
-"""Bring the store's schema up to this release, one process at a time."""
+"""Bring the store's schema up to this release, one process at a time.
 
+`python -m duly_core.store.migrate` does so for a service that starts, and tells a refusal on stdout.
+"""
+
+import os
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -12,9 +17,12 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from duly_core.errors import SettingsError, StoreUnavailableError
+from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
+from duly_core.process import die_with_parent
 from duly_core.store.dsn import describe
 from duly_core.store.migrations.url import sqlalchemy_url
+from duly_core.store.start import MIGRATE_DSN
+from duly_core.telemetry import TelemetrySettings, set_up_logging
 
 log = structlog.get_logger()
 
@@ -106,3 +114,18 @@ def _lock(connection: sa.Connection) -> None:
         if time.monotonic() > end:
             raise StoreUnavailableError("another process brings the schema up to date, and is not done yet")
         time.sleep(_ASK_AGAIN.total_seconds())
+
+
+def main() -> None:
+    """Migrate the store that the environment names; the exit code says who must act on a refusal."""
+    die_with_parent()
+    set_up_logging("migration", TelemetrySettings.load())
+    try:
+        migrate(os.environ[MIGRATE_DSN])
+    except DulyError as error:
+        print(error, flush=True)  # noqa: T201 (the service that started this process reads it)
+        sys.exit(os.EX_UNAVAILABLE if isinstance(error, StoreUnavailableError) else os.EX_CONFIG)
+
+
+if __name__ == "__main__":
+    main()

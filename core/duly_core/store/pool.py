@@ -196,9 +196,9 @@ class _Lent:
 async def fetch(
     connection: Connection, statement: Statement, parameters: Mapping[str, Any]
 ) -> list[TupleRow]:
-    """Run a statement on this connection, prepared and in binary, and fetch its rows."""
+    """Run a statement on this connection, in binary and prepared unless it is planned anew, and fetch its rows."""
     cursor = connection.cursor(binary=True)
-    await cursor.execute(statement.sql, parameters, prepare=True)
+    await cursor.execute(statement.sql, parameters, prepare=not statement.anew)
     return await cursor.fetchall()
 
 

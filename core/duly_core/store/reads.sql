@@ -3,6 +3,7 @@
 
 -- name: existing
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
+-- Planned anew: task has another index that ends with the id, which is as cheap while a partition is empty.
 select asked.place, task.task_id,
     task.lambda = asked.lambda and task.payload = asked.payload and task.payload_encoding = asked.encoding
         and task.priority = asked.priority and task.collection = asked.collection as same
@@ -39,6 +40,7 @@ where assoc.status::text in ('claimed', 'processing') and coalesce(entity.priori
 
 -- name: applied_before
 -- Results that were written before under these very tokens.
+-- Planned anew, as existing is.
 select asked.token
 from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
 join task on task.task_id = any (array[asked.task_id])
@@ -46,21 +48,11 @@ left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 where coalesce(assoc.last_token, task.last_token) = asked.token
 
 -- name: claimed_under
--- The claims that were made under these prefixes of tokens (claim_work), with their tasks. Reads all that is held: it is
--- for replies that were lost and for callers that died.
-select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures,
-    assoc.crashes, (extract(epoch from assoc.due_at) * 1000000)::int8,
-    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
-from task_assoc as assoc
-left join lateral (
-    select task.payload, task.payload_encoding
-    from task
-    where task.task_id = assoc.task_id and task.lambda = assoc.lambda
-    limit 1
-) as entity on true
-left join lambda on lambda.name = any (array[assoc.lambda])
-where assoc.status in ('claimed', 'processing')
-    and substring(uuid_send(assoc.token) from 1 for 14) = any (%(prefixes)b::bytea[])
+-- The claims that were made under these prefixes of tokens (claim_work). Reads all that is held: it is for callers that
+-- died or gave up.
+select task_id, token
+from task_assoc
+where status in ('claimed', 'processing') and substring(uuid_send(token) from 1 for 14) = any (%(prefixes)b::bytea[])
 
 -- name: next_triggers
 -- For each queue the instant at which it has something due next, as time from now (negative: it has now).

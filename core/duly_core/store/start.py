@@ -1,18 +1,38 @@
 """A service's first meeting with the store: wait for it, and bring its schema up to date."""
 
 import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import structlog
 
-from duly_core.errors import StoreUnavailableError
+from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
 from duly_core.loop import backoff, wait_for, worth_telling
+from duly_core.process import PARENT_PID
 from duly_core.store.dsn import parse
 from duly_core.store.pool import connect_arguments
 from duly_core.store.settings import StoreSettings, direct
 
 log = structlog.get_logger()
+
+MIGRATE_DSN = "DULY_MIGRATE_DSN"
+"""Tells the migrating process which store to migrate: a DSN may have a password, so it is no argument."""
+
+
+class Migration:
+    """Brings the schema up to date once for all services of one process."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def done(self, settings: StoreSettings, stop: asyncio.Event) -> bool:
+        """Return when the schema is up to date; False if `stop` came first. See `migrate_when_there`."""
+        async with self._turn:
+            return await migrate_when_there(settings, stop)
 
 
 async def migrate_when_there(settings: StoreSettings, stop: asyncio.Event) -> bool:
@@ -26,18 +46,51 @@ async def migrate_when_there(settings: StoreSettings, stop: asyncio.Event) -> bo
     while not stop.is_set():
         try:
             if not await _is_up_to_date(settings):
-                # imported only now: a service that is started anew is there a second sooner without it
-                from duly_core.store.migrate import migrate
-
-                await asyncio.to_thread(migrate, _past_the_pooler(settings))
+                await _migrate(_past_the_pooler(settings), stop)
         except StoreUnavailableError as error:
             failures += 1
             if worth_telling(failures):
                 log.warning("waiting for Postgres (store.dsn)", reason=str(error), failures=failures)
             await wait_for(stop, backoff(failures))
         else:
-            return True
+            return not stop.is_set()
     return False
+
+
+async def _migrate(dsn: str, stop: asyncio.Event) -> None:
+    """Migrate in a process of its own, so that what makes schemas does not stay in a service's memory.
+
+    Raises:
+        StoreUnavailableError: Postgres cannot be reached, or the process was killed.
+        DulyError: the migration cannot be done; says why.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "duly_core.store.migrate",
+        env=os.environ | {MIGRATE_DSN: dsn, PARENT_PID: str(os.getpid())},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    saying = asyncio.ensure_future(process.communicate())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([saying, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not saying.done():
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+    said, _ = await saying
+    reason = said.decode(errors="replace").strip()
+    if process.returncode == 0 or stop.is_set():
+        return
+    if process.returncode == os.EX_CONFIG:
+        raise SettingsError(reason)
+    if process.returncode == os.EX_UNAVAILABLE or (process.returncode or 0) < 0:
+        raise StoreUnavailableError(reason or "the migrating process was killed")
+    raise DulyError("the schema cannot be brought up to date; the log above says why")
 
 
 def _past_the_pooler(settings: StoreSettings) -> str:

@@ -15,12 +15,16 @@ _USE = re.compile(r"\{\{(\w+)\}\}")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One named statement; `before` and `after` are empty for those that change nothing."""
+    """One named statement; `before` and `after` are empty for those that change nothing.
+
+    `anew`: its comment says "Planned anew", because a kept plan could be a bad one (decision 0021).
+    """
 
     name: str
     sql: str
     before: frozenset[Status] = frozenset()
     after: frozenset[Status] = frozenset()
+    anew: bool = False
 
 
 def _statuses(text: str) -> frozenset[Status]:
@@ -42,7 +46,8 @@ def load(file_name: str) -> dict[str, Statement]:
             fragments[name] = sql
             continue
         before, _, after = (move or "").partition("->")
-        statements[name] = Statement(name, sql, _statuses(before), _statuses(after))
+        anew = "-- Planned anew" in body
+        statements[name] = Statement(name, sql, _statuses(before), _statuses(after), anew)
     return statements
 
 

@@ -1,56 +1,42 @@
-"""Read and cancel tasks: the cold paths, written with SQLAlchemy and run on the same connections."""
+"""Read and cancel tasks: the cold paths, run on the same connections as the others."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import importlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import sqlalchemy as sa
 from psycopg import AsyncClientCursor
 from psycopg.rows import dict_row
-from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
 
-from duly_core.lifecycle import FINAL, Status
+from duly_core.lifecycle import Status
 from duly_core.routing import Priority
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store, as_uuid
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.store.tables import dead_letter, task, task_assoc
 from duly_core.task import Attempt, AttemptOutcome, FailureKind, TaskId
 
-_DIALECT = psycopg_dialect()
+SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
+    coalesce(task_assoc.status, task.status)::text as status,
+    task.created_at, task.scheduled_at, task.expires_at, task.started_at, task.finished_at,
+    task.failure_kind, task.failure_message, task.failed_at,
+    coalesce(task_assoc.fence, task.fence) as fence,
+    coalesce(task_assoc.failures, task.failures) as failures,
+    coalesce(task_assoc.crashes, task.crashes) as crashes,
+    task_assoc.next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
+    task_assoc.progress, task_assoc.progress_note, task.redrives"""
+"""Columns of all that is told of a task but payload and result."""
+
+_BODIES = "task.payload, task.payload_encoding, task.result, task.result_encoding"
+_BY_ID = """from task left join task_assoc on task_assoc.task_id = task.task_id
+    where task.task_id = any(%(task_ids)s::uuid[])"""
+
+_QUERIES = "duly_core.store.task_queries"
 
 TaskRow = dict[str, Any]
 """A task's columns by name, entity and assoc together; `status` is the one in force."""
-
-_STATUS = sa.func.coalesce(task_assoc.c.status, task.c.status).cast(sa.Text)
-_JOINED = task.outerjoin(task_assoc, task_assoc.c.task_id == task.c.task_id)
-_SUMMARY = (
-    task.c.task_id,
-    task.c["lambda"],
-    task.c.collection,
-    task.c.priority,
-    _STATUS.label("status"),
-    task.c.created_at,
-    task.c.scheduled_at,
-    task.c.expires_at,
-    task.c.started_at,
-    task.c.finished_at,
-    task.c.failure_kind,
-    task.c.failure_message,
-    task.c.failed_at,
-    sa.func.coalesce(task_assoc.c.fence, task.c.fence).label("fence"),
-    sa.func.coalesce(task_assoc.c.failures, task.c.failures).label("failures"),
-    sa.func.coalesce(task_assoc.c.crashes, task.c.crashes).label("crashes"),
-    task_assoc.c.next_trigger_at,
-    task_assoc.c.holder,
-    task_assoc.c.cancel_requested,
-    task_assoc.c.progress,
-    task_assoc.c.progress_note,
-    task.c.redrives,
-)
-_WHOLE = (*_SUMMARY, task.c.payload, task.c.payload_encoding, task.c.result, task.c.result_encoding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +54,22 @@ class TaskFilter:
     finished_before: datetime | None = None
 
 
-async def select(store: Store, query: sa.Select[Any]) -> list[TaskRow]:
-    """Run a query that SQLAlchemy made, planned for what it asks; its rows by column name.
+async def load_queries() -> None:
+    """Import what SQLAlchemy needs, in a thread: it takes a while, and most services never need it."""
+    if _QUERIES not in sys.modules:
+        await asyncio.to_thread(importlib.import_module, _QUERIES)
+
+
+async def select_text(store: Store, query: str, parameters: Mapping[str, Any]) -> list[TaskRow]:
+    """Run a query, planned for what it asks; its rows by column name.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    compiled = query.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
     async with store.connection() as connection:
         # the values are literals of its text: Postgres plans it for them, and keeps nothing (decision 0019)
         cursor = AsyncClientCursor(connection, row_factory=dict_row)
-        await cursor.execute(compiled.string.encode(), dict(compiled.params))
+        await cursor.execute(query.encode(), parameters)
         return await cursor.fetchall()
 
 
@@ -87,9 +78,17 @@ async def get_tasks(
 ) -> dict[TaskId, TaskRow]:
     """Tasks, with payload and result or without; those that do not exist are left out."""
     wanted = [as_uuid(task_id) for task_id in set(task_ids)]
-    columns = _WHOLE if bodies else _SUMMARY
-    rows = await select(store, sa.select(*columns).select_from(_JOINED).where(task.c.task_id.in_(wanted)))
+    columns = f"{SUMMARY}, {_BODIES}" if bodies else SUMMARY
+    rows = await select_text(store, f"select {columns} {_BY_ID}", {"task_ids": wanted})
     return {row["task_id"].bytes: row for row in rows}
+
+
+async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
+    """Up to `limit` tasks, newest id first, from below `before` on; without payloads and results."""
+    await load_queries()
+    from duly_core.store import task_queries
+
+    return await task_queries.list_tasks(store, wanted, before, limit)
 
 
 async def get_attempts(store: Store, task_ids: Iterable[TaskId]) -> dict[TaskId, list[Attempt]]:
@@ -116,56 +115,6 @@ async def final_of(store: Store, task_ids: Iterable[TaskId]) -> set[TaskId]:
     """Which of these need not be waited for: final, or not there at all."""
     wanted = set(task_ids)
     return wanted - {row[0] for row in await store.run(READS["live"], {"task_ids": uuids(sorted(wanted))})}
-
-
-async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
-    """Up to `limit` tasks, newest id first, from below `before` on; without payloads and results."""
-    # live tasks are few and finished ones many: a list of live ones begins with the assoc rows
-    only_live = bool(wanted.statuses) and not wanted.statuses & FINAL
-    key = task_assoc.c.task_id if only_live else task.c.task_id
-    source = task_assoc.join(task, task.c.task_id == task_assoc.c.task_id) if only_live else _JOINED
-    dead = wanted.statuses == {Status.FATAL_FAILURE}
-    if dead:  # few among the finished, too
-        key = dead_letter.c.task_id
-        source = dead_letter.join(_JOINED, task.c.task_id == dead_letter.c.task_id)
-    query = sa.select(*_SUMMARY).select_from(source).order_by(key.desc()).limit(limit)
-    if before is not None:
-        query = query.where(key < as_uuid(before))
-    return await select(store, query.where(*conditions(wanted, dead=dead)))
-
-
-def conditions(wanted: TaskFilter, *, dead: bool) -> list[sa.ColumnElement[bool]]:
-    """The filter as SQL, on task (and on task_assoc, if live statuses are wanted).
-
-    With `dead` all that dead_letter knows is asked of it: it has no others, and what is said of task beside it
-    leads the planner to walk all of the lambda's tasks.
-    """
-    found: list[sa.ColumnElement[bool]] = []
-    known = dead_letter.c if dead else task.c
-    if wanted.lambda_name:
-        found.append(known["lambda"] == wanted.lambda_name)
-    if wanted.collection:
-        found.append(task.c.collection == wanted.collection)
-    if wanted.priorities:
-        found.append(task.c.priority.in_([int(priority) for priority in wanted.priorities]))
-    if wanted.statuses and not dead:
-        found.append(_status_is_one_of(wanted.statuses))
-    if wanted.failure_kinds:
-        found.append(task.c.failure_kind.in_([int(kind) for kind in wanted.failure_kinds]))
-    if wanted.finished_after is not None:
-        found.append(known.finished_at >= wanted.finished_after)
-    if wanted.finished_before is not None:
-        found.append(known.finished_at < wanted.finished_before)
-    return found
-
-
-def _status_is_one_of(statuses: frozenset[Status]) -> sa.ColumnElement[bool]:
-    live = [str(status) for status in statuses - FINAL]
-    final = [str(status) for status in statuses & FINAL]
-    return sa.or_(
-        task_assoc.c.status.cast(sa.Text).in_(live) if live else sa.false(),
-        task.c.status.cast(sa.Text).in_(final) if final else sa.false(),
-    )
 
 
 async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Status]:

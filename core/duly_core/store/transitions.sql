@@ -102,7 +102,7 @@ returning assoc.task_id, assoc.lambda, assoc.priority
 -- move: new|retriable_failure -> claimed
 -- Where there is no queue beside the store: picks what may run of these queues, in their order, and claims it. The
 -- picks go to those who ask in turn: the n-th of `prefixes` and `holders` are one caller's, and the token of a
--- caller's n-th claim is its prefix and n, so that a lost reply can be asked for again (claimed_under).
+-- caller's n-th claim is its prefix and n, so that a lost reply can be asked for again (claim_again).
 -- Also tells, with no task, how long until each queue has something to run that it had not; not when as many as wanted
 -- were found.
 with clock as materialized (
@@ -381,6 +381,42 @@ left join lateral (
 left join lambda on lambda.name = any (array[claimed.lambda])
 where coalesce(entity.priority, 0) > 0
 
+-- name: claim_again
+-- move: claimed -> claimed
+-- The reply to claim_work was lost: its caller gets the claims under another prefix of tokens. Whoever still hands them
+-- back under the old one, as an HSC does whose caller hung up, is refused: a task never runs while it is released.
+-- Reads all that is held, for it is rare.
+with lost as (
+    select task_id, (row_number() over () - 1)::int2 as place
+    from (
+        select task_id
+        from task_assoc
+        where status = 'claimed' and holder = %(holder)b
+            and substring(uuid_send(token) from 1 for 14) = any (%(lost)b::bytea[])
+        order by task_id
+        for update
+    ) as locked
+), claimed as (
+    update task_assoc as assoc
+    set token = encode(%(prefix)b::bytea || int2send(lost.place), 'hex')::uuid,
+        next_trigger_at = (select duly_now()) + %(claim_timeout)b
+    from lost
+    where assoc.task_id = any (array[lost.task_id]) and assoc.status::text = 'claimed'
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+        assoc.due_at
+)
+select claimed.task_id, claimed.token, claimed.lambda, claimed.priority, claimed.fence, claimed.failures,
+    claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8,
+    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
+from claimed
+left join lateral (
+    select task.payload, task.payload_encoding
+    from task
+    where task.task_id = claimed.task_id and task.lambda = claimed.lambda
+    limit 1
+) as entity on true
+left join lambda on lambda.name = any (array[claimed.lambda])
+
 -- name: heartbeat
 -- move: claimed|processing -> processing
 -- Renews the lease of those whose token is current; the others have lost their claim.
@@ -563,8 +599,12 @@ select task_id, token, retry_after from snoozed
 -- name: release
 -- move: claimed|processing -> new
 -- Handed back unstarted or unfinished: due at once, nothing is charged, lateness still counts from when it was due.
+-- What had started says so in the history, and why it was stopped.
 with asked as (
-    select * from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(started_at)b::timestamptz[], %(reasons)b::text[]
+    ) as asked (task_id, token, started_at, reason)
 ), held as (
     select asked.*, assoc.holder
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
@@ -578,8 +618,8 @@ with asked as (
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt
 ), recorded as (
-    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at)
-    select task_id, fence, attempt, 'released', holder, (select duly_now()) from released
+    insert into attempt (task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_message)
+    select task_id, fence, attempt, 'released', holder, started_at, (select duly_now()), left(reason, 1024) from released
     on conflict do nothing
 )
 select task_id, token from released
@@ -618,6 +658,7 @@ returning assoc.task_id, assoc.status::text
 -- A dead letter runs again, with all its attempts before it: the counts begin anew, the fence goes on. The token of
 -- its last claim moves with it, so that a repeated result is still told "already applied"; any other late write
 -- finds a token that is not its own. An expiry that would end the task before its time to run is dropped.
+-- Planned anew: task and dead_letter have other indexes that end with the id (see existing).
 with asked as (
     select * from unnest(%(task_ids)b::uuid[], %(ahead)b::interval[]) as asked (task_id, ahead)
 ), dead as (

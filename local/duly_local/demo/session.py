@@ -82,7 +82,11 @@ class Session:
 
     def _make_stack(self, output: MergedOutput) -> LocalStack:
         options = StackOptions(
-            data_directory=self._place.data, queue=self._queue, apps=(_APPLICATION,), executors=_EXECUTORS
+            separate=True,  # each part is shown, with its port
+            data_directory=self._place.data,
+            queue=self._queue,
+            apps=(_APPLICATION,),
+            executors=_EXECUTORS,
         )
         ports = Ports.free(tuple(options.workers))
         if options.needs_moto:

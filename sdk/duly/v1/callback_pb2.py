@@ -26,7 +26,7 @@ from duly.v1 import hsc_pb2 as duly_dot_v1_dot_hsc__pb2
 from duly.v1 import registry_pb2 as duly_dot_v1_dot_registry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/callback.proto\x12\x07\x64uly.v1\x1a\x11\x64uly/v1/hsc.proto\x1a\x16\x64uly/v1/registry.proto\"\xc5\x01\n\x0e\x43\x61llbackReport\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.duly.v1.CallbackHello\x12$\n\x07results\x18\x02 \x03(\x0b\x32\x13.duly.v1.TaskResult\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x14\n\x0cimport_error\x18\x04 \x01(\t\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\x12\x10\n\x08recalled\x18\x06 \x01(\x08\"1\n\rCallbackHello\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"C\n\x10\x43\x61llbackProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x0c\n\x04note\x18\x03 \x01(\t\"u\n\x10SerializedReport\x12\x0f\n\x07results\x18\x02 \x03(\x0c\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\x12\x10\n\x08recalled\x18\x06 \x01(\x08\"\x9d\x01\n\rCallbackOrder\x12%\n\x05start\x18\x01 \x03(\x0b\x32\x16.duly.v1.CallbackStart\x12\x0e\n\x06\x63\x61ncel\x18\x02 \x03(\x0c\x12\x0e\n\x06recall\x18\x03 \x01(\x08\x12#\n\x05tasks\x18\x04 \x03(\x0b\x32\x14.duly.v1.ClaimedTask\x12 \n\x18start_before_boottime_ns\x18\x05 \x01(\x03\"U\n\rCallbackStart\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x14.duly.v1.ClaimedTask\x12 \n\x18start_before_boottime_ns\x18\x02 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/callback.proto\x12\x07\x64uly.v1\x1a\x11\x64uly/v1/hsc.proto\x1a\x16\x64uly/v1/registry.proto\"\xc5\x01\n\x0e\x43\x61llbackReport\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.duly.v1.CallbackHello\x12$\n\x07results\x18\x02 \x03(\x0b\x32\x13.duly.v1.TaskResult\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x14\n\x0cimport_error\x18\x04 \x01(\t\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\x12\x10\n\x08recalled\x18\x06 \x01(\x08\"1\n\rCallbackHello\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"C\n\x10\x43\x61llbackProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x0c\n\x04note\x18\x03 \x01(\t\"u\n\x10SerializedReport\x12\x0f\n\x07results\x18\x02 \x03(\x0c\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\x12\x10\n\x08recalled\x18\x06 \x01(\x08\"\xb0\x01\n\rCallbackOrder\x12%\n\x05start\x18\x01 \x03(\x0b\x32\x16.duly.v1.CallbackStart\x12\x0e\n\x06\x63\x61ncel\x18\x02 \x03(\x0c\x12\x0e\n\x06recall\x18\x03 \x01(\x08\x12#\n\x05tasks\x18\x04 \x03(\x0b\x32\x14.duly.v1.ClaimedTask\x12 \n\x18start_before_boottime_ns\x18\x05 \x01(\x03\x12\x11\n\tinterrupt\x18\x06 \x03(\x0c\"U\n\rCallbackStart\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x14.duly.v1.ClaimedTask\x12 \n\x18start_before_boottime_ns\x18\x02 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,7 +42,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERIALIZEDREPORT']._serialized_start=398
   _globals['_SERIALIZEDREPORT']._serialized_end=515
   _globals['_CALLBACKORDER']._serialized_start=518
-  _globals['_CALLBACKORDER']._serialized_end=675
-  _globals['_CALLBACKSTART']._serialized_start=677
-  _globals['_CALLBACKSTART']._serialized_end=762
+  _globals['_CALLBACKORDER']._serialized_end=694
+  _globals['_CALLBACKSTART']._serialized_start=696
+  _globals['_CALLBACKSTART']._serialized_end=781
 # @@protoc_insertion_point(module_scope)

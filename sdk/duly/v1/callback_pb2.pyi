@@ -163,6 +163,7 @@ class CallbackOrder(_message.Message):
     RECALL_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     START_BEFORE_BOOTTIME_NS_FIELD_NUMBER: _builtins.int
+    INTERRUPT_FIELD_NUMBER: _builtins.int
     recall: _builtins.bool
     """Give back (as unstarted) what waits for a slot."""
     start_before_boottime_ns: _builtins.int
@@ -179,6 +180,10 @@ class CallbackOrder(_message.Message):
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_hsc_pb2.ClaimedTask]:
         """To be run."""
 
+    @_builtins.property
+    def interrupt(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Task ids whose callbacks are interrupted: they ran too long, or did not stop as they were asked to."""
+
     def __init__(
         self,
         *,
@@ -187,10 +192,11 @@ class CallbackOrder(_message.Message):
         recall: _builtins.bool = ...,
         tasks: _abc.Iterable[_hsc_pb2.ClaimedTask] | None = ...,
         start_before_boottime_ns: _builtins.int = ...,
+        interrupt: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "recall", b"recall", "start", b"start", "start_before_boottime_ns", b"start_before_boottime_ns", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "interrupt", b"interrupt", "recall", b"recall", "start", b"start", "start_before_boottime_ns", b"start_before_boottime_ns", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

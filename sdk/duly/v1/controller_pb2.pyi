@@ -36,7 +36,7 @@ class AttachExecutorRequest(_message.Message):
     pid: _builtins.int
     """The Executor's process on this host: when it ends, its unfinished claims are reported as crashed at once."""
     board_fd: _builtins.int
-    """The Executor's slot board (a memfd), by its number in that process: after the Executor's death it tells
+    """The Executor's slot board, by the number of its file in that process: after the Executor's death it tells
     which tasks had started. 0: none.
     """
     cgroup: _builtins.str
@@ -101,11 +101,16 @@ class NextWorkRequest(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     UNANSWERED_CALLS_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
+    TOKEN_PREFIX_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     max_tasks: _builtins.int
     """How many the Executor's slots can start soon."""
     call: _builtins.int
     """The number of this call, counted by the Executor from 1; 0: it does not number them."""
+    token_prefix: _builtins.bytes
+    """14 random bytes, new for each call, which the Executor has journaled: the tokens of its claims begin with them, and
+    end with the number of the claim, from 0, as two bytes, big-endian. Empty: the Controller makes one.
+    """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long the Controller may keep the call open."""
@@ -136,10 +141,11 @@ class NextWorkRequest(_message.Message):
         call: _builtins.int = ...,
         unanswered_calls: _abc.Iterable[_builtins.int] | None = ...,
         settled: _abc.Iterable[_hsc_pb2.Claim] | None = ...,
+        token_prefix: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "executor_id", b"executor_id", "max_tasks", b"max_tasks", "settled", b"settled", "settled_task_ids", b"settled_task_ids", "timeout", b"timeout", "unanswered_calls", b"unanswered_calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "executor_id", b"executor_id", "max_tasks", b"max_tasks", "settled", b"settled", "settled_task_ids", b"settled_task_ids", "timeout", b"timeout", "token_prefix", b"token_prefix", "unanswered_calls", b"unanswered_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

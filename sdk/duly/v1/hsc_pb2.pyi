@@ -238,7 +238,7 @@ class ClaimWorkRequest(_message.Message):
     MAX_TASKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     TOKEN_PREFIX_FIELD_NUMBER: _builtins.int
-    AGAIN_FIELD_NUMBER: _builtins.int
+    LOST_PREFIXES_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
     """Who will hold the claims: an Executor's instance id, for operators to read."""
     max_tasks: _builtins.int
@@ -247,8 +247,6 @@ class ClaimWorkRequest(_message.Message):
     """14 random bytes, new for each request and kept for its repeats. The token of the n-th claim, from 0, is these bytes
     followed by n as two bytes, big-endian.
     """
-    again: _builtins.bool
-    """The reply to this request was lost. The answer has the claims that were made under the prefix, and claims no more."""
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The lambdas of which the caller has free slots: 1 to 2,000, each once."""
@@ -256,6 +254,12 @@ class ClaimWorkRequest(_message.Message):
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long the HSC may keep the call open; at most 60 s."""
+
+    @_builtins.property
+    def lost_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Prefixes of earlier requests of this holder whose reply was lost. What was claimed under them is claimed anew under
+        this request's prefix, so that nobody can hand it back meanwhile; if there is any, nothing else is claimed.
+        """
 
     def __init__(
         self,
@@ -265,11 +269,11 @@ class ClaimWorkRequest(_message.Message):
         max_tasks: _builtins.int = ...,
         timeout: _duration_pb2.Duration | None = ...,
         token_prefix: _builtins.bytes = ...,
-        again: _builtins.bool = ...,
+        lost_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "holder", b"holder", "lambdas", b"lambdas", "max_tasks", b"max_tasks", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "lambdas", b"lambdas", "lost_prefixes", b"lost_prefixes", "max_tasks", b"max_tasks", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -589,30 +593,159 @@ class SetResultsResponse(_message.Message):
 Global___SetResultsResponse: _TypeAlias = SetResultsResponse  # noqa: Y015
 
 @_typing.final
+class WorkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    CLAIM_WORK_FIELD_NUMBER: _builtins.int
+    SET_RESULTS_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    """Chosen by the caller, once on a stream; the answer bears it."""
+    cancel: _builtins.int
+    """Nobody waits for the answer to this call any more."""
+    @_builtins.property
+    def claim_work(self) -> Global___ClaimWorkRequest: ...
+    @_builtins.property
+    def set_results(self) -> Global___SetResultsRequest: ...
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+        claim_work: Global___ClaimWorkRequest | None = ...,
+        set_results: Global___SetResultsRequest | None = ...,
+        cancel: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "claim_work", b"claim_work", "request", b"request", "set_results", b"set_results"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "claim_work", b"claim_work", "request", b"request", "set_results", b"set_results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["claim_work", "set_results", "cancel"]  # noqa: Y015
+    _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
+
+Global___WorkRequest: _TypeAlias = WorkRequest  # noqa: Y015
+
+@_typing.final
+class WorkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    CLAIM_WORK_FIELD_NUMBER: _builtins.int
+    SET_RESULTS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    @_builtins.property
+    def claim_work(self) -> Global___ClaimWorkResponse: ...
+    @_builtins.property
+    def set_results(self) -> Global___SetResultsResponse: ...
+    @_builtins.property
+    def error(self) -> Global___CallError: ...
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+        claim_work: Global___ClaimWorkResponse | None = ...,
+        set_results: Global___SetResultsResponse | None = ...,
+        error: Global___CallError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim_work", b"claim_work", "error", b"error", "response", b"response", "set_results", b"set_results"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "claim_work", b"claim_work", "error", b"error", "response", b"response", "set_results", b"set_results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["claim_work", "set_results", "error"]  # noqa: Y015
+    _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
+
+Global___WorkResponse: _TypeAlias = WorkResponse  # noqa: Y015
+
+@_typing.final
+class CallError(_message.Message):
+    """What a call that is made alone has as its status."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    code: _builtins.int
+    """A gRPC status code."""
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        code: _builtins.int = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallError: _TypeAlias = CallError  # noqa: Y015
+
+@_typing.final
 class ReleaseRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLAIMS_FIELD_NUMBER: _builtins.int
     TOKEN_PREFIXES_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
     @_builtins.property
     def token_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Prefixes of ClaimWork requests whose reply never came: what was claimed under them is handed back too."""
 
+    @_builtins.property
+    def stopped(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoppedRun]:
+        """What is known of those of `claims` whose callbacks had started; for the history only."""
+
     def __init__(
         self,
         *,
         claims: _abc.Iterable[Global___Claim] | None = ...,
         token_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
+        stopped: _abc.Iterable[Global___StoppedRun] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "token_prefixes", b"token_prefixes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "stopped", b"stopped", "token_prefixes", b"token_prefixes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
+
+@_typing.final
+class StoppedRun(_message.Message):
+    """A callback that ran under a claim and was stopped before it ended, through no fault of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.bytes
+    reason: _builtins.str
+    """Why it was stopped."""
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """When the callback started, by the host's clock; for people, never for decisions."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.bytes = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "started_at", b"started_at", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoppedRun: _TypeAlias = StoppedRun  # noqa: Y015
 
 @_typing.final
 class ReleaseResponse(_message.Message):

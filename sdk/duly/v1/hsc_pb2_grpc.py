@@ -59,6 +59,11 @@ class HscServiceStub:
                 request_serializer=duly_dot_v1_dot_hsc__pb2.ReleaseRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_hsc__pb2.ReleaseResponse.FromString,
                 _registered_method=True)
+        self.Work = channel.stream_stream(
+                '/duly.v1.HscService/Work',
+                request_serializer=duly_dot_v1_dot_hsc__pb2.WorkRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_hsc__pb2.WorkResponse.FromString,
+                _registered_method=True)
 
 
 class HscServiceServicer:
@@ -100,6 +105,14 @@ class HscServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Work(self, request_iterator, context):
+        """ClaimWork and SetResults over one stream, which costs each call about half. Requests are served side by side, and
+        answered as they end. A stream that breaks leaves the outcome of what was not answered open, as a call does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_HscServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +140,11 @@ def add_HscServiceServicer_to_server(servicer, server):
                     servicer.Release,
                     request_deserializer=duly_dot_v1_dot_hsc__pb2.ReleaseRequest.FromString,
                     response_serializer=duly_dot_v1_dot_hsc__pb2.ReleaseResponse.SerializeToString,
+            ),
+            'Work': grpc.stream_stream_rpc_method_handler(
+                    servicer.Work,
+                    request_deserializer=duly_dot_v1_dot_hsc__pb2.WorkRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_hsc__pb2.WorkResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +282,33 @@ class HscService:
             '/duly.v1.HscService/Release',
             duly_dot_v1_dot_hsc__pb2.ReleaseRequest.SerializeToString,
             duly_dot_v1_dot_hsc__pb2.ReleaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Work(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/duly.v1.HscService/Work',
+            duly_dot_v1_dot_hsc__pb2.WorkRequest.SerializeToString,
+            duly_dot_v1_dot_hsc__pb2.WorkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,10 @@ class HscServiceStub:
     """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed)."""
     Release: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.ReleaseRequest, _hsc_pb2.ReleaseResponse]
     """claimed | processing -> new, due now, no attempt charged."""
+    Work: _grpc.StreamStreamMultiCallable[_hsc_pb2.WorkRequest, _hsc_pb2.WorkResponse]
+    """ClaimWork and SetResults over one stream, which costs each call about half. Requests are served side by side, and
+    answered as they end. A stream that breaks leaves the outcome of what was not answered open, as a call does.
+    """
 
 @_typing.type_check_only
 class HscServiceAsyncStub(HscServiceStub):
@@ -62,6 +66,10 @@ class HscServiceAsyncStub(HscServiceStub):
     """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed)."""
     Release: _aio.UnaryUnaryMultiCallable[_hsc_pb2.ReleaseRequest, _hsc_pb2.ReleaseResponse]  # type: ignore[assignment]
     """claimed | processing -> new, due now, no attempt charged."""
+    Work: _aio.StreamStreamMultiCallable[_hsc_pb2.WorkRequest, _hsc_pb2.WorkResponse]  # type: ignore[assignment]
+    """ClaimWork and SetResults over one stream, which costs each call about half. Requests are served side by side, and
+    answered as they end. A stream that breaks leaves the outcome of what was not answered open, as a call does.
+    """
 
 class HscServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -105,5 +113,15 @@ class HscServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hsc_pb2.ReleaseResponse, _abc.Awaitable[_hsc_pb2.ReleaseResponse]]:
         """claimed | processing -> new, due now, no attempt charged."""
+
+    @_abc_1.abstractmethod
+    def Work(
+        self,
+        request_iterator: _MaybeAsyncIterator[_hsc_pb2.WorkRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_hsc_pb2.WorkResponse], _abc.AsyncIterator[_hsc_pb2.WorkResponse]]:
+        """ClaimWork and SetResults over one stream, which costs each call about half. Requests are served side by side, and
+        answered as they end. A stream that breaks leaves the outcome of what was not answered open, as a call does.
+        """
 
 def add_HscServiceServicer_to_server(servicer: HscServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

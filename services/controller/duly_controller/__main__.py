@@ -23,8 +23,10 @@ from duly_controller.servicer import ControllerServicer
 from duly_controller.settings import ControllerSettings, DrainSettings
 from duly_controller.sockets import own_socket
 from duly_controller.supervisor import ExecutorSpec, Supervisor
+from duly_controller.takeover import Takeover
 from duly_core.errors import SettingsError
-from duly_core.loop import wait_for
+from duly_core.journal_folder import JournalFolder
+from duly_core.loop import repeat, wait_for
 from duly_core.process import default_socket
 from duly_core.queues.factory import open_receiver
 from duly_core.queues.none import NoQueue
@@ -56,7 +58,8 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     has_queue = queue_settings.backend != "store"
     if has_queue:
         _check_dwell(queue_settings.visibility, settings.dwell_margin)
-    patience = DrainSettings.load().drain_grace + _BEYOND_GRACE
+    executors = DrainSettings.load()
+    patience = executors.drain_grace + _BEYOND_GRACE
     rpc = RpcSettings.load()
     timing = Timing.load()
 
@@ -65,6 +68,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
         # still need the HSC), what was taken and not handed out goes back to its queue.
         async with AsyncExitStack() as at_the_end:
             _make_socket_folder(listen)
+            journals = JournalFolder.open(executors.journal_folder, settings.hsc_address)
             host_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
             hsc_channel = open_channel(settings.hsc_address, rpc)
             at_the_end.push_async_callback(hsc_channel.close)
@@ -77,7 +81,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             demand = Demand(buffer)
             disposal = Disposal(receiver)
             poller = Poller(receiver, buffer, demand, settings.longest_poll, stop)
-            aftermath = Aftermath(hsc, timing.heartbeat_timeout, rpc.call_timeout)
+            aftermath = Aftermath(hsc, journals, timing.heartbeat_timeout, rpc.call_timeout)
             registrar = Registrar(registry_stub(frontend_channel), rpc.call_timeout)
 
             def executor_ended(executor: Executor) -> None:
@@ -107,7 +111,11 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.push_async_callback(server.stop)
             address = await server.start()
             await server.set_serving(serving=True)
+            at_the_end.callback(attached.close)
             at_the_end.push_async_callback(aftermath.finish, _LAST_REPORTS)
+            at_the_end.callback(
+                _begin(Takeover(journals, attached, aftermath, timing.heartbeat_timeout), stop).cancel
+            )
             at_the_end.push_async_callback(poller.stop)
             if settings.health_listen:
                 health = RpcServer(settings.health_listen, [], rpc)
@@ -119,11 +127,16 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             events.serving(address, host_id)
             specs = [ExecutorSpec(settings.executors, executor_arguments, settings.executor_metrics_port)]
             supervisor = Supervisor(
-                specs if executor_arguments else [], address, settings.hsc_address, patience
+                specs if executor_arguments else [], address, settings.hsc_address, journals.path, patience
             )
             await _run(supervisor, stop, demand, poller, give_back)
 
     return serve
+
+
+def _begin(takeover: Takeover, stop: asyncio.Event) -> asyncio.Future[None]:
+    """Look for what dead workers held, off the way of the start."""
+    return asyncio.ensure_future(repeat("takeover", takeover.look, stop, asyncio.Event()))
 
 
 async def _run(

@@ -1,7 +1,6 @@
 """Claims what was picked, with tokens of its own, and tells the queue what is settled."""
 
 import asyncio
-import os
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from duly_controller.buffer import Buffer, Run
 from duly_controller.call_log import Held
 from duly_controller.disposal import Disposal
 from duly_core import failpoints
+from duly_core.claim_tokens import Tokens
 from duly_core.clock import since_boot_ns
 from duly_core.loop import backoff
 from duly_core.rpc.retry import TRANSIENT, until_definite
@@ -24,8 +24,6 @@ from duly_core.timing import Timing
 
 if TYPE_CHECKING:
     from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
-
-_TOKEN_BYTES = 16
 
 _Asked: TypeAlias = tuple[TaskId, Token, str]
 """A claim that is asked for, and the lambda."""
@@ -60,13 +58,13 @@ class Claimer:
         self._refusals = 0
         """Calls in a row that were refused as a whole."""
 
-    async def claim(self, runs: Sequence[Run], holder: str) -> Claimed:
+    async def claim(self, runs: Sequence[Run], holder: str, tokens: Tokens) -> Claimed:
         """Claim for this holder. A refused reference is forgotten; without a definite answer its message comes back."""
         # each task once: a duplicate in the buffer is answered together with its twin
         lambdas = {
             task_id: message.received.queue.lambda_name for message, task_ids in runs for task_id in task_ids
         }
-        proposals = list(zip(lambdas, _tokens(len(lambdas)), lambdas.values(), strict=True))
+        proposals = list(zip(lambdas, tokens.take(len(lambdas)), lambdas.values(), strict=True))
         sent = since_boot_ns()  # before sending: the store's lease begins later, never earlier
         terms = hsc_pb2.LeaseTerms()
         # within that time: later than that it could not be started any more
@@ -157,12 +155,6 @@ class Claimer:
             )
         except grpc.aio.AioRpcError as error:
             events.claim_unknown(len(claims), f"release: {error.code().name}: {error.details()}")
-
-
-def _tokens(number: int) -> list[Token]:
-    """Tokens cut from one read of randomness: it is a system call."""
-    random = os.urandom(number * _TOKEN_BYTES)
-    return [random[start : start + _TOKEN_BYTES] for start in range(0, len(random), _TOKEN_BYTES)]
 
 
 def _request(proposals: Sequence[_Asked], holder: str) -> hsc_pb2.ClaimTaskRequest:

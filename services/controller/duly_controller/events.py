@@ -39,6 +39,23 @@ def executor_ended(executor_id: str, crashed: int, released: int, executors: int
     level("executor ended", executor=executor_id, tasks_crashed=crashed, tasks_released=released)
 
 
+def taken_over(executor_id: str, crashed: int, released: int) -> None:
+    """An Executor died with its Controller, or this host was started again; so many of its tasks had started."""
+    log.warning(
+        "took over what a dead executor held",
+        executor=executor_id,
+        tasks_crashed=crashed,
+        tasks_released=released,
+    )
+
+
+def journal_dropped(name: str) -> None:
+    """A claim journal without an owner, whose processes could not be proved dead here; its leases have run out."""
+    log.warning(
+        "a claim journal of another pid namespace or host, or a damaged one, is removed", journal=name
+    )
+
+
 def not_registered(reason: str) -> None:
     """The Frontend could not take the lambdas; it is tried again."""
     log.warning("lambdas are not registered yet; trying again", reason=reason)

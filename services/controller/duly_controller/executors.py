@@ -10,6 +10,7 @@ from pathlib import Path
 from duly.v1 import controller_pb2
 from duly_controller.call_log import CallLog, Held
 from duly_core.board import Board
+from duly_core.journal_folder import TakenJournal
 from duly_core.task import TaskId, Token
 
 
@@ -28,6 +29,30 @@ class Executor:
     """Claims handed to it and not settled as far as it has told."""
     calls: CallLog = field(default_factory=CallLog)
     """What its latest calls of NextWork were answered."""
+    journal: TakenJournal | None = None
+    """Its claim journal, once it is dead."""
+
+    @classmethod
+    def of_journal(cls, journal: TakenJournal) -> "Executor | None":
+        """A dead Executor that was not attached here; None: its journal cannot be read."""
+        left = journal.left
+        if left is None:
+            return None
+        owner = left.owner
+        cgroup = _cgroup_of(owner.cgroup)
+        return cls(owner.executor_id, owner.pid, frozenset(), left.board, -1, cgroup, journal=journal)
+
+    def journaled(self) -> dict[TaskId, Token]:
+        """Claims that it held by its own account, and that differ from those it was known here to hold."""
+        if self.journal is None or self.journal.left is None:
+            return {}
+        return dict(self.journal.left.claims.items() - self.held.items())
+
+    def prefixes(self) -> list[bytes]:
+        """Of its requests for claims that had no answer."""
+        return (
+            self.journal.left.prefixes if self.journal is not None and self.journal.left is not None else []
+        )
 
     def settle(self, claims: Iterable[Held]) -> list[Held]:
         """Their results are acknowledged, or they are lost; those of them that were held.
@@ -47,7 +72,7 @@ class Executor:
     def started_tasks(self) -> set[TaskId]:
         """What had started, by the board; without a board everything may have."""
         if self.board is None:
-            return set(self.held)
+            return {*self.held, *self.journaled()}
         return {running.task_id for running in self.board.running()}
 
 
@@ -96,10 +121,18 @@ class Executors:
         return executor
 
     def _ended(self, executor: Executor) -> None:
+        self._forget(executor)
+        self._on_end(executor)
+
+    def close(self) -> None:
+        """Watch nobody any more: whatever ends from now on is another Controller's."""
+        for executor in list(self._attached.values()):
+            self._forget(executor)
+
+    def _forget(self, executor: Executor) -> None:
         asyncio.get_running_loop().remove_reader(executor.pidfd)
         os.close(executor.pidfd)
         self._attached.pop(executor.executor_id, None)
-        self._on_end(executor)
 
 
 def _cgroup_of(folder: str) -> Path | None:

@@ -14,10 +14,11 @@ from duly_controller.executors import Executor, Executors
 from duly_controller.poller import Poller
 from duly_controller.registrar import Registrar
 from duly_core import failpoints
+from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.errors import InvalidRequestError, NotAttachedError
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.stubs import Context
-from duly_core.task import HOLDER_LIMIT
+from duly_core.task import HOLDER_LIMIT, TOKEN_PREFIX_BYTES
 
 _MOST_TASKS = 2_000
 _LONGEST_WAIT = timedelta(seconds=30)
@@ -102,13 +103,16 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             timeout = min(from_duration(request.timeout), _LONGEST_WAIT)
         except ValueError as error:
             raise InvalidRequestError("timeout", str(error)) from error
+        if len(request.token_prefix) not in (0, TOKEN_PREFIX_BYTES):
+            raise InvalidRequestError("token_prefix", f"must be {TOKEN_PREFIX_BYTES} bytes, or empty")
         if self._demand.closed.is_set():  # not at once: who asks again and again would keep us busy
             await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
             return controller_pb2.NextWorkResponse()
         executor.calls.begin(request.call)
         try:
             with self._demand.asking(executor.lambdas, request.max_tasks):
-                claimed = await self._find_work(executor, request.max_tasks, timeout)
+                tokens = Tokens(request.token_prefix or new_prefix())
+                claimed = await self._find_work(executor, request.max_tasks, timeout, tokens)
             if claimed is None:
                 return controller_pb2.NextWorkResponse()
             if not executor.calls.answer(request.call, claimed.claims):
@@ -120,14 +124,16 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             await failpoints.hit("controller.next_work.before_answer")
         return _response(claimed)
 
-    async def _find_work(self, executor: Executor, most: int, timeout: timedelta) -> Claimed | None:
+    async def _find_work(
+        self, executor: Executor, most: int, timeout: timedelta, tokens: Tokens
+    ) -> Claimed | None:
         """Wait for tasks, claimed; None if none came in time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout.total_seconds()
         while not self._demand.closed.is_set():
             runs = self._buffer.take(executor.lambdas, most, loop.time() - self._freshness)
             if runs:
-                claimed = await self._claim(executor, runs)
+                claimed = await self._claim(executor, runs, tokens)
                 if claimed.tasks:
                     events.in_flight(self._executors.held())
                     return claimed
@@ -144,9 +150,11 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             return False
         return True
 
-    async def _claim(self, executor: Executor, runs: list[Run]) -> Claimed:
+    async def _claim(self, executor: Executor, runs: list[Run], tokens: Tokens) -> Claimed:
         """Claim to the end even if the Executor hangs up meanwhile, and then hand back what it cannot get."""
-        claiming = asyncio.get_running_loop().create_task(self._claimer.claim(runs, executor.executor_id))
+        claiming = asyncio.get_running_loop().create_task(
+            self._claimer.claim(runs, executor.executor_id, tokens)
+        )
         try:
             claimed = await asyncio.shield(claiming)
         except asyncio.CancelledError:

@@ -36,10 +36,12 @@ class ControllerSettings(Section):
 
 
 class DrainSettings(Section):
-    """`[executor]`: the one thing that the Controller must know of the Executors that it starts."""
+    """`[executor]`: what the Controller must know of the Executors that it starts."""
 
     SECTION: ClassVar[str] = "executor"
     model_config = SettingsConfigDict(extra="ignore")  # the rest of the section is the Executor's own
 
     drain_grace: Duration = timedelta(seconds=30)
     """As in the Executor's own settings, where all of the section is."""
+    journal_folder: str = ""
+    """The same."""

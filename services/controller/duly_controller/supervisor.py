@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -39,12 +40,18 @@ class Supervisor:
     """Runs until told to stop, or until an Executor says that starting it again cannot help."""
 
     def __init__(
-        self, specs: Sequence[ExecutorSpec], controller_address: str, hsc_address: str, patience: timedelta
+        self,
+        specs: Sequence[ExecutorSpec],
+        controller_address: str,
+        hsc_address: str,
+        journal_folder: Path,
+        patience: timedelta,
     ) -> None:
         """Args: `patience` is how long a stopping Executor may take, its own grace included, before it is killed."""
         self._specs = specs
         self._address = controller_address
         self._hsc_address = hsc_address
+        self._journal_folder = journal_folder
         self._patience = patience
         self._no_patience = asyncio.Event()
         self._hopeless: ApplicationError | None = None
@@ -72,6 +79,7 @@ class Supervisor:
         settings = {
             PARENT_PID: str(os.getpid()),
             "DULY_EXECUTOR_HSC_ADDRESS": self._hsc_address,  # where this host claims it also reports
+            "DULY_EXECUTOR_JOURNAL_FOLDER": str(self._journal_folder),
             "DULY_TELEMETRY_METRICS_LISTEN": f"127.0.0.1:{spec.metrics_port + number}"
             if spec.metrics_port
             else "",

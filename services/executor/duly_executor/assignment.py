@@ -1,8 +1,9 @@
 """Which callback process gets which task: decisions only, no I/O.
 
 A task that has crashed a process before (a suspect) gets one for itself, so that the culprit of a further
-crash is known, and an innocent task is never quarantined for its neighbour: one that happens to be empty, or
-the spare process, which runs nothing else. So it need not wait for the end of others, however long they take.
+crash is known, and an innocent task is never quarantined for its neighbour. Tasks of a lambda that misbehaved
+lately share processes with one another only. Both run in processes beside the ordinary ones (`aside`), so they
+need not wait for the end of others, however long these take.
 """
 
 from collections import deque
@@ -11,12 +12,18 @@ from typing import NamedTuple
 
 from duly.v1 import hsc_pb2
 from duly_core.task import TaskId
+from duly_executor.conduct import Conduct
 from duly_executor.process import CallbackProcess
 
 Batch = tuple[CallbackProcess, list[hsc_pb2.ClaimedTask]]
-
+_Line = deque[tuple[hsc_pb2.ClaimedTask, float]]
+"""Tasks with the time when they came."""
 
 _PART = 4
+_MOST_ASIDE = 100
+"""So many tasks may wait for a process aside without being counted as work that this host has taken."""
+_OTHERS_LATELY = 60.0
+"""Seconds: for so long after a task of an ordinary lambda, one process is left to such tasks."""
 
 
 class Plan(NamedTuple):
@@ -40,42 +47,92 @@ class Plan(NamedTuple):
 class Assignment:
     """Tasks that wait for a process, and the rules by which they get one."""
 
-    def __init__(self, slots: int, moving: Callable[[CallbackProcess], bool]) -> None:
-        """Args: `moving` says whether tasks ended in a process lately: only there others may wait for a slot."""
+    def __init__(
+        self, slots: int, moving: Callable[[CallbackProcess], bool], conduct: Conduct, aside: int
+    ) -> None:
+        """Make one.
+
+        Args:
+            slots: of each process.
+            moving: whether tasks ended in a process lately: only there others may wait for a slot.
+            conduct: which lambdas are kept apart.
+            aside: how many processes there may be aside.
+        """
         self._slots = slots
         self._moving = moving
+        self._conduct = conduct
+        self._aside = aside
         self._ahead = 0
         self._quick = 0
         """Slots whose callbacks end soon, in all processes: each holds the same number ahead."""
         self._waiting: deque[hsc_pb2.ClaimedTask] = deque()
-        self._suspects: deque[tuple[hsc_pb2.ClaimedTask, float]] = deque()
-        """With the time when they came."""
+        self._others_at = float("-inf")
+        """When a task of an ordinary lambda came last."""
+        self._suspects: _Line = deque()
+        self._likely: _Line = deque()
+        """Suspects of lambdas that are kept apart: the others, who may be innocent, go first."""
+        self._separate: dict[str, _Line] = {}
+        """By lambda."""
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._suspects)
+        return len(self._waiting) + self._waiting_aside()
+
+    def _waiting_aside(self) -> int:
+        return len(self._suspects) + len(self._likely) + sum(map(len, self._separate.values()))
 
     def add(self, task: hsc_pb2.ClaimedTask, now: float) -> None:
         """Have this task wait."""
+        name = getattr(task, "lambda") if task.crashes or self._conduct.separate else ""
+        apart = name in self._conduct.separate
         if task.crashes:
-            self._suspects.append((task, now))
+            (self._likely if apart else self._suspects).append((task, now))
+        elif apart:
+            self._separate.setdefault(name, deque()).append((task, now))
         else:
             self._waiting.append(task)
+            self._others_at = now
+
+    def keep_apart(self, lambda_name: str, now: float) -> bool:
+        """A task of this lambda misbehaved; whether the lambda is kept apart from now on, and was not before."""
+        changed = self._conduct.misbehaved(lambda_name, now)
+        if changed:
+            self._sort_again(now)
+        return changed
+
+    def forgive(self, now: float) -> list[str]:
+        """Put the lambdas among the others again whose time apart is over; these."""
+        forgiven = self._conduct.look(now)
+        if forgiven:
+            self._sort_again(now)
+        return forgiven
+
+    def _sort_again(self, now: float) -> None:
+        waiting = [*self._waiting]
+        self._waiting.clear()
+        for name in [name for name in self._separate if name not in self._conduct.separate]:
+            waiting += [task for task, _ in self._separate.pop(name)]
+        others_at = self._others_at
+        for task in waiting:
+            self.add(task, now)
+        if not self._waiting:
+            self._others_at = others_at
 
     def ordinary(self) -> int:
         """How many wait that any process may run."""
         return len(self._waiting)
 
     def take_back(self) -> list[TaskId]:
-        """Those that wait, who wait no more. Suspects keep waiting: the spare process is theirs."""
+        """Those that wait, who wait no more. Those that run aside keep waiting: other processes are theirs."""
         taken = [task.claim.task_id for task in self._waiting]
         self._waiting.clear()
         return taken
 
-    def take_back_suspects(self, came_before: float) -> list[TaskId]:
-        """Suspects that came before then, who wait no more."""
+    def take_back_aside(self, came_before: float) -> list[TaskId]:
+        """Those that came before then and wait for a process aside, who wait no more."""
         taken: list[TaskId] = []
-        while self._suspects and self._suspects[0][1] < came_before:
-            taken.append(self._suspects.popleft()[0].claim.task_id)
+        for line in (self._suspects, self._likely, *self._separate.values()):
+            while line and line[0][1] < came_before:
+                taken.append(line.popleft()[0].claim.task_id)
         return taken
 
     def plan_ahead(self, tasks: int, processes: Collection[CallbackProcess], of: int) -> Plan:
@@ -86,10 +143,15 @@ class Assignment:
         """
         alive = [process for process in processes if process.killed_for is None]
         self._ahead = tasks
-        self._quick = of * self._slots - sum(process.slow_slots for process in alive if not process.spare)
-        running = sum(self._slots if process.takes_others else len(process.tasks) for process in alive)
+        self._quick = of * self._slots - sum(process.slow_slots for process in alive if not process.aside)
+        running = sum(
+            self._slots
+            if process.takes_others or (process.separate and process.works and not process.aside)
+            else len(process.tasks)
+            for process in alive
+        )
         ahead = min(tasks, sum(self._ahead_of(process) for process in alive if process.takes_others))
-        return Plan(running + ahead, ahead)
+        return Plan(running + ahead + min(self._waiting_aside(), _MOST_ASIDE), ahead)
 
     def _ahead_of(self, process: CallbackProcess) -> int:
         quick = self._slots - process.slow_slots
@@ -99,29 +161,35 @@ class Assignment:
             -self._ahead * quick // max(quick, self._quick)
         )  # they may have become more since it was planned
 
-    def assign(self, processes: Collection[CallbackProcess]) -> Iterator[Batch]:
+    def assign(self, processes: Collection[CallbackProcess], now: float) -> Iterator[Batch]:
         """Spread what waits; each batch must have been given to its process before the next is asked for."""
-        usable = [process for process in processes if process.killed_for is None]
-        yield from self._suspects_alone(usable)
+        usable = [process for process in processes if process.takes_any]
+        yield from self._suspects_alone([process for process in usable if process.aside])
         yield from self._spread([process for process in usable if process.takes_others])
+        for name, line in [*self._separate.items()]:
+            yield from self._separately(name, line, usable, now)
 
-    @property
-    def wants_spare(self) -> bool:
-        """Whether a suspect waits for a process of its own, `assign` being done."""
-        return bool(self._suspects)
+    def wanted_aside(self, processes: Collection[CallbackProcess]) -> int:
+        """How many processes aside are missing, `assign` being done."""
+        wanted = len(self._suspects) + len(self._likely)
+        for name, line in self._separate.items():
+            have = sum(process.aside and process.separate == name for process in processes)
+            wanted += max(0, min(-(-len(line) // self._slots), self._most_of_one() - have))
+        return wanted
 
-    def _suspects_alone(self, processes: list[CallbackProcess]) -> Iterator[Batch]:
-        ordinary = [process for process in processes if not process.spare]
-        spare = [process for process in processes if process.spare]
-        most = len(ordinary) - 1  # one at least is left to the others: a suspect may run for hours
-        while self._suspects:
-            usable = spare + (ordinary if sum(process.alone for process in ordinary) < most else [])
-            chosen = next((process for process in usable if _is_empty(process)), None)
-            if chosen is None:
+    def _most_of_one(self) -> int:
+        """How many processes aside one lambda may have."""
+        return max(1, self._aside // 2)
+
+    def _suspects_alone(self, aside: list[CallbackProcess]) -> Iterator[Batch]:
+        for process in aside:
+            line = self._suspects or self._likely
+            if not line:
                 return
-            chosen.alone = True
-            yield chosen, [self._suspects.popleft()[0]]
-            chosen.alone = bool(chosen.tasks)  # the task may have been over already
+            if process.is_free:
+                process.alone = True
+                yield process, [line.popleft()[0]]
+                process.alone = bool(process.tasks)  # the task may have been over already
 
     def _spread(self, processes: list[CallbackProcess]) -> Iterator[Batch]:
         """The least loaded first, and as evenly as whole tasks allow."""
@@ -141,7 +209,32 @@ class Assignment:
             if process.number in batches:
                 yield process, batches[process.number]
 
+    def _separately(
+        self, name: str, line: _Line, processes: list[CallbackProcess], now: float
+    ) -> Iterator[Batch]:
+        """Into processes that run nothing else; ordinary ones only while no other task waits."""
+        for process in processes:
+            if not line:
+                return
+            if process.separate != name and not self._may_take(name, process, processes, now):
+                continue
+            room = self._slots - len(process.tasks)
+            if room <= 0 or (self._waiting and not process.aside):
+                continue
+            process.separate = name
+            yield process, [line.popleft()[0] for _ in range(min(room, len(line)))]
+            if not process.tasks:
+                process.separate = ""
 
-def _is_empty(process: CallbackProcess) -> bool:
-    """Whether it could be given a suspect now."""
-    return not process.tasks and not process.alone and process.recall_sent_at is None
+    def _may_take(
+        self, name: str, process: CallbackProcess, processes: list[CallbackProcess], now: float
+    ) -> bool:
+        """Whether a process that runs nothing may be this lambda's from now on."""
+        if not process.is_free:
+            return False
+        taken = [each for each in processes if each.separate and each.aside == process.aside]
+        if process.aside:  # one is left to suspects
+            own = sum(each.separate == name for each in taken)
+            return own < self._most_of_one() and len(taken) < max(1, self._aside - 1)
+        left = sum(not each.aside for each in processes) - len(taken)
+        return left > 1 or now - self._others_at > _OTHERS_LATELY

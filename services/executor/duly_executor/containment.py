@@ -18,6 +18,8 @@ import structlog
 
 from duly_core.cgroup import Cgroup, own_folder
 from duly_core.errors import SettingsError
+from duly_core.process_facts import pid_namespace
+from duly_core.process_facts import started as process_started
 from duly_executor.orphans import Orphans
 
 log = structlog.get_logger()
@@ -44,6 +46,9 @@ class Cage(Protocol):
 
     def kill(self) -> None:
         """Kill all that is in it now; a process group is killed beside this."""
+
+    def holds_others(self) -> bool:
+        """Whether something lives in it beside the process."""
 
     async def emptied(self) -> None:
         """The process has ended: kill what it left behind, and return when that is gone for certain."""
@@ -204,6 +209,9 @@ class CgroupCage:
     def kill(self) -> None:
         self._group.kill()
 
+    def holds_others(self) -> bool:
+        return self._group.members() > 1
+
     async def emptied(self) -> None:
         await self._group.emptied()
         self._group.remove()
@@ -217,7 +225,7 @@ async def remove_abandoned(base: Path) -> None:
 def _is_abandoned(folder: Path) -> bool:
     namespace, pid, started = folder.name.split("-")[1:]
     # a pid means something within its own namespace only
-    return namespace == _pid_namespace() and _started(int(pid)) != started
+    return namespace == pid_namespace() and str(process_started(int(pid))) != started
 
 
 def _ours(base: Path) -> Iterable[Path]:
@@ -226,21 +234,4 @@ def _ours(base: Path) -> Iterable[Path]:
 
 def _name(pid: int) -> str:
     """Unlike that of any other process, of this boot at least: pids come again, at another time."""
-    return f"duly-{_pid_namespace()}-{pid}-{_started(pid)}"
-
-
-def _pid_namespace() -> str:
-    return str(Path("/proc/self/ns/pid").stat().st_ino)
-
-
-def _started(pid: int) -> str | None:
-    """When a process started, in ticks since boot; None: there is none of this pid."""
-    try:
-        return (
-            Path(f"/proc/{pid}/stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rpartition(")")[2]
-            .split()[19]
-        )
-    except OSError:
-        return None
+    return f"duly-{pid_namespace()}-{pid}-{process_started(pid)}"

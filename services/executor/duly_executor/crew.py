@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core import failpoints
@@ -10,17 +10,20 @@ from duly_core.board import Board
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.assignment import Assignment, Plan
+from duly_executor.conduct import Conduct
 from duly_executor.containment import Containment
 from duly_executor.holdings import Holdings
+from duly_executor.inquest import Inquest
 from duly_executor.launcher import Launcher
-from duly_executor.process import CallbackProcess, given_among
+from duly_executor.process import CallbackProcess, Overdue, given_among
 from duly_executor.reporter import Reporter
+from duly_executor.roster import Roster
 from duly_executor.settings import ExecutorSettings
-from duly_executor.verdicts import cancelled, crash, ending_of
+from duly_executor.verdicts import cancelled
 
 
 class Crew:
-    """Keeps callback processes alive and fed: `settings.processes`, and a spare one while it is needed."""
+    """Feeds the callback processes, hears what they tell, and buries them."""
 
     def __init__(
         self,
@@ -37,16 +40,20 @@ class Crew:
         self._board = board
         self._holdings = holdings
         self._reporter = reporter
+        self._inquest = Inquest(board, holdings, reporter)
         self._ended = ended
-        self._processes: dict[int, CallbackProcess] = {}
+        launcher = Launcher(application, executor_id, board, containment, settings.import_timeout)
+        self._roster = Roster(launcher, settings, self._serve, self._roster_changed)
+        self._processes = self._roster.processes
         self._dying: set[CallbackProcess] = set()
         """No longer fed, and not buried yet."""
-        self._launcher = Launcher(application, executor_id, board, containment, settings.import_timeout)
         self._moves_within = settings.recall_after.total_seconds()
-        self._assignment = Assignment(board.slots, self._moving)
+        self._assignment = Assignment(
+            board.slots, self._moving, Conduct(settings.separate_for), settings.isolated_processes
+        )
         self._ordinary = settings.processes
-        self._spare_wanted = asyncio.Event()
-        self._keepers: list[asyncio.Task[None]] = []
+        self._stopping = False
+        """What has not started is handed back, not given to another process."""
         self._closing = False
 
     async def start(self, failed: Callable[[BaseException], None]) -> list[registry_pb2.Lambda]:
@@ -55,75 +62,33 @@ class Crew:
         Raises:
             ApplicationError: the application cannot be imported.
         """
-        lambdas: list[registry_pb2.Lambda] = []
-        for number in range(self._ordinary):
-            self._processes[number], lambdas = await self._launcher.first(number)
-        keeping = [self._keep(number, process) for number, process in list(self._processes.items())]
-        for work in (*keeping, self._keep_spare(self._ordinary)):
-            keeper = asyncio.get_running_loop().create_task(work)
-            keeper.add_done_callback(
-                lambda task: failed(error) if not task.cancelled() and (error := task.exception()) else None
-            )
-            self._keepers.append(keeper)
-        return lambdas
+        return await self._roster.start(failed)
 
-    async def _keep(self, number: int, process: CallbackProcess) -> None:
-        failures = 0
-        while True:
-            if await self._run(number, process):
-                failures = 0
-            started = await self._launcher.again(number, failures)
-            if started is None:
-                return
-            failures += 1
-            process = self._processes[number] = started
-            self._assign()
-            self._ended(0)
-
-    async def _keep_spare(self, number: int) -> None:
-        """The spare process is started when a suspect waits, and ends when none has come for a while."""
-        while not self._closing:
-            await self._spare_wanted.wait()
-            self._spare_wanted.clear()
-            if not self._assignment.wants_spare:
-                continue
-            process = await self._launcher.again(number, 0)
-            if process is None:
-                return
-            process.spare = True
-            process.ended_at = asyncio.get_running_loop().time()
-            self._processes[number] = process
-            self._assign()
-            self._ended(0)
-            await self._run(number, process)
-            self._assign()
-
-    async def _run(self, number: int, process: CallbackProcess) -> bool:
+    async def _serve(self, process: CallbackProcess) -> bool:
         """Listen to a process until it has ended, and bury it; whether it told anything."""
         told = False
         while (report := await process.read()) is not None:
             told = True
             self._take(process, report)
-        self._dying.add(self._processes.pop(number))
+        self._dying.add(self._processes.pop(process.number))
+        self._assign()
         code = await process.ended()
         self._dying.discard(process)
         self._bury(process, code)
         return told
 
-    def retire_spare(self, idle_since: float) -> None:
-        """End the spare process if nothing has ended in it since then (the loop's time)."""
-        process = self._processes.get(self._ordinary)
-        if process is not None and not process.tasks and process.idles_since(idle_since):
-            process.kill(b"")
+    def _roster_changed(self) -> None:
+        self._assign()
+        self._ended(0)
+
+    def retire_aside(self, idle_since: float) -> None:
+        """End the processes aside in which nothing has ended since then (the loop's time)."""
+        self._roster.retire(idle_since)
 
     async def close(self) -> None:
         """Kill all processes and hand back what they ran."""
-        self._closing = True
-        self._spare_wanted.set()
-        self._launcher.close()
-        for process in self._processes.values():
-            process.kill(b"")
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        self._closing = self._stopping = True
+        await self._roster.close()
 
     def give(self, tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
         """Have these run; they are held already."""
@@ -145,9 +110,10 @@ class Crew:
         return self._assignment.plan_ahead(tasks, self._processes.values(), self._ordinary)
 
     def recall(self) -> None:
-        """Hand back whatever has not started."""
+        """Hand back whatever has not started, from now on."""
+        self._stopping = True
         self.hand_back_unassigned()
-        self.hand_back_suspects(math.inf)
+        self.hand_back_aside(math.inf)
         for process in self._processes.values():
             if self.unstarted_in(process):
                 process.recall()
@@ -158,15 +124,16 @@ class Crew:
     def hand_back_unassigned(self) -> None:
         self._release(self._assignment.take_back())
 
-    def hand_back_suspects(self, came_before: float) -> None:
-        """Hand back those that have waited since before then (the loop's time) for a process of their own."""
-        self._release(self._assignment.take_back_suspects(came_before))
+    def hand_back_aside(self, came_before: float) -> None:
+        """Hand back those that have waited since before then (the loop's time) for a process aside."""
+        self._release(self._assignment.take_back_aside(came_before))
 
     def _moving(self, process: CallbackProcess) -> bool:
         return not process.idles_since(asyncio.get_running_loop().time() - self._moves_within)
 
     def _assign(self) -> None:
-        for process, batch in self._assignment.assign(self._processes.values()):
+        now = asyncio.get_running_loop().time()
+        for process, batch in self._assignment.assign(self._processes.values(), now):
             alive: dict[TaskId, hsc_pb2.ClaimedTask] = {}
             for task in batch:
                 claim = task.claim
@@ -180,8 +147,7 @@ class Crew:
                 if failpoints.on:
                     failpoints.hit_here("executor.give.before")
                 process.give(alive, self._holdings.leases.earliest_of(alive))
-        if self._assignment.wants_spare and self._ordinary not in self._processes:
-            self._spare_wanted.set()
+        self._roster.balance(self._assignment.wanted_aside(self._processes.values()))
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
         process.recall_sent_at = None
@@ -192,6 +158,10 @@ class Crew:
         for result in report.results:
             claim = result.claim
             task_id = claim.task_id
+            if process.overdue:
+                if process.keeps_back(result):
+                    continue
+                process.overdue.pop(task_id, None)
             process.tasks.discard(task_id)
             held = self._holdings.get(task_id)
             if held is None or held.token != claim.token:
@@ -200,69 +170,104 @@ class Crew:
                 ends.append((held.task, result))
         events.attempts_ended(ends)
         self._holdings.note_progress(report.progress)
-        process.tasks.difference_update(report.unstarted)
-        self._release(report.unstarted)
+        if report.unstarted:
+            self._take_unstarted(process, report.unstarted)
         if not process.tasks:
             process.alone = False
+            process.separate = ""
         self._reporter.results([result for _, result in ends])
         self._assign()
         self._ended(len(ends))
+
+    def _take_unstarted(self, process: CallbackProcess, task_ids: Collection[TaskId]) -> None:
+        """What did not start: of a process that takes no more work, another one here runs it."""
+        again = [] if process.works else [each for each in task_ids if self._may_run_again(process, each)]
+        process.tasks.difference_update(task_ids)
+        self._release(set(task_ids).difference(again))
+        self._again(again)
+
+    def _may_run_again(self, process: CallbackProcess, task_id: TaskId) -> bool:
+        """Whether another process of this Executor may run what this one has not started."""
+        held = self._holdings.get(task_id)
+        ours = held is not None and held.cancel_asked_at is None
+        return ours and not self._stopping and self._holdings.is_with(task_id, process.number)
+
+    def _again(self, task_ids: Iterable[TaskId]) -> None:
+        now = asyncio.get_running_loop().time()
+        for task_id in task_ids:
+            if (held := self._holdings.get(task_id)) is not None:
+                held.process = None
+                self._assignment.add(held.task, now)
 
     def _release(self, task_ids: Iterable[TaskId]) -> None:
         held = [self._holdings.report(task_id) for task_id in task_ids]
         self._reporter.release([each.task.claim for each in held if each is not None])
 
     def _bury(self, process: CallbackProcess, code: int) -> None:
-        """Its end is certain. What it ran crashed, unless we killed it; its `verdicts` are told, all else is released.
+        """Its end is certain: tell what became of all that it was given."""
+        died = process.killed_for is None and not self._closing
+        buried = self._inquest.bury(process, code, died=died)
+        if buried.culprit:
+            self.note_misbehaviour(buried.culprit)
+        again = [task_id for task_id in buried.unstarted if self._may_run_again(process, task_id)]
+        self._release(set(buried.unstarted).difference(again))
+        self._again(again)
+        self._ended(buried.ended)
 
-        That is what never started, or was killed for another's sake, and a newer claim of what ran.
-        """
-        running = {entry.task_id for entry in self._board.running(process.number)} & process.tasks
-        self._board.clear(process.number)
-        culprits = {each for each in running if process.killed_for is None and self._was_given(process, each)}
-        if process.killed_for is None and not self._closing:
-            events.process_crashed(process.process.pid, code, len(running))
-        ended = [self._holdings.report(task_id) for task_id in culprits]
-        ending = process.misdeed or ending_of(code)
-        crashes = [crash(held.task, ending, len(running)) for held in ended if held is not None]
-        self._reporter.results([*process.verdicts, *crashes])
-        self._release(process.tasks - culprits)
-        self._ended(len(crashes) + len(process.verdicts))
+    def note_misbehaviour(self, lambda_name: str) -> None:
+        """A task of this lambda crashed its process or ran too long: it is kept apart for a while."""
+        if self._assignment.keep_apart(lambda_name, asyncio.get_running_loop().time()):
+            events.kept_apart(lambda_name)
 
-    def stop_for(self, task_id: TaskId, reason: str, result: hsc_pb2.TaskResult | None) -> None:
-        """Stop this task's callback at once by killing its process; report `result` for it, if there is one."""
+    def forgive(self, now: float) -> None:
+        """Put the lambdas among the others again whose time apart is over."""
+        if forgiven := self._assignment.forgive(now):
+            events.forgiven(forgiven)
+            self._assign()
+
+    def interrupt(self, task_id: TaskId, process: CallbackProcess, overdue: Overdue) -> None:
+        """Interrupt a callback; what is to be reported of it if it has to be killed is told when it is dead."""
+        process.overdue[task_id] = overdue
+        process.interrupt(task_id)
+        self._assign()
+
+    def let_linger(self, process: CallbackProcess, now: float) -> None:
+        """Give a process no more work: something in it does not end. What it has not started runs elsewhere."""
+        process.lingers_since = now
+        process.recall()
+        overdue = [(task_id, self._holdings.lambda_of(task_id)) for task_id in process.overdue]
+        events.process_lingers(process.process.pid, overdue)
+        self._roster_changed()
+
+    def stop_lost(self, task_id: TaskId) -> None:
+        """The claim of this task is lost: stop its callback at once by killing its process. Nothing is reported of it."""
         held = self._holdings.report(task_id)
         if held is None:
             return
         process = self._given_among([task_id]).get(task_id)
-        verdict = [result] if result is not None else []
-        if process is not None and (process in self._dying or task_id in self.running_in(process)):
-            process.verdicts += verdict  # reported when the callback, and what it started, surely run no more
-            if process not in self._dying:
-                self.kill_for(task_id, process, reason)
-        else:
-            if process is not None:
+        if process is not None and process not in self._dying:
+            if task_id in self.running_in(process) or task_id in process.overdue:
+                self.kill_for(task_id, process, "lost_claim")
+            else:
                 process.cancel([task_id])  # it waits for a slot: it will not start
-            self._reporter.results(verdict)
-        if result is None:
-            self._holdings.settle([held.task.claim])
+        self._holdings.settle([held.task.claim])
         self._ended(0)
 
     def kill_those_that_run_on(self) -> None:
         """Kill processes that run what is not to run any more: it began just as it was told not to, or was lost."""
         for process in list(self._processes.values()):
             for task_id in self.running_in(process) & process.tasks:
-                if process.killed_for is None and not self._was_given(process, task_id):
+                if process.killed_for is None and not self._holdings.is_with(task_id, process.number):
                     self.kill_for(task_id, process, "no_longer_ours")
 
     def kill_for(self, task_id: TaskId, process: CallbackProcess, reason: str) -> None:
         """Kill a process for the sake of one task that it runs."""
-        events.process_killed(process.process.pid, reason)
-        process.kill(task_id)
+        events.process_killed(process.process.pid, reason, task_id, self._holdings.lambda_of(task_id))
+        process.kill(task_id, reason)
 
     def kill_as_crashed(self, process: CallbackProcess, reason: str, misdeed: str) -> None:
         """Kill a process that is of no more use; what it runs has crashed, for it may be the cause."""
-        events.process_killed(process.process.pid, reason)
+        events.process_killed(process.process.pid, reason, b"", "")
         process.misdeed = misdeed
         process.kill()
 
@@ -280,11 +285,6 @@ class Crew:
     def _given_among(self, task_ids: Sequence[TaskId]) -> dict[TaskId, CallbackProcess]:
         """Those of these that a process was given whose end it has not told; it may be dying."""
         return given_among((*self._processes.values(), *self._dying), task_ids)
-
-    def _was_given(self, process: CallbackProcess, task_id: TaskId) -> bool:
-        """Whether the claim that is held now is the one that it runs under."""
-        held = self._holdings.get(task_id)
-        return held is not None and not held.reporting and held.process == process.number
 
     def processes(self) -> list[CallbackProcess]:
         return list(self._processes.values())

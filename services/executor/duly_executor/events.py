@@ -4,6 +4,7 @@ from collections import Counter as Tally
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 from functools import cache
+from uuid import UUID
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -11,6 +12,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from duly.v1 import hsc_pb2
 from duly_core.routing import Priority
 from duly_core.settings import format_duration
+from duly_core.task import TaskId
 from duly_core.telemetry import SECONDS
 
 log = structlog.get_logger()
@@ -100,16 +102,49 @@ def claims_lost(count: int, where: str) -> None:
     log.warning("claims were lost", count=count, told_by=where)
 
 
-def process_killed(pid: int, reason: str) -> None:
+def process_killed(pid: int, reason: str, task_id: TaskId, lambda_name: str) -> None:
     """A callback process was killed on purpose."""
     _killed.labels(reason).inc()
-    log.warning("callback process killed", pid=pid, reason=reason)
+    named = {"task": str(UUID(bytes=task_id)), "lambda": lambda_name} if task_id else {}
+    log.warning("callback process killed", pid=pid, reason=reason, **named)
 
 
-def process_crashed(pid: int, code: int, suspects: int) -> None:
-    """A callback process died by itself."""
+def process_crashed(pid: int, code: int, suspects: Collection[tuple[TaskId, str]], traceback: str) -> None:
+    """A callback process died by itself; one of these tasks is the cause."""
     _crashed.inc()
-    log.error("callback process died", pid=pid, code=code, tasks_it_ran=suspects)
+    log.error(
+        "callback process died",
+        pid=pid,
+        code=code,
+        suspects=_named(suspects),
+        **({"traceback": traceback[:_TRACEBACK_LENGTH]} if traceback else {}),
+    )
+
+
+def process_lingers(pid: int, overdue: Iterable[tuple[TaskId, str]]) -> None:
+    """A callback process takes no more work: these callbacks were interrupted and do not end."""
+    log.warning(
+        "callback process takes no more work: a callback does not end", pid=pid, overdue=_named(overdue)
+    )
+
+
+def kept_apart(lambda_name: str) -> None:
+    """A lambda crashed its process or overran."""
+    log.warning(
+        "lambda kept apart from others: it crashed its process or ran too long", **{"lambda": lambda_name}
+    )
+
+
+def forgiven(lambda_names: Iterable[str]) -> None:
+    """Lambdas have behaved since."""
+    log.info("lambdas share processes with others again", lambdas=sorted(lambda_names))
+
+
+def _named(tasks: Iterable[tuple[TaskId, str]]) -> list[dict[str, str]]:
+    return [{"task": str(UUID(bytes=task_id)), "lambda": name} for task_id, name in tasks]
+
+
+_TRACEBACK_LENGTH = 4_000
 
 
 def not_started(reason: str) -> None:

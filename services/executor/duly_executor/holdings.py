@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from duly.v1 import callback_pb2, hsc_pb2
+from duly_core.claim_journal import ClaimJournal
 from duly_core.task import TaskId
 from duly_executor.leases import Leases
 
@@ -21,13 +22,17 @@ class Held:
     """Its result (or release) is on its way to the HSC."""
     cancel_asked_at: float | None = None
     """When its callback was told to stop (the loop's time)."""
+    journaled_at: int = 0
+    """Its place in the claim journal; 0: it has none."""
 
 
 class Holdings:
     """Claims by task id, and the leases they live under."""
 
-    def __init__(self, leases: Leases) -> None:
+    def __init__(self, leases: Leases, journal: ClaimJournal | None = None) -> None:
+        """Args: `journal` is where held claims are noted for others; None: nowhere."""
         self.leases = leases
+        self._journal = journal
         self._held: dict[TaskId, Held] = {}
         self._reporting = 0
         """How many of them are being reported."""
@@ -68,9 +73,22 @@ class Holdings:
             former = self._held.get(task_id)
             if former is not None:
                 self._reporting -= former.reporting
-            self._held[task_id] = Held(task, claim.token)
+                self._forget(former)
+            held = self._held[task_id] = Held(task, claim.token)
+            if self._journal is not None:
+                held.journaled_at = self._journal.add(task_id, held.token)
             task_ids.append(task_id)
         return self.leases.claimed(task_ids, sent_boot_ns)
+
+    def is_with(self, task_id: TaskId, process: int) -> bool:
+        """Whether the claim that is held now was given to this callback process, which has not told its end."""
+        held = self._held.get(task_id)
+        return held is not None and not held.reporting and held.process == process
+
+    def lambda_of(self, task_id: TaskId) -> str:
+        """The lambda of a task that is held; empty: it is not."""
+        held = self._held.get(task_id)
+        return getattr(held.task, "lambda") if held is not None else ""
 
     def report(self, task_id: TaskId) -> Held | None:
         """Its callback is over, or will not run; None if that is known already."""
@@ -95,11 +113,16 @@ class Holdings:
             if held is None or held.token != claim.token:
                 continue
             del self._held[task_id]
+            self._forget(held)
             self._reporting -= held.reporting
             self._progress.pop(task_id, None)
             ended.append(task_id)
             self._settled.append(claim)
         self.leases.ended(ended)
+
+    def _forget(self, held: Held) -> None:
+        if self._journal is not None:
+            self._journal.drop(held.journaled_at)
 
     def take_settled(self) -> list[hsc_pb2.Claim]:
         """What was settled since last asked, for the Controller to know."""

@@ -40,6 +40,9 @@ class OrphanCage:
     def kill(self) -> None:
         """What it made comes to us when it is dead, and is killed then."""
 
+    def holds_others(self) -> bool:
+        return self.pid is not None and any(map(_lives, _descendants(self.pid)))
+
     async def emptied(self) -> None:
         await self._orphans.without(self)
 
@@ -144,6 +147,14 @@ def _descendants(pid: int) -> set[int]:
             for child in _listed(thread):
                 found |= {child} | _descendants(child)
     return found
+
+
+def _lives(pid: int) -> bool:
+    """Whether this process has not ended: it is no zombie."""
+    with suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return stat.rpartition(")")[2].split()[0] not in "ZX"
+    return False
 
 
 def _listed(thread: Path) -> list[int]:

@@ -5,11 +5,11 @@ from datetime import timedelta
 from duly_executor.crew import Crew
 from duly_executor.settings import ExecutorSettings
 
-_SUSPECTS_WAIT = timedelta(seconds=10)
-"""A task that must have a process for itself may wait so long for one."""
+_ASIDE_WAIT = timedelta(seconds=10)
+"""A task that must not run beside others may wait so long for a process."""
 
-_SPARE_IDLES = timedelta(seconds=60)
-"""The spare process ends when no such task has come for so long."""
+_ASIDE_IDLES = timedelta(seconds=60)
+"""A process for such tasks ends when none has ended in it for so long."""
 
 
 class Patience:
@@ -44,10 +44,10 @@ class Patience:
                 process.waits_since = None
                 process.recall()
         self._look_at_the_unassigned(now)
-        self._crew.retire_spare(now - _SPARE_IDLES.total_seconds())
+        self._crew.retire_aside(now - _ASIDE_IDLES.total_seconds())
 
     def _look_at_the_unassigned(self, now: float) -> None:
-        self._crew.hand_back_suspects(now - _SUSPECTS_WAIT.total_seconds())
+        self._crew.hand_back_aside(now - _ASIDE_WAIT.total_seconds())
         if not self._crew.unassigned():
             self._waits_since = None
         elif self._waits_since is None:

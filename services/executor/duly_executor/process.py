@@ -9,16 +9,18 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
+from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
 from duly_core.board import Board
 from duly_core.errors import ApplicationError
 from duly_core.process import PARENT_PID
 from duly_core.task import TaskId
 from duly_executor import frames
 from duly_executor.containment import Cage
+from duly_executor.last_words import LastWords
 
 # What a callback process has no business with: it runs the lambda owner's code, which may use gRPC and fork
 # as it likes.
@@ -32,6 +34,16 @@ class StartKilledError(ApplicationError):
     """A signal ended a callback process while it imported the application: that may pass."""
 
 
+class Overdue(NamedTuple):
+    """A callback that was interrupted."""
+
+    since: float
+    """When that was (the loop's time)."""
+    reason: str
+    verdict: hsc_pb2.TaskResult
+    """What is to be reported of it if it ends with its process."""
+
+
 class CallbackProcess:
     """Started, fed in batches, and killed as a whole, with all that it started."""
 
@@ -42,15 +54,23 @@ class CallbackProcess:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         cage: Cage,
+        last_words: LastWords,
     ) -> None:
+        self.last_words = last_words
         self.number = number
         self.process = process
         self.tasks: set[TaskId] = set()
         """Given to it and not answered."""
         self.alone = False
         """Whether it runs a task that must have it for itself."""
-        self.spare = False
-        """Whether it runs such tasks only, one after the other."""
+        self.separate = ""
+        """The lambda that misbehaved lately whose tasks alone it runs; empty: any."""
+        self.aside = False
+        """Whether it runs such tasks only: those that must be alone, and those of such lambdas."""
+        self.overdue: dict[TaskId, Overdue] = {}
+        """What runs in it longer than it may."""
+        self.lingers_since: float | None = None
+        """Since when it takes no more work and lives only for what it runs (the loop's time)."""
         self.ended_at: float | None = None
         """When an attempt last ended in it (the loop's time)."""
         self.waits_since: float | None = None
@@ -61,8 +81,8 @@ class CallbackProcess:
         """When it was asked to give back what waits, if it has told nothing since (the loop's time)."""
         self.killed_for: TaskId | None = None
         """The task for whose sake it was killed, if it was."""
-        self.verdicts: list[hsc_pb2.TaskResult] = []
-        """What is to be reported of tasks for whose sake it was killed, once its end is certain."""
+        self.killed_because = ""
+        """Why it was killed."""
         self.misdeed: str | None = None
         """Why it was killed as if it had crashed, if it was."""
         self._reader = reader
@@ -80,12 +100,14 @@ class CallbackProcess:
             OSError: it cannot be started (no memory, no descriptors); nothing is left of it then.
         """
         process = None
+        last_words = LastWords()
         with contextlib.ExitStack() as on_failure:
+            on_failure.callback(last_words.read)
             try:
                 ours, theirs = socket.socketpair()
                 on_failure.callback(ours.close)
                 with theirs:
-                    process = await _spawn(number, executor_id, application, theirs, board, cage)
+                    process = await _spawn(number, executor_id, application, theirs, board, cage, last_words)
                 cage.holds(process.pid)
                 board.set_pid(number, process.pid)
                 reader, writer = await asyncio.open_connection(sock=ours)
@@ -97,12 +119,27 @@ class CallbackProcess:
                 board.clear(number)
                 raise
             on_failure.pop_all()
-        return cls(number, process, reader, writer, cage)
+        return cls(number, process, reader, writer, cage, last_words)
 
     @property
     def takes_others(self) -> bool:
         """Whether it may be given any task: not while it owes an answer, for it may never give one."""
-        return not (self.alone or self.spare) and self.recall_sent_at is None
+        return not (self.alone or self.aside or self.separate) and self.takes_any
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether it may be given a task at all."""
+        return self.works and self.recall_sent_at is None
+
+    @property
+    def works(self) -> bool:
+        """Whether it is one of those that take work: it was not killed, and does not linger."""
+        return self.killed_for is None and self.lingers_since is None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes work and has none."""
+        return not self.tasks and not self.alone and self.takes_any
 
     def idles_since(self, instant: float) -> bool:
         """Whether no attempt has ended in it since then (the loop's time)."""
@@ -156,6 +193,10 @@ class CallbackProcess:
         """Ask these to stop."""
         self._write(callback_pb2.CallbackOrder(cancel=task_ids))
 
+    def interrupt(self, task_id: TaskId) -> None:
+        """Raise an exception in this callback, or cancel its asyncio task."""
+        self._write(callback_pb2.CallbackOrder(interrupt=[task_id]))
+
     def recall(self) -> None:
         """Have it give back what it has not started; it answers even if that is nothing."""
         if self.recall_sent_at is None:
@@ -166,14 +207,29 @@ class CallbackProcess:
         if not self._writer.is_closing():
             self._writer.write(frames.write(order))
 
-    def kill(self, for_task: TaskId | None = None) -> None:
+    def kill(self, for_task: TaskId | None = None, because: str = "") -> None:
         """End it at once, with what it started."""
         if self.killed_for is None:
             self.killed_for = for_task
+            self.killed_because = because
         self._kill_group()
 
     def _kill_group(self) -> None:
         _kill_all(self.process.pid, self._cage)
+
+    def keeps_back(self, result: hsc_pb2.TaskResult) -> bool:
+        """Whether this end of a callback that was interrupted is told only when the process is dead.
+
+        So it is while something lives that a callback here has started: it may be this one's, and goes with the process.
+        """
+        overdue = self.overdue.get(result.claim.task_id)
+        interrupted = result.outcome == hsc_pb2.OUTCOME_CANCELLED or (
+            result.failure_kind == task_pb2.FAILURE_KIND_MAX_RUNTIME
+        )
+        if overdue is None or not interrupted or not self._cage.holds_others():
+            return False
+        self.overdue[result.claim.task_id] = Overdue(float("-inf"), overdue.reason, result)
+        return True
 
     async def ended(self) -> int:
         """Wait for its end and for that of what it started, having killed both; the exit code, negative for a signal.
@@ -186,11 +242,18 @@ class CallbackProcess:
         code = await self._watching
         await self._cage.emptied()
         self._writer.close()
+        self.last_words.read()
         return code
 
 
 async def _spawn(
-    number: int, executor_id: str, application: str, link: socket.socket, board: Board, cage: Cage
+    number: int,
+    executor_id: str,
+    application: str,
+    link: socket.socket,
+    board: Board,
+    cage: Cage,
+    last_words: LastWords,
 ) -> Process:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
     return await asyncio.create_subprocess_exec(
@@ -202,8 +265,9 @@ async def _spawn(
         str(link.fileno()),
         str(board.descriptor),
         str(number),
+        str(last_words.descriptor),
         cage.folder,
-        pass_fds=[link.fileno(), board.descriptor],
+        pass_fds=[link.fileno(), board.descriptor, last_words.descriptor],
         stdin=asyncio.subprocess.DEVNULL,
         env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
         start_new_session=True,

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import grpc
 
 from duly.v1 import controller_pb2, hsc_pb2
+from duly_core.claim_journal import ClaimJournal
 from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError, SettingsError
 from duly_core.loop import backoff, wait_for
+from duly_core.rpc.call_stream import HscCalls
 from duly_core.rpc.convert import from_duration
 from duly_core.timing import Timing
 from duly_executor import events
@@ -24,7 +26,6 @@ from duly_executor.work_sources import ControllerSource, HscSource, Work, WorkSo
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 _ATTACH_TIMEOUT = timedelta(seconds=10)
 _MOST_A_CALL = 1_000
@@ -36,13 +37,14 @@ class Puller:
     def __init__(
         self,
         controller: "ControllerServiceAsyncStub",
-        hsc: "HscServiceAsyncStub",
+        hsc: HscCalls,
         address: str,
         attach: controller_pb2.AttachExecutorRequest,
         holdings: Holdings,
         crew: Crew,
         heart: Heart,
         reporter: Reporter,
+        journal: ClaimJournal,
         pace: Pace,
         timing: Timing,
         settings: ExecutorSettings,
@@ -55,6 +57,7 @@ class Puller:
         self._crew = crew
         self._heart = heart
         self._reporter = reporter
+        self._journal = journal
         self._pace = pace
         self._timing = timing
         self._settings = settings
@@ -119,9 +122,13 @@ class Puller:
         executor_id, timeout = self._attach_request.executor_id, self._settings.poll_timeout
         if ask_hsc:
             lambdas = [declared.name for declared in self._attach_request.lambdas]
-            self._source = HscSource(self._hsc, executor_id, lambdas, self._holdings, self._timing, timeout)
+            self._source = HscSource(
+                self._hsc, executor_id, lambdas, self._holdings, self._journal, self._timing, timeout
+            )
         else:
-            self._source = ControllerSource(self._controller, executor_id, self._holdings, timeout)
+            self._source = ControllerSource(
+                self._controller, executor_id, self._holdings, self._journal, timeout
+            )
 
     @staticmethod
     async def _until_one_ends(works: Iterable[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
@@ -149,6 +156,7 @@ class Puller:
             self._failures = 0
             if work.tasks:
                 self._take(work)
+            self._journal.forget_prefix(work.token_prefix)  # its claims are journaled one by one now
 
     async def _wait_for_room(self) -> int:
         while True:

@@ -1,9 +1,9 @@
 """Brings results and releases to the HSC, many at a time, until each has a definite answer."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import structlog
 
@@ -11,11 +11,10 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.coalesce import Coalescer
 from duly_core.loop import backoff
+from duly_core.rpc.call_stream import HscCalls
+from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.delivery import Delivery
-
-if TYPE_CHECKING:
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 log = structlog.get_logger()
 
@@ -30,12 +29,17 @@ _FRAMING_BYTES = 16
 """What a result costs in a request beyond its own size, at most."""
 
 
+class _Release(NamedTuple):
+    claim: hsc_pb2.Claim
+    stopped: hsc_pb2.StoppedRun | None
+
+
 class Reporter:
     """`settled` is told of every claim whose answer is definite, whatever it was."""
 
     def __init__(
         self,
-        hsc: "HscServiceAsyncStub",
+        hsc: HscCalls,
         call_timeout: timedelta,
         most_bytes: int,
         settled: Callable[[Sequence[hsc_pb2.Claim]], None],
@@ -48,7 +52,7 @@ class Reporter:
             self._send_results, call_timeout, lambda result: self._run(lambda: self._insist(result))
         )
         self._releases = Delivery(
-            self._send_releases, call_timeout, lambda claim: self._run(lambda: self._release_alone(claim))
+            self._send_releases, call_timeout, lambda each: self._run(lambda: self._release_alone(each))
         )
         self._set = Coalescer(
             self._set_all, max_items=_BATCH, concurrency=_IN_FLIGHT, rest=_REST, stream_rest=_STREAM_REST
@@ -62,10 +66,14 @@ class Reporter:
         if results:
             self._run(lambda: self._set(results))
 
-    def release(self, claims: Sequence[hsc_pb2.Claim]) -> None:
-        """Hand these back, uncharged; returns at once."""
+    def release(
+        self, claims: Sequence[hsc_pb2.Claim], stopped: Mapping[TaskId, hsc_pb2.StoppedRun] | None = None
+    ) -> None:
+        """Hand these back, uncharged; `stopped` says of those that had started when and why. Returns at once."""
         if claims:
-            self._run(lambda: self._release(claims))
+            told = stopped or {}
+            releases = [_Release(claim, told.get(claim.task_id)) for claim in claims]
+            self._run(lambda: self._release(releases))
 
     async def finish(self) -> None:
         """Wait until everything that was given is settled."""
@@ -114,24 +122,26 @@ class Reporter:
 
     # ---- releases ----------------------------------------------------------------------------------------
 
-    async def _release_all(self, claims: list[hsc_pb2.Claim]) -> list[None]:
-        await self._releases.together(claims)
-        return [None] * len(claims)
+    async def _release_all(self, releases: list[_Release]) -> list[None]:
+        await self._releases.together(releases)
+        return [None] * len(releases)
 
-    async def _send_releases(self, claims: Sequence[hsc_pb2.Claim], timeout: float) -> None:
+    async def _send_releases(self, releases: Sequence[_Release], timeout: float) -> None:
         if failpoints.on:
             await failpoints.hit("executor.release.before_send")
-        await self._hsc.Release(hsc_pb2.ReleaseRequest(claims=claims), timeout=timeout)
+        claims = [release.claim for release in releases]
+        stopped = [release.stopped for release in releases if release.stopped is not None]
+        await self._hsc.Release(hsc_pb2.ReleaseRequest(claims=claims, stopped=stopped), timeout=timeout)
         events.handed_back(len(claims))
         self._settled(claims)
 
-    async def _release_alone(self, claim: hsc_pb2.Claim) -> None:
+    async def _release_alone(self, release: _Release) -> None:
         """One that does not go with others; if it does not go at all, it runs out."""
         async with self._alone:
-            reason = await self._releases.alone(claim)
+            reason = await self._releases.alone(release)
         if reason is not None:
             events.unreported("release", 1, reason)
-            self._settled([claim])
+            self._settled([release.claim])
 
 
 async def _until_done(work: Callable[[], Coroutine[object, object, object]]) -> None:

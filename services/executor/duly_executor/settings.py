@@ -38,6 +38,20 @@ class ExecutorSettings(Section):
     import_timeout: Duration = timedelta(seconds=60)
     """A callback process must have imported the application within this."""
     cancel_grace: Duration = timedelta(seconds=10)
-    """A callback that was asked to stop is killed after this."""
+    """A callback that was asked to stop is interrupted after this."""
+    interrupt_grace: Duration = timedelta(milliseconds=500)
+    """A callback that was interrupted and has not ended after this is killed, once its neighbours have ended."""
+    isolated_processes: int = Field(default=4, ge=1, le=256)
+    """Callback processes beside the others, at most: for tasks that crashed one, and for lambdas that misbehaved lately."""
+    separate_for: Duration = timedelta(seconds=60)
+    """A lambda that crashed a process or overran shares none with others for so long, longer on repeat; 0s: it does."""
     drain_grace: Duration = timedelta(seconds=30)
     """How long a stopping Executor lets running callbacks finish before it hands them back."""
+    journal_folder: str = ""
+    """Where claims are journaled, to be taken over when all of a worker dies; empty: a folder of this user's in
+    $XDG_RUNTIME_DIR or the temporary folder, for each `hsc_address` one. Workers of one host must use the same."""
+
+    @property
+    def places(self) -> int:
+        """Callback processes that may live at a time: as many as `processes` may linger beside those that work."""
+        return 2 * self.processes + self.isolated_processes

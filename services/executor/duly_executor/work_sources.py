@@ -1,8 +1,7 @@
 """Where an Executor's work comes from: its Controller, where there are queues, or else the HSC itself."""
 
 import itertools
-import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,15 +11,16 @@ import grpc
 
 from duly.v1 import controller_pb2, hsc_pb2
 from duly_core import failpoints
+from duly_core.claim_journal import ClaimJournal
+from duly_core.claim_tokens import new_prefix
 from duly_core.clock import nanoseconds, since_boot_ns
+from duly_core.rpc.call_stream import HscCalls
 from duly_core.rpc.convert import to_duration
-from duly_core.task import TOKEN_PREFIX_BYTES
 from duly_core.timing import RATE_ERROR, Timing
 from duly_executor.holdings import Holdings
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 _ANSWER_MARGIN = timedelta(seconds=10)
 _LAST_WORD = timedelta(seconds=1)
@@ -34,6 +34,8 @@ class Work:
     claims_sent_boot_ns: int
     """Since when the claims live, at the earliest (CLOCK_BOOTTIME)."""
     terms: hsc_pb2.LeaseTerms
+    token_prefix: bytes
+    """Of their claims; it stays journaled until these are."""
 
 
 class WorkSource(Protocol):
@@ -60,15 +62,17 @@ class ControllerSource:
         controller: "ControllerServiceAsyncStub",
         executor_id: str,
         holdings: Holdings,
+        journal: ClaimJournal,
         poll_timeout: timedelta,
     ) -> None:
         self._controller = controller
         self._executor_id = executor_id
         self._holdings = holdings
+        self._journal = journal
         self._poll_timeout = poll_timeout
         self._calls = itertools.count(1)
-        self._unanswered: list[int] = []
-        """Calls that failed here; the Controller may have answered them with claims."""
+        self._unanswered: dict[int, bytes] = {}
+        """Calls that failed here, with their token prefixes; the Controller may have answered them with claims."""
 
     async def next_work(self, most: int) -> Work:
         settled = self._holdings.take_settled()
@@ -79,18 +83,21 @@ class ControllerSource:
             settled=settled,
             call=next(self._calls),
             unanswered_calls=self._unanswered,
+            token_prefix=new_prefix(),
         )
-        self._unanswered = []
+        given_up, self._unanswered = self._unanswered, {}
+        self._journal.note_prefix(request.token_prefix)
         timeout = self._poll_timeout + _ANSWER_MARGIN
         try:
             response = await self._controller.NextWork(request, timeout=timeout.total_seconds())
-            if failpoints.on and response.tasks:
-                await failpoints.hit("executor.take.before")
+            await _came(response.tasks)
         except BaseException:
             self._holdings.settled_untold(settled)
-            self._unanswered += [*request.unanswered_calls, request.call]
+            self._unanswered |= {**given_up, request.call: request.token_prefix}
             raise
-        return Work(response.tasks, response.claim_sent_since_boot.ToNanoseconds(), response.terms)
+        self._forget(given_up.values())
+        sent = response.claim_sent_since_boot.ToNanoseconds()
+        return Work(response.tasks, sent, response.terms, request.token_prefix)
 
     async def finish(self) -> None:
         if not self._unanswered:
@@ -102,6 +109,12 @@ class ControllerSource:
         )
         with suppress(grpc.aio.AioRpcError):  # then they are handed back when this process has ended
             await self._controller.NextWork(request, timeout=_LAST_WORD.total_seconds())
+            self._forget(self._unanswered.values())
+
+    def _forget(self, prefixes: Iterable[bytes]) -> None:
+        """The Controller hands back what these calls were answered."""
+        for prefix in prefixes:
+            self._journal.forget_prefix(prefix)
 
 
 class HscSource:
@@ -109,13 +122,13 @@ class HscSource:
 
     def __init__(
         self,
-        hsc: "HscServiceAsyncStub",
+        hsc: HscCalls,
         executor_id: str,
         lambdas: Collection[str],
         holdings: Holdings,
+        journal: ClaimJournal,
         timing: Timing,
         poll_timeout: timedelta,
-        note_prefix: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         """Make one.
 
@@ -124,53 +137,56 @@ class HscSource:
             executor_id: who will hold the claims.
             lambdas: what this Executor serves.
             holdings: what it holds.
+            journal: where the prefixes of requests are noted before they are sent.
             timing: how long a claim lives.
             poll_timeout: how long a call stays open.
-            note_prefix: called with a request's token prefix before it is sent.
         """
         self._hsc = hsc
         self._executor_id = executor_id
         self._lambdas = sorted(lambdas)
         self._holdings = holdings
+        self._journal = journal
         self._timing = timing
         self._poll_timeout = poll_timeout
-        self._note_prefix = note_prefix
         self._lost: dict[bytes, int] = {}
         """Token prefixes of requests without a reply, with when they were sent."""
 
     async def next_work(self, most: int) -> Work:
         self._holdings.take_settled()  # for a Controller that has to know; here nobody has
-        while self._lost:
-            prefix, sent = self._lost.popitem()
-            if since_boot_ns() - sent > nanoseconds(self._poll_timeout + self._timing.claim_timeout):
-                continue  # whatever it claimed has run out
-            found = await self._ask(
-                hsc_pb2.ClaimWorkRequest(max_tasks=1, token_prefix=prefix, again=True), sent
-            )
-            if found.tasks:
-                return found
+        lost, self._lost = self._take_lost(), {}
         request = hsc_pb2.ClaimWorkRequest(
+            holder=self._executor_id,
+            lambdas=self._lambdas,
             max_tasks=most,
             timeout=to_duration(self._poll_timeout),
-            token_prefix=os.urandom(TOKEN_PREFIX_BYTES),
+            token_prefix=new_prefix(),
+            lost_prefixes=lost,
         )
-        self._note_prefix(request.token_prefix)
-        return await self._ask(request, since_boot_ns())
-
-    async def _ask(self, request: hsc_pb2.ClaimWorkRequest, sent: int) -> Work:
-        request.holder = self._executor_id
-        request.lambdas.extend(self._lambdas)
+        self._journal.note_prefix(request.token_prefix)
+        sent = since_boot_ns()  # before sending: the store's lease begins later, never earlier
         timeout = self._poll_timeout + _ANSWER_MARGIN
         try:
             response = await self._hsc.ClaimWork(request, timeout=timeout.total_seconds())
-            if failpoints.on and response.tasks:
-                await failpoints.hit("executor.take.before")
+            await _came(response.tasks)
         except BaseException:
-            self._lost[request.token_prefix] = sent
+            self._lost |= {**lost, request.token_prefix: sent}
             raise
+        self._forget(lost)
         # by the HSC's clock, which may be fast
         waited = int(response.waited.ToNanoseconds() * (1 - 2 * RATE_ERROR))
-        return Work(response.tasks, sent + waited, response.terms)
+        return Work(response.tasks, sent + waited, response.terms, request.token_prefix)
+
+    def _take_lost(self) -> dict[bytes, int]:
+        """Return the requests without a reply whose claims, if they made any, may still live."""
+        longest = self._poll_timeout + _ANSWER_MARGIN + self._timing.claim_timeout
+        oldest = since_boot_ns() - nanoseconds(longest)
+        lost = {prefix: sent for prefix, sent in self._lost.items() if sent >= oldest}
+        self._forget(self._lost.keys() - lost.keys())
+        return lost
+
+    def _forget(self, prefixes: Iterable[bytes]) -> None:
+        for prefix in prefixes:
+            self._journal.forget_prefix(prefix)
 
     async def finish(self) -> None:
         if not self._lost:
@@ -178,3 +194,10 @@ class HscSource:
         request = hsc_pb2.ReleaseRequest(token_prefixes=list(self._lost))
         with suppress(grpc.aio.AioRpcError):  # then they run out
             await self._hsc.Release(request, timeout=_LAST_WORD.total_seconds())
+            for prefix in self._lost:
+                self._journal.forget_prefix(prefix)
+
+
+async def _came(tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
+    if failpoints.on and tasks:
+        await failpoints.hit("executor.take.before")

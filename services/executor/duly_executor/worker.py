@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import uuid4
 
-from duly.v1 import controller_pb2, registry_pb2
-from duly_core.board import Board
+from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
+from duly_core.claim_journal import Owner
 from duly_core.clock import nanoseconds
 from duly_core.errors import DulyError
+from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
+from duly_core.rpc.call_stream import CallStream
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
@@ -33,6 +35,8 @@ from duly_executor.settings import ExecutorSettings
 
 _DRAIN_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)
+_BEING_REPORTED = 4_000
+"""So many claims more than can run or wait are journaled: while the HSC is away, their results wait."""
 
 
 class Worker:
@@ -53,12 +57,21 @@ class Worker:
         self.executor_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
         self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
-        self._hsc = hsc = hsc_stub(self._hsc_channel)
+        hsc = hsc_stub(self._hsc_channel)
+        self._calls = CallStream(hsc, self._unwanted)
         self._heartbeat_line = HeartbeatLine(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
-        self._board = Board.create(settings.processes + 1, settings.slots)  # and the spare process
-        self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)))
-        self._reporter = Reporter(hsc, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle)
+        self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(
+            Owner.this_process(self.executor_id, self._containment.folder),
+            settings.places,
+            settings.slots,
+            settings.places * settings.slots + settings.most_ahead + _BEING_REPORTED,
+        )
+        self._board = self._journal.board
+        self._holdings = Holdings(Leases(nanoseconds(timing.process_deadline)), self._journal)
+        self._reporter = Reporter(
+            self._calls, rpc.call_timeout, rpc.max_message_bytes // 2, self._holdings.settle
+        )
         self._crew = Crew(
             application,
             self.executor_id,
@@ -90,8 +103,12 @@ class Worker:
         if self._puller:
             self._puller.attempts_ended(count)
 
+    def _unwanted(self, response: hsc_pb2.ClaimWorkResponse) -> None:
+        """Hand back what came for a call that was given up."""
+        self._reporter.release([task.claim for task in response.tasks])
+
     def _lost(self, task_id: TaskId) -> None:
-        self._crew.stop_for(task_id, "lost_claim", None)
+        self._crew.stop_lost(task_id)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`, then drain.
@@ -112,6 +129,7 @@ class Worker:
                 await self._work(lambdas, fail, stop)
         finally:
             await self._containment.close()
+        await self._calls.close()
         await self._controller_channel.close()
         await self._heartbeat_line.close()
         await self._hsc_channel.close()
@@ -174,18 +192,20 @@ class Worker:
 
     async def _enforce(self) -> timedelta:
         self._containment.look()
+        self._journal.alive()
         return self._enforcement.look()
 
     def _make_puller(self, attach: controller_pb2.AttachExecutorRequest) -> Puller:
         return Puller(
             controller_stub(self._controller_channel),
-            self._hsc,
+            self._calls,
             self._address,
             attach,
             self._holdings,
             self._crew,
             self._heart,
             self._reporter,
+            self._journal,
             Pace(
                 self._settings.ahead,
                 self._settings.most_ahead,

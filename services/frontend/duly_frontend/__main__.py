@@ -18,7 +18,7 @@ from duly_core.store.hints import Hinter
 from duly_core.store.local_hints import LocalHints
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.store.start import migrate_when_there
+from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_frontend import events
 from duly_frontend.known_lambdas import KnownLambdas
@@ -28,16 +28,22 @@ from duly_frontend.servicer import FrontendServicer
 from duly_frontend.settings import FrontendSettings
 
 
-def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
+def build(
+    hints: LocalHints | None = None,
+    migration: Migration | None = None,
+    **overrides: object,
+) -> Serve:
     """Read the settings.
 
     Args:
-        hints: connects it with the other services of this process; None: it is alone.
-        overrides: those of [frontend].
+        hints: connects the services of this process; None: the others are processes of their own.
+        migration: shared with the other services of this process.
+        overrides: settings of [frontend].
     """
     settings = FrontendSettings.load(**overrides)
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
+    migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
         async with Store(store_settings) as store:
@@ -65,7 +71,7 @@ def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
                 observe_call,
             )
             address = await server.start()
-            if await migrate_when_there(store_settings, stop):
+            if await migration.done(store_settings, stop):
                 events.serving(address)
                 await HealthFollower(server, [store], store_settings.unhealthy_after).run(stop)
             frontend.close()
@@ -76,7 +82,7 @@ def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
 
 def main(**overrides: object) -> None:
     """Run until told to stop."""
-    run_service("frontend", lambda: build(None, **overrides))
+    run_service("frontend", lambda: build(None, None, **overrides))
 
 
 if __name__ == "__main__":

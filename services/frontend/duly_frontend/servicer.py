@@ -86,13 +86,14 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     async def _write_group(self, tasks: list[NewTask]) -> list[Scheduled]:
         if failpoints.on:
             await failpoints.hit("frontend.schedule.before_commit")
-        tell = not self._hinter.has_local and self._has_little_to_write(len(tasks))
+        lambdas = {task.lambda_name for task in tasks}
+        tell = self._has_little_to_write(len(tasks)) and not self._hinter.is_served_here(lambdas)
         answers = await store_schedule.schedule(self._store, tasks, tell=tell)
         if failpoints.on:
             await failpoints.hit("frontend.schedule.after_commit")
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
         if ahead is not None and (ahead > timedelta() or not tell):
-            self._hinter.due_in(ahead, {task.lambda_name for task in tasks}, len(answers))
+            self._hinter.due_in(ahead, lambdas, len(answers))
         return answers
 
     def _has_little_to_write(self, tasks: int) -> bool:

@@ -11,7 +11,7 @@ from duly_core.store.health import HealthFollower
 from duly_core.store.hints import Hinter, Listener
 from duly_core.store.local_hints import LocalHints
 from duly_core.store.settings import StoreSettings
-from duly_core.store.start import migrate_when_there
+from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc import events
@@ -21,18 +21,24 @@ from duly_hsc.settings import HscSettings, TriggerSettings
 from duly_hsc.stores import open_stores
 
 
-def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
+def build(
+    hints: LocalHints | None = None,
+    migration: Migration | None = None,
+    **overrides: object,
+) -> Serve:
     """Read the settings.
 
     Args:
-        hints: connects it with the other services of this process; None: it is alone.
-        overrides: those of [hsc].
+        hints: connects the services of this process; None: the others are processes of their own.
+        migration: shared with the other services of this process.
+        overrides: settings of [hsc].
     """
     settings = HscSettings.load(**overrides)
     timing = Timing.load()
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
     tuning = TriggerSettings.load()
+    migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings, timing) as stores:
@@ -43,18 +49,18 @@ def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
                 timing,
                 Hinter(stores.results, hints),
                 config.now,
-                rpc_settings.max_message_bytes,
+                rpc_settings,
             )
             config.on_change(servicer.work.retune)
             if hints is not None:
-                hints.subscribe(servicer.work.hint)
+                hints.subscribe(servicer.work)
             service = Service(
                 hsc_pb2.DESCRIPTOR.services_by_name["HscService"].full_name,
                 lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),
             )
             server = RpcServer(settings.listen, [service], rpc_settings, observe_call)
             address = await server.start()
-            if await migrate_when_there(store_settings, stop):
+            if await migration.done(store_settings, stop):
                 events.serving(address)
                 health = HealthFollower(
                     server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
@@ -65,6 +71,7 @@ def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
             servicer.work.close()
+            servicer.streams.close()
             await server.stop()
             await servicer.work.finish()
 
@@ -73,7 +80,7 @@ def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
 
 def main(**overrides: object) -> None:
     """Run until told to stop."""
-    run_service("hsc", lambda: build(None, **overrides))
+    run_service("hsc", lambda: build(None, None, **overrides))
 
 
 if __name__ == "__main__":

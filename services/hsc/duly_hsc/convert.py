@@ -23,6 +23,7 @@ from duly_core.task import (
     Kept,
     Outcome,
     Proposal,
+    ReleasedClaim,
     Result,
     TaskId,
     Token,
@@ -133,6 +134,7 @@ class WorkRequest:
     lambdas: frozenset[str]
     most: int
     timeout: timedelta
+    lost_prefixes: list[bytes]
 
 
 def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
@@ -155,7 +157,8 @@ def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
         raise InvalidRequestError("timeout", str(error)) from error
     if not timedelta() <= timeout <= _LONGEST_POLL:
         raise InvalidRequestError("timeout", "must be from 0 to 60 s")
-    return WorkRequest(Caller(request.holder, prefix), frozenset(names), request.max_tasks, timeout)
+    lost = token_prefixes("lost_prefixes", request.lost_prefixes)
+    return WorkRequest(Caller(request.holder, prefix), frozenset(names), request.max_tasks, timeout, lost)
 
 
 def check_holder(holder: str) -> None:
@@ -244,7 +247,7 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
             raise InvalidRequestError(
                 "results.result_encoding", f"{message.result_encoding} is not a valid Encoding"
             )
-        return Result(task_id, token, outcome, result, encoding, started_at=_started_at(message))
+        return Result(task_id, token, outcome, result, encoding, started_at=_started_at("results", message))
     retry_after = _retry_after(message)
     if outcome is Outcome.SNOOZED and retry_after is None:
         raise InvalidRequestError("results.retry_after", "a snoozed task must say for how long")
@@ -253,10 +256,32 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
         token,
         outcome,
         failure_kind=_failure_kind(outcome, message),
-        failure_message=_cut(message.failure_message.replace("\x00", "\N{REPLACEMENT CHARACTER}")),
+        failure_message=_cut(_clean(message.failure_message)),
         retry_after=retry_after,
-        started_at=_started_at(message),
+        started_at=_started_at("results", message),
     )
+
+
+def releases(request: hsc_pb2.ReleaseRequest) -> list[ReleasedClaim]:
+    """What is handed back.
+
+    Raises:
+        InvalidRequestError: as `claims`, or an instant is none.
+    """
+    stopped = {run.task_id: run for run in request.stopped}
+    return [
+        _release(task_id, token, stopped.get(task_id)) for task_id, token in claims("claims", request.claims)
+    ]
+
+
+def _release(task_id: TaskId, token: Token, stopped: hsc_pb2.StoppedRun | None) -> ReleasedClaim:
+    if stopped is None:
+        return ReleasedClaim(task_id, token)
+    return ReleasedClaim(task_id, token, _started_at("stopped", stopped), _cut(_clean(stopped.reason)))
+
+
+def _clean(text: str) -> str:
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 def _cut(text: str) -> str:
@@ -287,10 +312,10 @@ def _retry_after(message: hsc_pb2.TaskResult) -> timedelta | None:
     return delay
 
 
-def _started_at(message: hsc_pb2.TaskResult) -> datetime | None:
+def _started_at(field: str, message: hsc_pb2.TaskResult | hsc_pb2.StoppedRun) -> datetime | None:
     if not message.HasField("started_at"):
         return None
     try:
         return from_timestamp(message.started_at)
     except ValueError as error:
-        raise InvalidRequestError("results.started_at", str(error)) from error
+        raise InvalidRequestError(f"{field}.started_at", str(error)) from error

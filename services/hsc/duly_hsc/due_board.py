@@ -46,6 +46,10 @@ class DueBoard:
         latest = looked_at + poll_interval
         return min(self._due_at[name], latest) if exact else latest
 
+    def may_have_due(self, name: str, now: float) -> bool:
+        """Tell whether a look or a hint said that something of this lambda is due by now."""
+        return self._due_at.get(name, float("inf")) <= now
+
     def forget_unused(self, now: float) -> None:
         """Forget lambdas that nobody has asked for lately."""
         for name in [name for name, at in self._looked_at.items() if now - at > _FORGET_AFTER]:

@@ -14,13 +14,15 @@ from duly_core import failpoints
 from duly_core.clock import seconds_since_boot
 from duly_core.coalesce import Coalescer
 from duly_core.live_settings import StoreConsumerTuning
+from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.convert import to_duration
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import results as store_results
 from duly_core.store.hints import Hinter
-from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, Result, TaskId, Token
+from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, ReleasedClaim, Result
+from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc import convert, events
 from duly_hsc.retry_budget import RetryBudget
@@ -31,8 +33,8 @@ from duly_hsc.work_group import Claimed
 
 _WEIGHTY = 16 * 1024
 """Bytes of result that count for another one in a group."""
-_LONGEST_POLL = 60.0
-"""Seconds that a ClaimWork stays open."""
+_OVERFLOW_GAP = timedelta(milliseconds=100)
+"""Other HSCs hear no more often than this that more is due than the hosts waiting here can take."""
 _CLAIM_GROUPS_WAITING = 5
 """Claims are refused long before results and heartbeats are: a task that is not started yet can wait."""
 
@@ -47,7 +49,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         timing: Timing,
         hinter: Hinter,
         tuning: Callable[[], StoreConsumerTuning] = StoreConsumerTuning,
-        most_bytes: int = RpcSettings().max_message_bytes,
+        rpc: RpcSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
     ) -> None:
         """Make one.
@@ -58,9 +60,10 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             timing: the timeouts that it applies.
             hinter: told of what runs again.
             tuning: tells the live settings of triggering.
-            most_bytes: how large a message may be.
+            rpc: limits of calls; None: the defaults.
             now: seconds that no clock setting moves.
         """
+        rpc = rpc or RpcSettings()
         self._stores = stores
         self._settings = settings
         self._timing = timing
@@ -94,15 +97,17 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             observe=partial(events.group_written, "SetResults"),
         )
         self._release = Coalescer(self._release_group, max_items=group)
+        self.streams = CallStreams(self, rpc.call_timeout, observe_call)
         self.work = WorkDispatcher(
             stores.claims,
             timing.claim_timeout,
             tuning,
             concurrency=settings.claim_concurrency,
             low_priority_share=settings.low_priority_share,
-            most_bytes=most_bytes // 2,
+            most_bytes=rpc.max_message_bytes // 2,
             claimed=self._count_first_attempts,
             hand_back=self._hand_back,
+            more_is_due=lambda lambdas: hinter.tell_others(timedelta(), lambdas, _OVERFLOW_GAP),
         )
 
     async def ClaimTask(  # noqa: N802 (the wire's name)
@@ -127,18 +132,25 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._budget.started(Count(task.lambda_name for task in tasks if task and task.fence == 1))
 
     async def ClaimWork(  # noqa: N802
-        self, request: hsc_pb2.ClaimWorkRequest, context: Context
+        self, request: hsc_pb2.ClaimWorkRequest, _context: Context
     ) -> hsc_pb2.ClaimWorkResponse:
         asked = convert.work_request(request)
-        if request.again:
-            tasks = await store_claims.claims_under(self._stores.claims, [asked.caller.token_prefix])
-            return convert.work_to_wire(Claimed(tasks, timedelta()), self._terms)
-        timeout = min(asked.timeout, timedelta(seconds=max(0.0, context.time_remaining() or _LONGEST_POLL)))
-        claimed = await self.work.claim(asked.caller, asked.lambdas, asked.most, timeout)
+        if asked.lost_prefixes:
+            found = await store_claims.claim_again(
+                self._stores.claims, asked.caller, asked.lost_prefixes, self._timing.claim_timeout
+            )
+            if found:
+                return convert.work_to_wire(Claimed(found, timedelta()), self._terms)
+        claimed = await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout)
         return convert.work_to_wire(claimed, self._terms)
 
+    async def Work(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
+        self, _requests: object, context: Context
+    ) -> None:
+        await self.streams.serve(context)
+
     async def _hand_back(self, tasks: Sequence[ClaimedTask]) -> None:
-        await self._release([(task.task_id, task.token) for task in tasks])
+        await self._release([ReleasedClaim(task.task_id, task.token) for task in tasks])
 
     async def Heartbeat(  # noqa: N802
         self, request: hsc_pb2.HeartbeatRequest, context: Context
@@ -184,15 +196,16 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         prefixes = convert.token_prefixes("token_prefixes", request.token_prefixes)
         if not prefixes or request.claims:
             convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
-        applied = await self._release(convert.claims("claims", request.claims), context.time_remaining())
+        applied = await self._release(convert.releases(request), context.time_remaining())
         if prefixes:
-            await self._hand_back(await store_claims.claims_under(self._stores.results, prefixes))
+            found = await store_claims.claims_under(self._stores.results, prefixes)
+            await self._release([ReleasedClaim(*claim) for claim in found])
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
-    async def _release_group(self, claims: list[tuple[TaskId, Token]]) -> list[Applied]:
+    async def _release_group(self, releases: list[ReleasedClaim]) -> list[Applied]:
         if failpoints.on:
             await failpoints.hit("hsc.release.before_commit")
-        verdicts, due_in = await store_claims.release(self._stores.results, claims)
+        verdicts, due_in = await store_claims.release(self._stores.results, releases)
         if failpoints.on:
             await failpoints.hit("hsc.release.after_commit")
         if due_in is not None:

@@ -45,6 +45,7 @@ class WorkDispatcher:
         most_bytes: int,
         claimed: Told,
         hand_back: HandBack,
+        more_is_due: Callable[[Collection[str]], None] = lambda _: None,
     ) -> None:
         """Make one.
 
@@ -57,6 +58,7 @@ class WorkDispatcher:
             most_bytes: how large an answer may be.
             claimed: told of all tasks that were claimed.
             hand_back: releases what was claimed for callers that are gone.
+            more_is_due: told of lambdas of which more may be due than the callers here take.
         """
         self._store = store
         self._claim_timeout = claim_timeout
@@ -66,6 +68,7 @@ class WorkDispatcher:
         self._most_bytes = most_bytes
         self._claimed = claimed
         self._hand_back = hand_back
+        self._more_is_due = more_is_due
         self._board = DueBoard()
         self._groups: dict[frozenset[str], WorkGroup] = {}
         self._waiting = 0
@@ -105,15 +108,16 @@ class WorkDispatcher:
             if not group.waiters and not group.is_looking:
                 self._drop(group)
 
-    def hint(self, ahead: timedelta, lambdas: Collection[str] = ()) -> bool:
-        """Note that something of these lambdas (empty: any) is due so far ahead; True if a caller here waits for it."""
+    def serves(self, lambdas: Collection[str]) -> bool:
+        """Tell whether a caller here waits for something of these lambdas (empty: of any)."""
+        return any(group.waiters and group.serves(lambdas) for group in self._groups.values())
+
+    def hint(self, ahead: timedelta, lambdas: Collection[str] = ()) -> None:
+        """Note that something of these lambdas (empty: of any) is due so far ahead."""
         self._board.hint(lambdas, asyncio.get_running_loop().time() + ahead.total_seconds())
-        served = False
         for group in self._groups.values():
-            if group.waiters and (not lambdas or not group.lambdas.isdisjoint(lambdas)):
-                served = True
+            if group.serves(lambdas):
                 self._plan(group)
-        return served
 
     def retune(self) -> None:
         """Go by other settings: look when they say."""
@@ -199,9 +203,17 @@ class WorkDispatcher:
                 if waiter.is_over:
                     self._end(waiter)
             if not group.waiters:
+                self._tell_of_more(group)
                 self._drop(group)
             for other in (*self._groups.values(),) if self._free == 1 else (group,):
                 self._plan(other)
+
+    def _tell_of_more(self, group: WorkGroup) -> None:
+        """Hosts that wait elsewhere are to take what nobody waits for here."""
+        now = asyncio.get_running_loop().time()
+        due = {name for name in group.lambdas if self._board.may_have_due(name, now)}
+        if due and not self.serves(due):
+            self._more_is_due(due)
 
     async def _look_once(self, group: WorkGroup) -> None:
         now = asyncio.get_running_loop().time()
@@ -221,12 +233,12 @@ class WorkDispatcher:
         self._board.looking(looked, now)
         try:
             if failpoints.on:
-                await failpoints.hit("hsc.claim.before_commit")
+                await failpoints.hit("hsc.claim_work.before_commit")
             work = await store_claims.claim_work(
                 self._store, queues, [waiter.caller for waiter in waiters], most, self._claim_timeout
             )
             if failpoints.on:
-                await failpoints.hit("hsc.claim.after_commit")
+                await failpoints.hit("hsc.claim_work.after_commit")
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             self._board.unsure(looked, now)
             for waiter in waiters:
@@ -237,8 +249,8 @@ class WorkDispatcher:
         group.took(work.tasks, most, now, tuning.batching_gap)
         events.work_claimed(work.tasks)
         self._claimed(work.tasks)
-        self._note(work, queues)
         self._hand_out(group, waiters, work.tasks, now)
+        self._note(work, queues)
 
     def _note(self, work: Work, queues: Mapping[QueueKey, int]) -> None:
         """Remember what the look saw ahead, and where there may be more than it was to take."""

@@ -1,7 +1,7 @@
 """The callers of ClaimWork that wait for the same lambdas, and when to look for work for them next. No I/O."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -49,6 +49,10 @@ class WorkGroup:
     began_at: float = float("-inf")
     bytes_a_task: float = 0.0
     """Of payload, smoothed."""
+
+    def serves(self, lambdas: Collection[str]) -> bool:
+        """Tell whether its callers take any of these lambdas (empty: any at all)."""
+        return not lambdas or not self.lambdas.isdisjoint(lambdas)
 
     def choose(self, most_bytes: int) -> tuple[list[Waiter], int]:
         """Choose for whom the next look is, one call of each holder, and how many tasks each of them may get."""

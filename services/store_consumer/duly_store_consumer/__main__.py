@@ -18,7 +18,7 @@ from duly_core.store.local_hints import LocalHints
 from duly_core.store.pool import Store
 from duly_core.store.retention import Tidier
 from duly_core.store.settings import StoreSettings
-from duly_core.store.start import migrate_when_there
+from duly_core.store.start import Migration
 from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
@@ -28,24 +28,30 @@ from duly_store_consumer.tidying import Tidying
 from duly_store_consumer.timeout_loop import TimeoutLoop
 
 
-def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
+def build(
+    hints: LocalHints | None = None,
+    migration: Migration | None = None,
+    **overrides: object,
+) -> Serve:
     """Read the settings.
 
     Args:
-        hints: connects it with the other services of this process; None: it is alone.
-        overrides: those of [store_consumer].
+        hints: connects the services of this process; None: the others are processes of their own.
+        migration: shared with the other services of this process.
+        overrides: settings of [store_consumer].
     """
     settings = StoreConsumerSettings.load(**overrides)
     store_settings = StoreSettings.load()
     queue_settings = QueueSettings.load()
     rpc_settings = RpcSettings.load()
     timing = Timing.load()
+    migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
         # serves nothing but health and reflection
         server = RpcServer(settings.listen, [], rpc_settings)
         address = await server.start()
-        if not await migrate_when_there(store_settings, stop):
+        if not await migration.done(store_settings, stop):
             await server.stop()
             return
         async with Store(store_settings) as store, AsyncExitStack() as at_the_end:
@@ -57,9 +63,9 @@ def build(hints: LocalHints | None = None, **overrides: object) -> Serve:
                 sender = await open_sender(queue_settings)
                 at_the_end.push_async_callback(sender.close)
                 consumer = Consumer(store, sender, settings, QuietLease(timing))
-                listener = Listener(store_settings, consumer.due_in, consumer.surroundings_changed)
+                listener = Listener(store_settings, consumer.hint, consumer.surroundings_changed)
                 if hints is not None:
-                    hints.subscribe(consumer.due_in)
+                    hints.subscribe(consumer)
             tidying = Tidying(
                 Tidier(
                     store,
@@ -86,7 +92,7 @@ def _ignore(_ahead: timedelta, _lambdas: Collection[str]) -> None:
 
 def main(**overrides: object) -> None:
     """Run until told to stop."""
-    run_service("store-consumer", lambda: build(None, **overrides))
+    run_service("store-consumer", lambda: build(None, None, **overrides))
 
 
 if __name__ == "__main__":

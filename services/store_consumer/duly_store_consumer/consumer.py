@@ -97,17 +97,20 @@ class Consumer:
         self._around.changed()
         self._something_is_due()
 
-    def due_in(self, ahead: timedelta, _lambdas: Collection[str] = ()) -> bool:
-        """Take a hint that something is due so far ahead. False: other Store Consumers must hear of it, too."""
+    def serves(self, _lambdas: Collection[str]) -> bool:
+        """Tell whether a hint is served here: always, one Store Consumer is enough."""
+        return True
+
+    def hint(self, ahead: timedelta, _lambdas: Collection[str] = ()) -> None:
+        """Take note that something is due so far ahead."""
         loop = asyncio.get_running_loop()
         if not self._settings.exact or loop.time() + ahead.total_seconds() >= self._sleeps_until:
-            return False
+            return
         if ahead > timedelta():
             self._sleeps_until = loop.time() + ahead.total_seconds()
             loop.call_later(ahead.total_seconds(), self._something_is_due)
         else:
             self._something_is_due()
-        return False
 
     def _something_is_due(self) -> None:
         self._expects = True

@@ -1,7 +1,7 @@
 """A callback process: imports the application, says which lambdas it has, and runs what it is told to.
 
 Started by the Executor only:
-    python -m duly_executor.callback EXECUTOR_ID APPLICATION SOCKET_FD BOARD_FD PROCESS_NUMBER CGROUP
+    python -m duly_executor.callback EXECUTOR_ID APPLICATION SOCKET_FD BOARD_FD PROCESS_NUMBER LAST_WORDS_FD CGROUP
 
 CGROUP is the folder of the control group to enter, or empty.
 """
@@ -24,6 +24,7 @@ from duly.v1 import callback_pb2
 from duly_core.board import Board
 from duly_core.process import die_with_parent, keep_orphans
 from duly_executor import frames
+from duly_executor.callback.last_words import LastWords
 from duly_executor.callback.outbox import Outbox
 from duly_executor.callback.slots import Slots
 
@@ -31,7 +32,7 @@ from duly_executor.callback.slots import Slots
 def main() -> None:
     """Run until the Executor closes the socket or dies."""
     die_with_parent(signal.SIGKILL)
-    _, application, link_fd, board_fd, process, cgroup = sys.argv[1:]
+    _, application, link_fd, board_fd, process, words_fd, cgroup = sys.argv[1:]
     link = socket.socket(fileno=int(link_fd))
     if cgroup:  # first of all: nobody's code runs outside
         Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
@@ -49,7 +50,9 @@ def main() -> None:
     if not app.callbacks:
         _refuse(link, f"{application} declares no lambdas: use @app.callback(NAME)")
     outbox = Outbox(link)
-    slots = Slots(app, Board(int(board_fd)), int(process), outbox)
+    last_words = LastWords(int(words_fd))
+    last_words.listen()
+    slots = Slots(app, Board(int(board_fd)), int(process), outbox, last_words)
     hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=app.lambdas()))
     link.sendall(frames.write(hello))
     send = partial(_or_die, outbox.send_for_ever)
@@ -80,6 +83,8 @@ def _obey(link: socket.socket, slots: Slots) -> None:
         while (order := frames.read(stream, callback_pb2.CallbackOrder)) is not None:
             for task_id in order.cancel:
                 slots.cancel(task_id)
+            for task_id in order.interrupt:
+                slots.interrupt(task_id)
             if order.recall:
                 slots.recall()
             for start in order.start:  # from an Executor of an earlier version

@@ -1,7 +1,8 @@
-"""One run of a callback in a slot, and the means to ask it to stop."""
+"""One run of a callback in a slot, and the means to ask it to stop, and to interrupt it."""
 
 import asyncio
 import concurrent.futures
+import ctypes
 import logging
 import threading
 from collections.abc import Callable, Coroutine
@@ -9,7 +10,8 @@ from typing import Any
 
 from duly.callbacks import Callback
 from duly.context import TaskContext
-from duly.invoke import run
+from duly.invoke import interrupted, run
+from duly.outcome import Interrupted
 from duly.v1 import hsc_pb2
 
 
@@ -38,27 +40,65 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
             logging.getLogger("duly.callback").exception("something left the callbacks' loop; it goes on")
 
 
+_set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+"""Raises an exception in another thread at its next bytecode, or takes back what is not raised yet (None)."""
+
+
 class Attempt:
     """What a slot runs now."""
 
-    __slots__ = ("_cancel_on_loop", "_context", "_loop", "task")
+    __slots__ = ("_armed", "_cancel_on_loop", "_context", "_lock", "_loop", "_thread", "task")
 
     def __init__(self, task: hsc_pb2.ClaimedTask, context: TaskContext, loop: AsyncLoop) -> None:
         self.task = task
         self._loop = loop
         self._context = context
         self._cancel_on_loop: Callable[[], object] | None = None
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._armed = False
+        """Whether an exception may be raised in the thread: not outside the callback, where nobody expects it."""
 
     def run(self, callback: Callback) -> hsc_pb2.TaskResult:
-        """Run the callback to its end."""
-        return run(callback, self.task, self._context, self._run_async)
+        """Run the callback to its end, in the thread that made this object."""
+        try:
+            try:
+                self._armed = True
+                return run(callback, self.task, self._context, self._run_async)
+            finally:
+                self._disarm()  # the exception, which is raised once at most, may come while this runs
+        except Interrupted:
+            self._disarm()
+            return interrupted(self.task, self._context)
+
+    def _disarm(self) -> None:
+        """Let no exception be raised in this thread from now on, nor one that is on its way."""
+        if self._armed:
+            with self._lock:
+                self._armed = False
+                if self._context.interrupted:
+                    _set_exception(ctypes.c_ulong(self._thread), None)
 
     def _run_async(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        with self._lock:
+            self._armed = False  # it is cancelled on its loop instead; this thread waits for the end of that
         return self._loop.submit(self._cancellable(coroutine)).result()
 
     def stop(self) -> None:
         """Ask the callback to stop; any thread may."""
         self._context.request_cancel()
+        cancel = self._cancel_on_loop
+        if cancel is not None:
+            cancel()
+
+    def interrupt(self) -> None:
+        """Raise Interrupted in the callback, once; an async one is cancelled. Another thread calls this."""
+        with self._lock:
+            if self._context.interrupted:
+                return
+            if self._armed:
+                _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(Interrupted))
+            self._context.note_interruption()
         cancel = self._cancel_on_loop
         if cancel is not None:
             cancel()
@@ -69,7 +109,9 @@ class Attempt:
         assert own is not None  # noqa: S101 (a coroutine that was submitted runs in a task)
         self._cancel_on_loop = lambda: loop.call_soon_threadsafe(own.cancel)
         try:
-            if self._context.cancelled:  # `stop` came before it could see the line above
+            if (
+                self._context.cancelled or self._context.interrupted
+            ):  # `stop` came before it could see the line above
                 own.cancel()
             return await coroutine
         finally:

@@ -16,6 +16,7 @@ from duly_core import failpoints
 from duly_core.board import Board
 from duly_core.task import TaskId
 from duly_executor.callback.attempt import AsyncLoop, Attempt
+from duly_executor.callback.last_words import LastWords
 from duly_executor.callback.line import Line
 from duly_executor.callback.outbox import Outbox
 
@@ -27,11 +28,12 @@ class Slots:
     (the keys are bytes), and in an order in which a cancel finds the task in one of the two.
     """
 
-    def __init__(self, app: App, board: Board, process: int, outbox: Outbox) -> None:
+    def __init__(self, app: App, board: Board, process: int, outbox: Outbox, last_words: LastWords) -> None:
         self._callbacks = app.callbacks
         self._board = board
         self._process = process
         self._outbox = outbox
+        self._last_words = last_words
         self._pid = os.getpid()
         self._loop = AsyncLoop()
         self._waiting = Line()
@@ -54,6 +56,12 @@ class Slots:
         if attempt is not None:
             attempt.stop()
 
+    def interrupt(self, task_id: TaskId) -> None:
+        """End a callback that ran too long, or did not stop as it was asked to."""
+        attempt = self._running.get(task_id)
+        if attempt is not None:
+            attempt.interrupt()
+
     def recall(self) -> None:
         """Give back what waits for a slot."""
         while True:
@@ -66,6 +74,7 @@ class Slots:
             self._outbox.unstarted(task_id)
 
     def _serve(self, slot: int) -> None:
+        self._last_words.slot(slot)
         try:
             self._serve_for_ever(slot)
         except (

@@ -1,0 +1,1 @@
+"""What tasks that hang, or end their process, cost the tasks beside them."""

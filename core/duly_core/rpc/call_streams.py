@@ -1,0 +1,136 @@
+"""Serves calls of the HSC that come over one stream (HscService.Work), each as if it came alone."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+
+from duly.v1 import hsc_pb2
+from duly_core.errors import DulyError
+from duly_core.rpc.interceptors import CallObserver, status_of
+from duly_core.rpc.stubs import Context
+
+log = structlog.get_logger()
+
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+_METHODS = {"claim_work": "ClaimWork", "set_results": "SetResults"}
+"""The RPC that serves a field of WorkRequest; its answer goes into the field of the same name."""
+
+_MOST_CALLS = 1_000
+"""On one stream at a time: an Executor has a handful."""
+
+
+class _AbortedError(Exception):
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
+class CallContext:
+    """Stands in for gRPC's context: what a call may ask of it."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        self._ends_at = time.monotonic() + timeout.total_seconds()
+
+    def time_remaining(self) -> float:
+        """Return the seconds until nobody waits for the answer."""
+        return max(0.0, self._ends_at - time.monotonic())
+
+    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
+        """End the call with this status."""
+        raise _AbortedError(code, details)
+
+
+class CallStreams:
+    """All streams of a server; `close` ends them, so that a server that stops need not wait for its callers."""
+
+    def __init__(self, servicer: object, timeout: timedelta, observe: CallObserver | None) -> None:
+        """Make one.
+
+        Args:
+            servicer: has a method for each RPC.
+            timeout: how long a call may wait before it is served.
+            observe: told of each call that ended.
+        """
+        self._handlers: dict[str, tuple[str, Handler]] = {
+            field: (method, getattr(servicer, method)) for field, method in _METHODS.items()
+        }
+        self._timeout = timeout
+        self._observe = observe
+        self._open: set[asyncio.Task[Any]] = set()
+
+    async def serve(self, context: Context) -> None:
+        """Serve one stream until its caller ends it."""
+        stream = asyncio.current_task()
+        calls: dict[int, asyncio.Task[None]] = {}
+        writing = asyncio.Lock()
+        if stream is not None:
+            self._open.add(stream)
+        try:
+            while True:
+                request = await context.read()
+                if request is grpc.aio.EOF:
+                    return
+                field = request.WhichOneof("request")
+                if field == "cancel":
+                    if request.cancel in calls:
+                        calls[request.cancel].cancel()
+                elif field is not None and len(calls) < _MOST_CALLS:
+                    call = asyncio.get_running_loop().create_task(
+                        self._serve(field, request, context, writing)
+                    )
+                    calls[request.call] = call
+                    call.add_done_callback(partial(_forget, calls, request.call))
+        finally:
+            if stream is not None:
+                self._open.discard(stream)
+            for call in calls.values():
+                call.cancel()
+
+    async def _serve(
+        self, field: str, request: hsc_pb2.WorkRequest, context: Context, writing: asyncio.Lock
+    ) -> None:
+        response = hsc_pb2.WorkResponse(call=request.call)
+        started = time.perf_counter()
+        method, handler = self._handlers[field]
+        code = "CANCELLED"
+        try:
+            answer = await handler(getattr(request, field), CallContext(self._timeout))
+            getattr(response, field).CopyFrom(answer)
+            code = "OK"
+        except DulyError as error:
+            status = status_of(error)
+            response.error.code, response.error.message = status.code, status.message
+            code = _STATUS[status.code].name
+        except _AbortedError as error:
+            response.error.code, response.error.message = error.code.value[0], error.details
+            code = error.code.name
+        except Exception:
+            code = "INTERNAL"
+            log.exception("a call failed unexpectedly", method=method)
+            response.error.code = grpc.StatusCode.INTERNAL.value[0]
+            response.error.message = "internal error: the server's log says more"
+        finally:
+            if self._observe:
+                self._observe(method, code, time.perf_counter() - started)
+        async with writing:
+            await context.write(response)
+
+    def close(self) -> None:
+        """End all streams."""
+        for stream in self._open:
+            stream.cancel()
+
+
+def _forget(calls: dict[int, asyncio.Task[None]], number: int, _ended: asyncio.Task[None]) -> None:
+    calls.pop(number, None)
+
+
+_STATUS = {status.value[0]: status for status in grpc.StatusCode}

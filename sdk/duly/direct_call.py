@@ -1,0 +1,56 @@
+"""Schedules one task with a blocking call: a program that calls one at a time needs no loop and no thread for it."""
+
+from __future__ import annotations
+
+import threading
+
+import grpc
+
+from duly import error_mapping
+from duly.caller import ONE_TRY, RETRIED, seconds
+from duly.channel import open_blocking_channel
+from duly.v1 import frontend_pb2
+from duly.v1.frontend_pb2_grpc import FrontendServiceStub
+
+
+class DirectCalls:
+    """One call at a time; any threads may share it. Connects with the first call."""
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self._address = address
+        self._credentials = credentials
+        self._turn = threading.Lock()
+        self._channel: grpc.Channel | None = None
+        self._stub: FrontendServiceStub | None = None
+
+    def schedule(self, task: frontend_pb2.NewTask, timeout: float) -> frontend_pb2.ScheduleResult | None:
+        """Send one task once.
+
+        Returns None if another thread is sending, or if the outcome is unknown: the same task is then to be sent
+        another way. Raises the SDK's error for a definite refusal.
+        """
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            request = frontend_pb2.ScheduleRequest(tasks=[task])
+            response = self._open().Schedule(request, timeout=min(timeout, seconds(ONE_TRY)))
+        except grpc.RpcError as error:
+            if error.code() in RETRIED:
+                return None
+            raise error_mapping.from_status(error, self._address) from error
+        else:
+            result: frontend_pb2.ScheduleResult = response.results[0]
+            return result
+        finally:
+            self._turn.release()
+
+    def _open(self) -> FrontendServiceStub:
+        if self._stub is None:
+            self._channel = open_blocking_channel(self._address, self._credentials)
+            self._stub = FrontendServiceStub(self._channel)
+        return self._stub
+
+    def close(self) -> None:
+        """Disconnect; a call under way is cancelled."""
+        if self._channel is not None:
+            self._channel.close()

@@ -1,0 +1,1 @@
+"""`duly server`: Frontend, Store Consumer and HSC in one process."""

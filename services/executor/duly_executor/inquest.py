@@ -1,0 +1,95 @@
+"""Reports what became of the tasks of a callback process that has ended."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from duly.v1 import hsc_pb2
+from duly_core.board import Board, Running
+from duly_core.task import TaskId
+from duly_executor import events
+from duly_executor.holdings import Holdings
+from duly_executor.process import CallbackProcess
+from duly_executor.reporter import Reporter
+from duly_executor.verdicts import crash, ending_of, stopped
+
+
+class Buried(NamedTuple):
+    """What a dead process leaves to do."""
+
+    ended: int
+    """Attempts that ended with it."""
+    unstarted: list[TaskId]
+    """Tasks of claims that are held still, which another process may run."""
+    culprit: str
+    """The lambda that ended the process; empty: unknown, or none did."""
+
+
+class Inquest:
+    """What is reported of a task whose process died, and when: only once its end is certain."""
+
+    def __init__(self, board: Board, holdings: Holdings, reporter: Reporter) -> None:
+        self._board = board
+        self._holdings = holdings
+        self._reporter = reporter
+
+    def bury(self, process: CallbackProcess, code: int, *, died: bool) -> Buried:
+        """Report what crashed, what overran and what was stopped for another's sake.
+
+        Args:
+            process: its end is certain, and it has left its last words.
+            code: its exit code, negative for a signal.
+            died: whether it died by itself; it was killed otherwise.
+        """
+        ran = {
+            entry.task_id: entry
+            for entry in self._board.running(process.number)
+            if entry.task_id in process.tasks
+        }
+        self._board.clear(process.number)
+        ours = {task_id for task_id in process.tasks if self._holdings.is_with(task_id, process.number)}
+        overdue = [task_id for task_id in process.overdue if task_id in ours]
+        culprits = _culprits(process, ran, ours) if died else []
+        named = [(task_id, self._holdings.lambda_of(task_id)) for task_id in culprits]
+        if died:
+            events.process_crashed(process.process.pid, code, named, process.last_words.traceback)
+        reason = "crash" if died else process.killed_because or "close"
+        handed_back = {
+            task_id: stopped(entry, reason)
+            for task_id, entry in ran.items()
+            if task_id in ours and task_id not in process.overdue and task_id not in culprits
+        }
+        ending = process.misdeed or ending_of(code)
+        results = [
+            crash(held.task, ending, len(culprits), ran[task_id])
+            for task_id in culprits
+            if (held := self._holdings.report(task_id)) is not None
+        ]
+        results += [
+            process.overdue[task_id].verdict
+            for task_id in overdue
+            if self._holdings.report(task_id) is not None
+        ]
+        self._reporter.results(results)
+        self._release(handed_back.keys() | process.tasks - ours, handed_back)
+        lambdas = {name for _, name in named}
+        # if there are several, one of them is the cause: it is found out when each task runs alone
+        return Buried(
+            len(results),
+            [*(ours - ran.keys() - process.overdue.keys())],
+            lambdas.pop() if died and len(lambdas) == 1 else "",
+        )
+
+    def _release(
+        self, task_ids: Collection[TaskId], handed_back: Mapping[TaskId, hsc_pb2.StoppedRun]
+    ) -> None:
+        held = [self._holdings.report(task_id) for task_id in task_ids]
+        self._reporter.release([each.task.claim for each in held if each is not None], handed_back)
+
+
+def _culprits(
+    process: CallbackProcess, ran: Mapping[TaskId, Running], ours: Collection[TaskId]
+) -> list[TaskId]:
+    """Those that may have ended the process: the one that its last words name, else all that ran."""
+    slot = process.last_words.slot
+    named = {task_id for task_id, entry in ran.items() if entry.slot == slot}
+    return [task_id for task_id in named or ran if task_id in ours and task_id not in process.overdue]

@@ -1,0 +1,43 @@
+"""What a callback process leaves about its own end: which of its threads ended it, and where that was.
+
+A memfd that the process writes and its Executor reads when it is dead (callback/last_words.py writes it).
+"""
+
+import os
+import re
+
+_SLOT = re.compile(r"^slot (\d+) is thread (0x[0-9a-f]+)$", re.MULTILINE)
+_END = re.compile(r"^(?:os\._exit in|Current) thread (0x[0-9a-f]+)", re.MULTILINE)
+"""The second is faulthandler's, after a fatal signal."""
+_MOST_BYTES = 64 * 1024
+
+
+class LastWords:
+    """Of one callback process."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("duly-last-words")
+        self._text = ""
+
+    def read(self) -> None:
+        """Take what is there; the process is dead."""
+        if self.descriptor >= 0:
+            self._text = os.pread(self.descriptor, _MOST_BYTES, 0).decode(errors="replace")
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    @property
+    def slot(self) -> int | None:
+        """The slot whose thread ended the process, if that is known."""
+        end = _END.search(self._text)
+        if end is None:
+            return None
+        slots = {int(thread, 16): int(slot) for slot, thread in _SLOT.findall(self._text)}
+        return slots.get(int(end[1], 16))
+
+    @property
+    def traceback(self) -> str:
+        """What faulthandler wrote; empty: nothing."""
+        return (
+            self._text[self._text.find("Fatal Python error") :] if "Fatal Python error" in self._text else ""
+        )

@@ -1,0 +1,87 @@
+"""The tokens under which a Controller claims: an Executor's prefix, and a number."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from duly_controller.buffer import Buffer
+from duly_controller.claimer import Claimer
+from duly_controller.disposal import Disposal
+from duly_core.claim_journal import Left, read
+from duly_core.claim_tokens import Tokens, new_prefix
+from duly_core.clock import seconds_since_boot
+from duly_core.journal_folder import JournalFolder
+from duly_core.queues.none import NoQueue
+from duly_core.queues.port import Received
+from duly_core.routing import Priority, QueueKey
+from duly_core.rpc.channel import open_channel
+from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import hsc_stub
+from duly_core.timing import Timing
+from tests.fixtures.host import JOURNALS, Host, claimed
+from tests.fixtures.scripted_hsc import ScriptedHsc
+from tests.fixtures.waiting import until
+
+QUEUE = QueueKey("mail", Priority.NORMAL)
+
+
+async def test_all_claims_of_a_call_have_its_prefix_and_a_number_each(scripted_hsc: ScriptedHsc) -> None:
+    channel = open_channel(scripted_hsc.address, RpcSettings())
+    buffer = Buffer(0)
+    claimer = Claimer(
+        hsc_stub(channel), buffer, Disposal(NoQueue()), Timing(profile="embedded"), timedelta(seconds=5)
+    )
+    prefix = new_prefix()
+    tokens = Tokens(prefix)
+    now = seconds_since_boot()
+    buffer.add([Received(QUEUE, tuple(bytes([number]) * 16 for number in range(3)), "")], now)
+
+    first = await claimer.claim(buffer.take({"mail"}, 2, 0), "executor", tokens)
+    second = await claimer.claim(buffer.take({"mail"}, 2, 0), "executor", tokens)
+
+    await channel.close()
+    assert [token for _, token in (*first.claims, *second.claims)] == [
+        prefix + bytes([0, number]) for number in range(3)
+    ]
+
+
+def left_in(tmp_path: Path) -> Left:
+    """What the one Executor of the test has journaled; it must be dead."""
+    folder = JournalFolder(tmp_path / JOURNALS)
+    (name,) = folder.names()
+    taken = folder.take(name)
+    assert taken is not None
+    assert taken.left is not None
+    return taken.left
+
+
+async def test_an_executor_journals_the_prefix_of_a_call_as_long_as_it_has_no_answer(
+    host: Host, tmp_path: Path
+) -> None:
+    executor = await host.ready()
+
+    executor.kill()
+    await executor.exit_code()
+
+    asked = [request.token_prefix for request in host.controller.asked]
+    assert left_in(tmp_path).prefixes == asked
+
+
+async def test_an_executor_journals_the_claims_of_an_answer_instead_of_its_prefix(
+    host: Host, tmp_path: Path
+) -> None:
+    executor = await host.ready()
+    (file,) = (tmp_path / JOURNALS).iterdir()
+    running, ended = host.stubborn(), claimed()
+    host.hand_out(ended, running)
+    await host.journal.started(running)
+    await host.hsc.end_of(ended)
+    with file.open("rb+") as alive:
+        await until(lambda: len(read(alive.fileno()).claims) == 1)  # when the answer to its result has come
+
+    executor.kill()
+    await executor.exit_code()
+
+    left = left_in(tmp_path)
+    assert left.claims == {running.claim.task_id: running.claim.token}
+    assert [entry.task_id for entry in left.board.running()] == [running.claim.task_id]
+    assert host.controller.asked[0].token_prefix not in left.prefixes

@@ -1,0 +1,289 @@
+"""Claims of what is due, without a queue: who gets what, in which order, and how a lost reply is found again."""
+
+import asyncio
+import os
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from duly_core.lifecycle import Status
+from duly_core.routing import Priority, QueueKey
+from duly_core.store import claims, schedule, trigger
+from duly_core.store.claims import Caller
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from duly_core.task import TOKEN_PREFIX_BYTES, Applied, Encoding, NewTask
+from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
+
+NORMAL = QueueKey(LAMBDA, Priority.NORMAL)
+ALL = {QueueKey(LAMBDA, priority): 100 for priority in Priority}
+OTHER = "report.make"
+SILENT = CLAIM_TIMEOUT + SECOND
+
+
+def caller(holder="host"):
+    return Caller(holder, os.urandom(TOKEN_PREFIX_BYTES))
+
+
+async def look(ladder, *callers, queues=ALL, most=100, store=None):
+    """Claim for these callers, or for one of whom nothing matters."""
+    return await claims.claim_work(store or ladder.store, queues, callers or [caller()], most, CLAIM_TIMEOUT)
+
+
+def ids(tasks):
+    return [task.task_id for task in tasks]
+
+
+def by_place(tasks, *callers):
+    """The tasks in the order in which they were picked, as their tokens tell."""
+    numbers = {who.token_prefix: number for number, who in enumerate(callers)}
+    places = {
+        int.from_bytes(task.token[TOKEN_PREFIX_BYTES:]) * len(callers)
+        + numbers[task.token[:TOKEN_PREFIX_BYTES]]: task
+        for task in tasks
+    }
+    assert sorted(places) == list(range(len(tasks)))
+    return [places[place] for place in sorted(places)]
+
+
+async def scheduled(ladder, count, **overrides):
+    return [await ladder.new(**overrides) for _ in range(count)]
+
+
+# ---- what is claimed ---------------------------------------------------------------------------------------
+
+
+async def test_a_claimed_task_carries_everything_its_executor_needs(ladder):
+    await ladder.register(max_runtime=timedelta(minutes=7))
+    task = await ladder.new(payload=b"\x00\xff", encoding=Encoding.RAW, priority=Priority.URGENT)
+
+    (claimed,) = (await look(ladder, who := caller())).tasks
+
+    row = await ladder.row(task.task_id)
+    assert (claimed.task_id, claimed.token) == (task.task_id, who.token_prefix + b"\0\0")
+    assert (claimed.lambda_name, claimed.priority) == (LAMBDA, Priority.URGENT)
+    assert (claimed.payload, claimed.encoding) == (b"\x00\xff", Encoding.RAW)
+    assert (claimed.fence, claimed.failures, claimed.crashes) == (1, 0, 0)
+    assert claimed.max_runtime == timedelta(minutes=7)
+    assert claimed.due_at_us == round(row["scheduled_at"].timestamp() * 1_000_000)
+    assert (row["status"], row["holder"], row["fence"]) == ("claimed", "host", 1)
+
+
+async def test_what_is_not_due_expired_or_held_by_others_is_left_alone(ladder, clock):
+    held, sent = await ladder.claimed(), await ladder.enqueued()
+    created_at = (await ladder.row(held.task_id))["created_at"]
+    expired = await ladder.new(expires_at=created_at + 2 * SECOND)
+    later = await ladder.new(delay=60 * SECOND)
+    due = await ladder.new()
+    await clock.tick(3 * SECOND)
+
+    work = await look(ladder)
+
+    assert ids(work.tasks) == [due.task_id]
+    left = [await ladder.status(task.task_id) for task in (held, sent, expired, later)]
+    assert left == ["claimed", "enqueued", "new", "new"]
+
+
+async def test_a_failed_attempt_is_claimed_again_when_its_backoff_is_over(ladder, clock):
+    task = await ladder.claimed()
+    await clock.tick(SILENT)
+    await trigger.end_silence(ladder.store, None, ENQUEUE_TIMEOUT, 100)
+
+    (claimed,) = (await look(ladder)).tasks
+
+    assert (claimed.task_id, claimed.fence, claimed.crashes) == (task.task_id, 2, 1)
+
+
+async def test_the_best_priority_goes_first_and_the_oldest_first_within_one(ladder, clock):
+    normal, urgent = [], []
+    for _ in range(3):
+        normal += await scheduled(ladder, 1)
+        urgent += await scheduled(ladder, 1, priority=Priority.URGENT)
+        await clock.tick(SECOND)
+    who = caller()
+
+    work = await look(ladder, who)
+
+    assert ids(by_place(work.tasks, who)) == ids([*urgent, *normal])
+
+
+async def test_no_more_is_taken_than_of_each_queue_and_in_all_was_asked_for(ladder):
+    await scheduled(ladder, 4)
+    await scheduled(ladder, 4, priority=Priority.LOW)
+    queues = {NORMAL: 3, QueueKey(LAMBDA, Priority.LOW): 3}
+
+    first = await look(ladder, queues=queues, most=4)
+    second = await look(ladder, queues=queues, most=10)
+
+    assert sorted(task.priority for task in first.tasks) == [3, 3, 3, 4]
+    assert sorted(task.priority for task in second.tasks) == [3, 4, 4, 4]
+
+
+async def test_of_lambdas_that_were_not_named_nothing_is_taken(ladder):
+    await ladder.register(OTHER)
+    await ladder.new(lambda_name=OTHER)
+
+    work = await look(ladder)
+
+    assert (work.tasks, work.ahead) == ([], {})
+
+
+async def test_callers_get_tasks_in_turn_under_their_own_prefix_numbered_from_zero(ladder):
+    await scheduled(ladder, 5)
+    first, second = caller("one"), caller("two")
+
+    work = await look(ladder, first, second)
+
+    by_place(work.tasks, first, second)
+    holders = {task.token: (await ladder.row(task.task_id))["holder"] for task in work.tasks}
+    assert holders == {first.token_prefix + bytes([0, n]): "one" for n in range(3)} | {
+        second.token_prefix + bytes([0, n]): "two" for n in range(2)
+    }
+
+
+async def test_concurrent_callers_never_get_the_same_task(ladder, dsn):
+    tasks = [NewTask(os.urandom(16), LAMBDA, b"1") for _ in range(200)]
+    await schedule.schedule(ladder.store, tasks)
+    async with Store(StoreSettings(dsn=dsn)) as other:
+        looks = [look(ladder, most=20, store=store) for store in (ladder.store, other) * 10]
+        found = [task.task_id for work in await asyncio.gather(*looks) for task in work.tasks]
+
+        while more := (await look(ladder)).tasks:
+            found += ids(more)
+
+    assert sorted(found) == sorted(ids(tasks))
+
+
+async def test_a_row_that_somebody_has_locked_is_passed_over_without_waiting(ladder, dsn):
+    locked, free = await scheduled(ladder, 2)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("select from task_assoc where task_id = %s for update", [locked.task_id.hex()])
+
+        work = await look(ladder)
+
+        connection.rollback()
+    assert ids(work.tasks) == [free.task_id]
+    assert ids((await look(ladder)).tasks) == [locked.task_id]
+
+
+# ---- what is ahead -----------------------------------------------------------------------------------------
+
+
+async def test_a_look_tells_how_long_until_each_queue_has_something_more(ladder):
+    await ladder.new(delay=30 * SECOND)
+    await ladder.new(delay=7 * SECOND)
+    await ladder.new(delay=90 * SECOND, priority=Priority.LOW)
+
+    work = await look(ladder)
+
+    low = QueueKey(LAMBDA, Priority.LOW)
+    assert work.ahead is not None
+    assert work.ahead.keys() == {NORMAL, low}
+    assert 5 * SECOND < work.ahead[NORMAL] <= 7 * SECOND
+    assert 80 * SECOND < work.ahead[low] <= 90 * SECOND
+
+
+async def test_what_was_claimed_just_now_is_not_ahead_nor_is_what_will_have_expired(ladder):
+    created_at = (await ladder.row((await ladder.claimed()).task_id))["created_at"]
+    await ladder.new(delay=60 * SECOND, expires_at=created_at - SECOND)
+    await ladder.new()
+
+    work = await look(ladder)
+
+    assert (len(work.tasks), work.ahead) == (1, {})
+
+
+async def test_a_look_that_found_as_much_as_it_wanted_does_not_say_what_is_ahead(ladder):
+    await scheduled(ladder, 2)
+    await ladder.new(delay=30 * SECOND)
+
+    assert (await look(ladder, most=2)).ahead is None
+    assert (await look(ladder, most=2)).ahead is not None
+
+
+# ---- a lost reply ------------------------------------------------------------------------------------------
+
+
+async def test_exactly_the_claims_of_a_prefix_are_found_by_it(ladder):
+    await scheduled(ladder, 5)
+    first, second = caller("one"), caller("two")
+    work = await look(ladder, first, second)
+    await ladder.claimed()
+
+    found = await claims.claims_under(ladder.store, [first.token_prefix])
+
+    mine = [task for task in work.tasks if task.token.startswith(first.token_prefix)]
+    assert len(mine) == 3
+    assert sorted(found) == sorted(mine)
+    both = await claims.claims_under(ladder.store, [first.token_prefix, second.token_prefix])
+    assert sorted(both) == sorted(work.tasks)
+    assert await claims.claims_under(ladder.store, [os.urandom(TOKEN_PREFIX_BYTES)]) == []
+
+
+async def test_claims_that_ended_are_found_under_no_prefix(ladder):
+    await scheduled(ladder, 2)
+    who = caller()
+    first, second = (await look(ladder, who)).tasks
+
+    await claims.release(ladder.store, [(first.task_id, first.token)])
+    await look(ladder)  # it is another's now
+
+    assert ids(await claims.claims_under(ladder.store, [who.token_prefix])) == [second.task_id]
+
+
+async def test_what_is_handed_back_by_its_prefix_is_due_at_once_and_uncharged(ladder):
+    task = await ladder.new()
+    who = caller()
+    await look(ladder, who)
+
+    found = await claims.claims_under(ladder.store, [who.token_prefix])
+    verdicts, _ = await claims.release(ladder.store, [(each.task_id, each.token) for each in found])
+
+    row = await ladder.row(task.task_id)
+    assert verdicts == [Applied.APPLIED]
+    assert (row["status"], row["failures"], row["crashes"]) == ("new", 0, 0)
+    (again,) = (await look(ladder)).tasks
+    assert (again.task_id, again.fence, again.failures + again.crashes) == (task.task_id, 2, 0)
+
+
+# ---- silence, without a queue ------------------------------------------------------------------------------
+
+
+async def test_what_a_queue_held_that_is_no_more_is_due_when_its_time_in_the_queue_is_over(ladder, clock):
+    task = await ladder.enqueued()
+    assert (await trigger.end_silence(ladder.store, None, ENQUEUE_TIMEOUT, 100)).again == []
+    assert await ladder.status(task.task_id) == "enqueued"
+    await clock.tick(ENQUEUE_TIMEOUT + SECOND)
+
+    await trigger.end_silence(ladder.store, None, ENQUEUE_TIMEOUT, 100)
+
+    assert await ladder.status(task.task_id) == "new"
+    assert ids((await look(ladder)).tasks) == [task.task_id]
+
+
+@pytest.mark.parametrize("has_queue", [True, False])
+async def test_a_reclaimed_task_is_sent_to_its_queue_or_without_one_due_at_once(ladder, clock, has_queue):
+    await ladder.new()
+    (held,) = (await look(ladder)).tasks
+    await clock.tick(SILENT)
+
+    room = {NORMAL: 10} if has_queue else None
+    silence = await trigger.end_silence(ladder.store, room, ENQUEUE_TIMEOUT, 100)
+
+    row = await ladder.row(held.task_id)
+    assert ids(silence.again) == [held.task_id]
+    assert row["status"] == (Status.ENQUEUED if has_queue else Status.RETRIABLE_FAILURE)
+    assert (row["crashes"], row["failures"]) == (1, 0)
+    assert ids((await look(ladder)).tasks) == ([] if has_queue else [held.task_id])
+
+
+async def test_a_result_under_a_token_of_a_prefix_is_refused_once_its_task_was_reclaimed(ladder, clock):
+    await ladder.new()
+    (held,) = (await look(ladder)).tasks
+    await clock.tick(SILENT)
+    await trigger.end_silence(ladder.store, None, ENQUEUE_TIMEOUT, 100)
+
+    verdicts, _ = await claims.release(ladder.store, [(held.task_id, held.token)])
+
+    assert verdicts == [Applied.LOST]

@@ -1,0 +1,306 @@
+"""The claim journal: what its writer noted is read after the writer's kill, and nothing that it did not note."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from duly_core.claim_journal import ClaimJournal, Owner, read
+from duly_core.claim_tokens import Tokens, new_prefix
+from duly_core.clock import since_boot_ns
+from duly_core.errors import SettingsError
+from duly_core.journal_folder import JournalFolder
+from duly_core.process_facts import started
+from duly_core.task import TOKEN_PREFIX_BYTES
+from tests.fixtures.programs import Programs
+
+TASK, OTHER = b"t" * 16, b"o" * 16
+TOKEN, NEWER = b"k" * 16, b"n" * 16
+OWNER = Owner.this_process("host:1:abc", "/sys/fs/cgroup/duly-1-2-3")
+HOLD = """
+import os, sys
+from pathlib import Path
+from duly_core.claim_journal import Owner
+from duly_core.journal_folder import JournalFolder
+journal = JournalFolder(Path(sys.argv[1])).create(Owner.this_process("host:1:abc"), 1, 1, 8)
+journal.add(b"t" * 16, b"k" * 16)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT, 0o600)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def journal(file: int) -> ClaimJournal:
+    return ClaimJournal(file, OWNER, processes=2, slots=3, claims=4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JournalFolder:
+    return JournalFolder.open(str(tmp_path / "journals"), "")
+
+
+def test_a_new_journal_says_whose_it_is_and_that_nothing_is_held(journal: ClaimJournal, file: int) -> None:
+    before = since_boot_ns()
+    journal.alive()
+
+    left = read(file)
+
+    assert (left.owner, left.claims, left.prefixes) == (OWNER, {}, [])
+    assert left.owner.started == started(os.getpid())
+    assert before <= left.alive_boot_ns <= since_boot_ns()
+
+
+def test_claims_are_there_from_when_they_are_taken_until_they_are_settled(
+    journal: ClaimJournal, file: int
+) -> None:
+    place = journal.add(TASK, TOKEN)
+    journal.add(OTHER, NEWER)
+    assert read(file).claims == {TASK: TOKEN, OTHER: NEWER}
+
+    journal.drop(place)
+
+    assert read(file).claims == {OTHER: NEWER}
+
+
+def test_the_slot_board_stands_in_the_same_file(journal: ClaimJournal, file: int) -> None:
+    journal.add(TASK, TOKEN)
+    journal.board.started(1, 2, TASK, 7)
+    journal.board.set_pid(1, 4711)
+
+    left = read(file)
+
+    assert [entry.task_id for entry in left.board.running()] == [TASK]
+    assert left.board.pids() == [4711]
+    assert left.claims == {TASK: TOKEN}
+
+
+def test_what_finds_no_room_is_not_journaled_and_does_no_harm(journal: ClaimJournal, file: int) -> None:
+    places = [journal.add(bytes([number]) * 16, TOKEN) for number in range(4)]
+    assert journal.add(TASK, TOKEN) == 0
+    journal.drop(0)
+    assert TASK not in read(file).claims
+
+    journal.drop(places[1])
+
+    assert journal.add(TASK, TOKEN) == places[1]
+    assert read(file).claims.keys() == {b"\0" * 16, b"\2" * 16, b"\3" * 16, TASK}
+
+
+def test_a_claim_of_another_length_is_not_journaled(journal: ClaimJournal, file: int) -> None:
+    assert journal.add(b"short", TOKEN) == 0
+    assert read(file).claims == {}
+
+
+def test_a_claim_whose_writer_was_killed_before_its_last_step_is_not_there(
+    journal: ClaimJournal, file: int
+) -> None:
+    place = journal.add(TASK, TOKEN)
+    journal.drop(place)
+
+    os.pwrite(file, OTHER, place + 8)
+
+    assert read(file).claims == {}
+
+
+def test_prefixes_are_there_until_they_are_forgotten(journal: ClaimJournal, file: int) -> None:
+    first, second = new_prefix(), new_prefix()
+    journal.note_prefix(first)
+    journal.note_prefix(second)
+    journal.note_prefix(second)
+    assert sorted(read(file).prefixes) == sorted([first, second])
+
+    journal.forget_prefix(first)
+    journal.forget_prefix(new_prefix())
+
+    assert read(file).prefixes == [second]
+
+
+def test_of_many_prefixes_that_nobody_forgets_the_newest_are_kept(journal: ClaimJournal, file: int) -> None:
+    prefixes = [new_prefix() for _ in range(100)]
+
+    for prefix in prefixes:
+        journal.note_prefix(prefix)
+
+    assert sorted(read(file).prefixes) == sorted(prefixes[-64:])
+
+
+def test_whenever_a_writer_is_killed_each_claim_in_its_journal_is_one_that_it_noted(
+    folder: JournalFolder, programs: Programs
+) -> None:
+    source = (
+        HOLD
+        + """
+print("noting", flush=True)
+places = []
+for number in range(1 << 60):
+    name = number.to_bytes(16)
+    journal.note_prefix(name[2:])
+    places.append(journal.add(name, name))
+    if len(places) > 6:
+        journal.drop(places.pop(0))
+"""
+    )
+    for _ in range(5):
+        writer = programs.start(source, folder.path)
+        writer.wait_for_line("noting")
+        writer.process.kill()
+        writer.wait()
+
+        taken = folder.take(*folder.names())
+        assert taken is not None
+        assert taken.left is not None
+        claims = dict(taken.left.claims)
+        assert claims.pop(TASK) == TOKEN
+        assert len(claims) <= 7
+        assert all(task_id == token for task_id, token in claims.items())
+        taken.remove()
+
+
+@pytest.mark.parametrize("size", [0, 7, 100, 4095, 4096, 4097, 4096 + 8191, 4096 + 8192 + 100])
+def test_a_journal_that_is_not_whole_is_refused(journal: ClaimJournal, file: int, size: int) -> None:
+    journal.add(TASK, TOKEN)
+    content = os.pread(file, 1 << 20, 0)
+    with open(f"/proc/self/fd/{file}", "rb+") as part:  # noqa: PTH123 (it has no other name here)
+        part.truncate(size)
+        assert len(content) > size
+        with pytest.raises(ValueError, match=r"no claim journal|no slot board"):
+            read(file)
+        part.truncate(len(content))  # the mapping must not lose its file
+        part.write(content)
+
+
+@pytest.mark.parametrize("said", [b"{}", b"[]", b"noise", b'{"pid": "1"}'])
+def test_a_journal_that_does_not_say_whose_it_is_is_refused(
+    journal: ClaimJournal, file: int, said: bytes
+) -> None:
+    content = os.pread(file, 1 << 20, 0)
+    place = content.index(b'{"executor_id"')
+    length = content.index(b"}", place) + 1 - place
+    os.pwrite(file, said.ljust(length), place)
+
+    with pytest.raises(ValueError, match=r"whose it is|Expecting value"):
+        read(file)
+    assert journal.board.processes == 2
+
+
+def test_the_journal_of_a_living_process_cannot_be_taken_and_that_of_a_killed_one_can(
+    folder: JournalFolder, programs: Programs
+) -> None:
+    owner = programs.start(HOLD + "print('ready', flush=True); sys.stdin.read()", folder.path)
+    owner.wait_for_line("ready")
+    (name,) = folder.names()
+    assert name == folder.name_of("host:1:abc")
+    assert folder.take(name) is None
+
+    owner.process.kill()
+    owner.wait()
+
+    taken = folder.take(name)
+    assert taken is not None
+    assert taken.left is not None
+    assert taken.left.owner.pid == owner.process.pid
+    assert taken.left.claims == {TASK: TOKEN}
+
+
+def test_a_process_that_inherited_the_board_does_not_keep_the_lock(
+    folder: JournalFolder, programs: Programs
+) -> None:
+    source = """
+import subprocess
+fd = journal.board.descriptor
+child = subprocess.Popen(["/bin/sleep", "1000"], pass_fds=[fd])
+print("child", child.pid, flush=True)
+sys.stdin.read()
+"""
+    owner = programs.start(HOLD + source, folder.path)
+    child = owner.number_in("child")
+    try:
+        owner.process.kill()
+        owner.wait()
+
+        assert folder.take(*folder.names()) is not None
+    finally:
+        os.kill(child, 9)
+
+
+def test_of_two_that_want_a_journal_one_gets_it(folder: JournalFolder) -> None:
+    subprocess.run([sys.executable, "-c", HOLD, folder.path], check=True)
+    (name,) = folder.names()
+    taken = folder.take(name)
+    assert taken is not None
+    assert folder.take(name) is None
+
+    taken.leave()
+    again = folder.take(name)
+
+    assert again is not None
+    again.remove()
+    assert folder.take(name) is None
+    assert folder.names() == []
+
+
+def test_a_journal_that_cannot_be_made_is_done_without(folder: JournalFolder) -> None:
+    journal = JournalFolder(folder.path / "nowhere").create(OWNER, 1, 1, 8)
+
+    assert journal.add(TASK, TOKEN) == 0
+    journal.board.started(0, 0, TASK, 1)
+    assert [entry.task_id for entry in journal.board.running()] == [TASK]
+
+
+def test_the_folder_is_its_users_alone_and_each_installation_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    one, other = (JournalFolder.open("", address).path for address in ("10.0.0.1:7402", "10.0.0.2:7402"))
+
+    assert one != other
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (one, other)} == {0o700}
+    assert JournalFolder.open("", "10.0.0.1:7402").path == one
+
+
+def test_a_folder_that_others_can_reach_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+
+    with pytest.raises(SettingsError, match=r"DULY_EXECUTOR_JOURNAL_FOLDER"):
+        JournalFolder.open(str(tmp_path / "open"), "")
+
+
+def test_processes_of_another_boot_of_this_host_are_gone_and_those_of_another_namespace_unknown() -> None:
+    rebooted = replace(OWNER, boot_id="another")
+    contained = replace(OWNER, pid_namespace="another")
+
+    assert (OWNER.can_be_proved_dead(), OWNER.is_gone_with_its_boot()) == (True, False)
+    assert (rebooted.can_be_proved_dead(), rebooted.is_gone_with_its_boot()) == (False, True)
+    assert (contained.can_be_proved_dead(), contained.is_gone_with_its_boot()) == (False, False)
+    assert not replace(rebooted, host="elsewhere").is_gone_with_its_boot()
+
+
+def test_tokens_are_the_prefix_and_their_number() -> None:
+    prefix = new_prefix()
+    tokens = Tokens(prefix)
+
+    assert tokens.take(2) == [prefix + b"\0\0", prefix + b"\0\1"]
+    assert tokens.take(300)[-1] == prefix + (301).to_bytes(2, "big")
+    assert len(prefix) == TOKEN_PREFIX_BYTES
+
+
+def test_tokens_beyond_the_last_number_are_random() -> None:
+    prefix = new_prefix()
+    tokens = Tokens(prefix)
+    assert tokens.take(65_536)[-1] == prefix + b"\xff\xff"
+
+    beyond = tokens.take(2)
+
+    assert [len(token) for token in beyond] == [16, 16]
+    assert not any(token.startswith(prefix) for token in beyond)
