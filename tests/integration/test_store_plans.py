@@ -80,7 +80,11 @@ CASES = {
         },
         READY | ASSOC | ENTITY | LAMBDAS,
     ),
-    "claimed_under": ({"prefixes": [b"0" * 14]}, WATCHED | ENTITY | LAMBDAS),
+    "claimed_under": ({"prefixes": [b"0" * 14]}, WATCHED),
+    "claim_again": (
+        {"holder": "host", "prefix": b"1" * 14, "lost": [b"0" * 14], "claim_timeout": SECOND},
+        WATCHED | ASSOC | ENTITY | LAMBDAS,
+    ),
     "enqueue_again": (ROOM | {"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC),
     "dequeue": ({"limit": 10}, WATCHED | ASSOC),
     "put_back": ({"task_ids": IDS, "delay": SECOND}, ASSOC),
