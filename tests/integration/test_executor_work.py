@@ -83,11 +83,11 @@ async def test_at_its_end_an_executor_releases_what_its_open_calls_may_have_clai
 async def test_a_claim_lives_from_when_the_hsc_made_it_however_long_the_call_had_been_open(
     host: Host,
 ) -> None:
+    host.hsc.waited = LONGER
     await asking(host, **SHORT_LIVED)
     asked_at = monotonic()
     await until(lambda: monotonic() > asked_at + LONGER.total_seconds())
     task = claimed("test.echo", 1)
-    host.hsc.waited = LONGER
 
     host.hsc.hand_out(task)
 
