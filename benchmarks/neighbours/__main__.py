@@ -76,7 +76,7 @@ def main() -> None:
     """Measure and print; `--json FILE` keeps the figures."""
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while calls are under way
     parser = argparse.ArgumentParser(prog="python -m benchmarks.neighbours", description=__doc__)
-    parser.add_argument("--tasks", type=in_range(1, 1_000_000), default=2_000, help="good tasks in each run")
+    parser.add_argument("--tasks", type=in_range(1, 1_000_000), default=5_000, help="good tasks in each run")
     parser.add_argument("--bad", type=share, default=0.01, help="bad tasks, as a part of the good ones")
     parser.add_argument("--rounds", type=in_range(1, 100), default=3)
     parser.add_argument("--only", type=several(one_of(KINDS)), default=list(KINDS))

@@ -17,12 +17,12 @@ class ChildSpec:
     """Added to our own environment."""
     health_addresses: tuple[str, ...] = ()
     """`host:port` of each gRPC health service that must serve; none: it is ready as soon as it runs."""
-    inherits: tuple[int, ...] = ()
-    """Descriptors that it is given besides its output."""
     depends_on: tuple[str, ...] = ()
     """Children that are ready before this one first starts, and stop after it."""
     last_words: timedelta = timedelta(seconds=1)
     """How long what it leaves behind in its process group may take to end by itself."""
+    inherits: tuple[int, ...] = ()
+    """Descriptors that it is given besides its output."""
 
 
 @dataclass(frozen=True, slots=True)

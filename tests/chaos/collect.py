@@ -24,8 +24,8 @@ _SECONDS_A_SAMPLE = 10
 """One in two is tried; Postgres is away for a part of the time."""
 _CONNECTIONS = 10
 """To Postgres for each pair that talks: a pool, and what a cut connection leaves for a while."""
-_PROCESSES = 3
-"""For each part: those that are just being replaced, and spare ones for suspects."""
+_PROCESSES = 6
+"""For each part: those that linger or are just being replaced, and those aside for suspects and lambdas kept apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class Environments:
         addresses: dict[str, str],
         store_dsn: Callable[[str], str],
         own: dict[str, str],
+        claim_journals: Path,
     ) -> None:
         """Make them.
 
@@ -83,11 +84,13 @@ class Environments:
             addresses: where each service listens, by its name.
             store_dsn: where a process finds the store, by its name.
             own: what all processes of the run are told beside the usual.
+            claim_journals: where hosts keep them, each in a folder of its own.
         """
         self._plan = plan
         self._links = links
         self._addresses = addresses
         self._store_dsn = store_dsn
+        self._claim_journals = claim_journals
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
         timing = EMBEDDED_TIMING if plan.peaceful else SHORT_TIMING
         self._common = {**inherited, **_COMMON, **timing, **own}
@@ -131,6 +134,7 @@ class Environments:
             "DULY_CONTROLLER_HSC_ADDRESS": through(topology.hsc_names()),
             "DULY_CONTROLLER_EXECUTORS": str(topology.executors),
             "DULY_EXECUTOR_CONTAINMENT": self._plan.containment,
+            "DULY_EXECUTOR_JOURNAL_FOLDER": str(self._claim_journals / name),
             HOST_NAME: name,
         }
         arguments = (APPLICATION, str(topology.processes), str(_SLOTS))

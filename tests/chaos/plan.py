@@ -149,13 +149,14 @@ _SERVICES: dict[str, Callable[[Topology], list[str]]] = {
 }
 _HOST_PARTS = ("controller", "executor", "callback")
 _POSTGRES = _fixed("postgres")
-_POINTS_OF_A_QUEUE = ("controller.", "store_consumer.push", "store_consumer.put_back")
+_POINTS_OF_A_QUEUE = ("controller.", "store_consumer.push", "store_consumer.put_back", "hsc.claim.")
+_POINTS_WITHOUT = ("hsc.claim_work.",)
 _QUEUE = _fixed("queue")
 
 _OF_THE_SERVER = (
     *("postgres_kill", "postgres_restart", "postgres_outage", "postgres_pause", "postgres_failover"),
 )
-_AROUND_CLAIMS = ("hsc.claim.", "executor.take.", "executor.give.")
+_AROUND_CLAIMS = ("hsc.claim.", "hsc.claim_work.", "executor.take.", "executor.give.")
 
 
 def _points(action: str, names: tuple[str, ...] = ("",)) -> Callable[[Topology], list[str]]:
@@ -165,7 +166,7 @@ def _points(action: str, names: tuple[str, ...] = ("",)) -> Callable[[Topology],
         for name, point in FAILPOINTS.items()
         if action in point.actions
         and name.startswith(names)
-        and (topology.has_queue or not name.startswith(_POINTS_OF_A_QUEUE))
+        and not name.startswith(_POINTS_WITHOUT if topology.has_queue else _POINTS_OF_A_QUEUE)
     ]
 
 

@@ -22,6 +22,7 @@ from tests.fixtures.standby import Standby
 
 _LOOK_EVERY_S = 0.02
 _DEPART = timedelta(seconds=20)
+_DROPS_WITHIN = timedelta(seconds=3)
 _ENDS_WITHIN = timedelta(seconds=15)
 
 _SETTINGS = {
@@ -258,8 +259,16 @@ class SharedPostgres(ChaosPostgres):
         """It is kept by the campaign."""
 
     async def stop(self) -> None:
-        await asyncio.to_thread(self._tell, f"drop database if exists {self._database} with (force)")
+        """Drop it, unless that takes long: a session of another run that cannot be written to holds it up."""
+        with suppress(psycopg.Error):
+            await asyncio.to_thread(self._tell, f"drop database {self._database} with (force)", _DROPS_WITHIN)
 
-    def _tell(self, statement: str) -> None:
-        with psycopg.connect(self._server_dsn, autocommit=True, connect_timeout=10) as connection:
+    def _tell(self, statement: str, within: timedelta = timedelta(minutes=1)) -> None:
+        milliseconds = within // timedelta(milliseconds=1)
+        with psycopg.connect(
+            self._server_dsn,
+            autocommit=True,
+            connect_timeout=10,
+            options=f"-c statement_timeout={milliseconds}",
+        ) as connection:
             connection.execute(statement)

@@ -33,6 +33,9 @@ class System:
         self.journal.mkdir(parents=True)
         self.failpoints = folder / "failpoints"
         self.failpoints.mkdir()
+        self.claim_journals = folder / "claim-journals"
+        for name in plan.topology.host_names():
+            (self.claim_journals / name).mkdir(parents=True, mode=0o700)
         self._ports = free_ports()
         self.postgres: ChaosPostgres
         if plan.own_postgres or not shared.dsn:
@@ -75,7 +78,9 @@ class System:
             await self.links.open(link, next(self._ports), address)
         self.postgres.keep_running()
         own = mark(self.run_id, self.journal, self.failpoints, f"chaos-{self.run_id[:12]}")
-        specs = Environments(self.plan, self.links, self.addresses, self.dsn_through, own).specs()
+        specs = Environments(
+            self.plan, self.links, self.addresses, self.dsn_through, own, self.claim_journals
+        ).specs()
         self._keepers = Keepers(specs, self.nursery, self.folder / "logs")
         self._keepers.start()
         await self.wait_until_ready()

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from duly_local import binaries
 from duly_local.binaries import find_binaries
 from duly_local.ownership import DataDirectoryLock
 from duly_local.postgres import EmbeddedPostgres
-from tests.fixtures.embedded import OWNER, read_the_row, setting, write_one_row
+from tests.fixtures.embedded import NEEDED, OWNER, read_the_row, setting, write_one_row
 from tests.fixtures.programs import Programs, is_alive
 from tests.fixtures.waiting import wait_until
 
@@ -68,6 +69,38 @@ def test_postgres_shuts_down_cleanly_when_its_owner_is_killed(data: Path, progra
 
     wait_until(lambda: not is_alive(postgres))
     assert "database system is shut down" in (data / "postgres.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("needed_for", "released"), [(1000, True), (0.1, False)], ids=["until released", "bounded"]
+)
+def test_postgres_stays_for_those_who_need_it_when_its_owner_is_killed(
+    data: Path, programs: Programs, needed_for: float, *, released: bool
+) -> None:
+    owner = programs.start(NEEDED, data, needed_for)
+    postgres, needs_it = owner.number_in("postgres runs"), owner.number_in("needed by")
+    try:
+        owner.send(signal.SIGKILL)
+        owner.wait()
+
+        if released:
+            assert is_alive(postgres)
+            os.kill(needs_it, signal.SIGKILL)
+        wait_until(lambda: not is_alive(postgres))
+        assert "database system is shut down" in (data / "postgres.log").read_text()
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(needs_it, signal.SIGKILL)
+
+
+def test_postgres_shuts_down_when_its_keeper_is_killed(data: Path) -> None:
+    with EmbeddedPostgres(data) as postgres:
+        pid = postgres.pid or 0
+        keeper = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+        os.kill(keeper, signal.SIGKILL)
+
+        wait_until(lambda: not is_alive(pid))
 
 
 def test_a_new_owner_waits_for_the_postgres_of_one_just_killed(data: Path, programs: Programs) -> None:

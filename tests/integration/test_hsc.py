@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from datetime import UTC, datetime
 
 import grpc
 import psycopg
@@ -12,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.lifecycle import Status
-from duly_core.store.tasks import cancel_tasks
+from duly_core.store.tasks import cancel_tasks, get_attempts
 from tests.fixtures.ladder import LAMBDA
 from tests.fixtures.services import TIMING, refusal, serve_hsc
 
@@ -141,6 +142,19 @@ async def test_a_release_is_applied_once(hsc, ladder, claimed_task):
     assert await release(hsc, claim_of(claimed_task)) == [ALREADY_APPLIED]
     assert await release(hsc, claim_of(claimed_task, token=b"x" * 16)) == [LOST]
     assert await ladder.status(claimed_task.task_id) == Status.NEW
+
+
+async def test_a_release_may_say_when_the_callback_started_and_why_it_was_stopped(hsc, ladder, claimed_task):
+    stopped = hsc_pb2.StoppedRun(
+        task_id=claimed_task.task_id, started_at=Timestamp(seconds=1), reason="its process was \0 killed"
+    )
+    request = hsc_pb2.ReleaseRequest(claims=[claim_of(claimed_task)], stopped=[stopped])
+
+    assert list((await hsc.stub.Release(request)).verdicts) == [APPLIED]
+
+    (line,) = (await get_attempts(ladder.store, [claimed_task.task_id]))[claimed_task.task_id]
+    assert line.started_at == datetime.fromtimestamp(1, UTC)
+    assert line.failure_message == "its process was \N{REPLACEMENT CHARACTER} killed"
 
 
 async def test_a_failure_without_a_reason_gets_one(hsc, ladder):

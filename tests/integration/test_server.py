@@ -50,7 +50,6 @@ async def test_all_three_services_run_in_one_process_and_a_task_goes_through_the
         "duly_cli",
         "worker",
         APP,
-        DULY_QUEUE_DSN=dsn,
         DULY_CONTROLLER_FRONTEND_ADDRESS=addresses["frontend"],
         DULY_CONTROLLER_HSC_ADDRESS=addresses["hsc"],
         DULY_CONTROLLER_LISTEN=f"unix:{tmp_path}/c.sock",

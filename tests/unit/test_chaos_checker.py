@@ -131,7 +131,7 @@ def test_where_hosts_are_given_work_by_the_store_a_claim_begins_and_ends_at_what
     tape = Tape()
     task = tape.task(plain=True).schedule().claim().start().beat()
     tape.fault()
-    task.fall_silent().reclaim_due().claim().start().end("raised").retry().succeed()
+    task.fall_silent().reclaim_due().claim().claim_again().start().end("raised").retry().succeed()
 
     verdict = check(tape.history(queue="store"))
 

@@ -127,13 +127,13 @@ def test_a_worker_that_is_added_is_told_what_the_user_told_the_stack_of_queue_an
     config.touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DULY_TIMING_HEARTBEAT_PERIOD", "1s")
-    monkeypatch.setenv("DULY_QUEUE_PREFIX", "ours")
+    monkeypatch.setenv("DULY_QUEUE_VISIBILITY", "40s")
     monkeypatch.setenv("DULY_CONTROLLER_LISTEN", "unix:/of/another")
 
     added = joining_environment(options, ports)
 
     assert added["DULY_TIMING_HEARTBEAT_PERIOD"] == "1s"
-    assert added["DULY_QUEUE_PREFIX"] == "ours"
+    assert added["DULY_QUEUE_VISIBILITY"] == "40s"
     assert added["DULY_CONFIG"] == str(config)
     assert "DULY_CONTROLLER_LISTEN" not in added
 
@@ -174,3 +174,18 @@ def test_a_stack_whose_worker_could_run_nothing_is_refused_at_once(option: str, 
 
     assert refused.exit_code == 2
     assert f"Invalid value for '{option}'" in refused.stderr
+
+
+def test_claim_journals_are_where_the_next_stack_finds_them_unless_the_user_says_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = StackOptions(data_directory=tmp_path, apps=("shop:app",))
+    ports = options.choose_ports()
+    variable = "DULY_EXECUTOR_JOURNAL_FOLDER"
+    assert service_environment(options, DSN, ports, "worker")[variable] == f"{tmp_path}/claim-journals"
+    assert joining_environment(options, ports)[variable] == f"{tmp_path}/claim-journals"
+
+    monkeypatch.setenv(variable, "/elsewhere")
+
+    assert variable not in service_environment(options, DSN, ports, "worker")
+    assert joining_environment(options, ports)[variable] == "/elsewhere"

@@ -47,7 +47,7 @@ def moves(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
             rule, expected = wrong
             shown = [lines.transition(each) for each in (previous, move) if each is not None]
             yield Violation(rule, case.task_id, expected, tuple(shown))
-        if starts_claim(move):
+        if move.token:
             tokens.add(move.token)
         previous = move
 
@@ -99,7 +99,7 @@ def _stale(history: History, move: Transition, tokens: set[str]) -> tuple[str, s
     if move.fence != move.fence_before:
         return "C3.fence", "only a claim changes the fence"
     if move.before in HELD and move.after in HELD and move.token != move.token_before:
-        return "C3.token", "a claim keeps its token until it ends"
+        return _bad_token(move, tokens)
     if by_silence(move):
         waiting = move.trigger_before_in_ns
         if (
@@ -114,6 +114,15 @@ def _stale(history: History, move: Transition, tokens: set[str]) -> tuple[str, s
             )
     elif ends_claim(move) and move.last_token != move.token_before:
         return "C3.stale", "who ends a claim shows its token; another token was shown, and accepted"
+    return None
+
+
+def _bad_token(move: Transition, tokens: set[str]) -> tuple[str, str] | None:
+    """A claim that nobody has taken yet, for its reply was lost, may get another token (claim_again)."""
+    if not move.before == move.after == Status.CLAIMED:
+        return "C3.token", "a claim keeps its token from its first heartbeat until it ends"
+    if move.token in tokens:
+        return "C3.reused", "each claim has a token of its own; this one had been the task's before"
     return None
 
 

@@ -104,3 +104,11 @@ def test_the_final_statuses_are_the_last_four():
     final = [status.name for status in TaskStatus if status.is_final]
 
     assert final == ["SUCCESS", "FATAL_FAILURE", "CANCELLED", "DROPPED"]
+
+
+def test_an_interruption_ends_the_wait_for_a_cancel_and_is_none(context):
+    threading.Thread(target=context.note_interruption).start()
+
+    assert not context.wait_cancelled(10 * SECOND)
+    assert context.interrupted
+    assert not context.cancelled

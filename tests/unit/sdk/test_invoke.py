@@ -252,3 +252,18 @@ def test_a_payload_error_raised_by_the_callback_itself_is_its_own_exception(app)
     app.callback("mail.send")(raising(PayloadError("of another task")))
 
     assert run(app, "mail.send").failure_kind is FailureKind.EXCEPTION
+
+
+def test_an_interrupted_callback_has_run_too_long_whatever_its_lambda_says_of_exceptions(app):
+    app.callback("mail.send", on_exception="fatal", max_runtime=3 * SECOND)(raising(duly.Interrupted()))
+
+    attempt = run(app, "mail.send")
+
+    assert (attempt.outcome, attempt.failure_kind) == (Outcome.RETRIABLE_FAILURE, FailureKind.MAX_RUNTIME)
+    assert attempt.failure_message == "ran longer than its max_runtime of 3 s and was interrupted"
+
+
+def test_an_interrupted_callback_that_was_to_be_cancelled_is_cancelled(app):
+    app.callback("mail.send")(raising(duly.Interrupted()))
+
+    assert run(app, "mail.send", cancelled=True).outcome is Outcome.CANCELLED
