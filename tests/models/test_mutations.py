@@ -124,7 +124,11 @@ MUTATIONS = {
         "next_trigger_at = (select duly_now()) + %(claim_timeout)b",
         "next_trigger_at = assoc.next_trigger_at",
     ),
-    "what runs is claimed anew": ("claim_again", "status = 'claimed' and holder", "token is not null and holder"),
+    "what runs is claimed anew": (
+        "claim_again",
+        "status = 'claimed' and holder",
+        "token is not null and holder",
+    ),
     "claims of other prefixes are found": ("claimed_under", "= any (%(prefixes)b::bytea[])", "is not null"),
     "what a queue held waits longer when there is no queue any more": (
         "dequeue",
