@@ -59,7 +59,10 @@ class WorkGroup:
         """Choose for whom the next look is, one call of each holder, and how many tasks each of them may get."""
         by_holder: dict[str, Waiter] = {}
         for waiter in self.waiters:
-            by_holder.setdefault(waiter.caller.holder, waiter)
+            other = by_holder.get(waiter.caller.holder)
+            # the one with more room: a call that is filled calls for another look
+            if other is None or waiter.most > other.most:
+                by_holder[waiter.caller.holder] = waiter
         chosen = list(by_holder.values())
         most = min(waiter.most for waiter in chosen)
         if self.bytes_a_task:
