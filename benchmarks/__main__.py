@@ -2,8 +2,10 @@
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
+from dataclasses import replace
 from functools import partial
 
 from benchmarks import growth, report
@@ -16,6 +18,7 @@ from benchmarks.rivals.venv import python
 from benchmarks.rounds import FLOORS, run_rounds
 from benchmarks.sqs import sqs
 from benchmarks.system import BenchmarkError, System
+from duly_local.binaries import ENVIRONMENT_VARIABLE
 
 _SQS_TASKS = 500
 
@@ -41,7 +44,8 @@ async def measure(options: argparse.Namespace) -> Results:
 
 async def side_by_side(options: argparse.Namespace, results: Results) -> None:
     """Duly and its rivals, or those of them that were named."""
-    known: list[System] = [Duly(Shape(options.executors, options.processes, options.slots))]
+    shape = Shape(options.executors, options.processes, options.slots)
+    known: list[System] = [Duly(shape), Duly(replace(shape, json=True))]
     known += [Rival(recipe) for recipe in RECIPES]
     named = [system for system in known if system.name in options.only]
     workloads = [name for name in WORKS if name in options.only]
@@ -65,6 +69,8 @@ def stop_on_sigterm() -> None:
 def main() -> None:
     """Measure and print."""
     options = parse()
+    if options.postgres:
+        os.environ[ENVIRONMENT_VARIABLE] = str(options.postgres)
     try:
         results = asyncio.run(measure(options))
     except BenchmarkError as error:

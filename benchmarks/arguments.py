@@ -39,6 +39,19 @@ def new_file(text: str) -> Path:
     return path
 
 
+def folder(text: str) -> Path:
+    """A folder that is there.
+
+    Raises:
+        ArgumentTypeError: it is not.
+    """
+    path = Path(text).absolute()
+    if not path.is_dir():
+        message = f"{text!r} is no folder"
+        raise argparse.ArgumentTypeError(message)
+    return path
+
+
 def one_of(names: Collection[str]) -> Callable[[str], str]:
     """What reads one of these."""
 

@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Sequence
 
 from benchmarks import growth
-from benchmarks.arguments import in_range, new_file, several
+from benchmarks.arguments import folder, in_range, new_file, several
 from benchmarks.rivals.system import RECIPES
 from benchmarks.rounds import FLOORS
 from benchmarks.suite import WORKLOADS
 
-SYSTEMS = ("duly", *(recipe.name for recipe in RECIPES))
+SYSTEMS = ("duly", "duly_json", *(recipe.name for recipe in RECIPES))
 WORKS = (*WORKLOADS, *FLOORS)
 _MOST_TASKS = 1_000_000
 _MOST_EACH = 64
@@ -58,6 +58,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="of that part of the growth, with commas between (default: 10000,100000,1000000)",
     )
     add("--sqs", action="store_true", help="what the SQS path costs Duly, instead, against moto's server")
+    add(
+        "--postgres",
+        type=folder,
+        metavar="BIN_FOLDER",
+        help="which Postgres: a folder with initdb and postgres (default: as DULY_POSTGRES_BIN, or what is found)",
+    )
     add("--json", type=new_file, help="keep every measurement in this file, as it comes; it is written anew")
     options = parser.parse_args(arguments)
     if (options.growth is not None or options.sqs) and options.only:

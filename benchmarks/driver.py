@@ -59,6 +59,16 @@ async def paced(submitter: Submitting, numbers: range, every: float) -> list[int
     return called
 
 
+async def lone(submitter: Submitting, numbers: range, due_at: list[float] | None) -> list[int]:
+    """One caller, one call at a time; nanoseconds of each."""
+    took = []
+    for number, due in zip(numbers, due_at or [None] * len(numbers), strict=True):
+        before = time.perf_counter_ns()
+        await submitter.one(number, due)
+        took.append(time.perf_counter_ns() - before)
+    return took
+
+
 async def obey(submitter: Submitting, command: dict[str, Any]) -> dict[str, Any]:
     """Carry out one command."""
     began_at, cpu = time.time_ns(), time.process_time()
@@ -74,6 +84,8 @@ async def obey(submitter: Submitting, command: dict[str, Any]) -> dict[str, Any]
             await submitter.many(numbers, due_at)
         case "paced":
             answer["called"] = await paced(submitter, numbers, command["every"])
+        case "lone":
+            answer["took"] = await lone(submitter, numbers, due_at)
         case "left":
             answer["left"] = await submitter.left()
         case "hello":

@@ -13,6 +13,8 @@ from benchmarks.noop import LAMBDAS
 
 SIZE = "DULY_BENCH_PAYLOAD"
 """Bytes of each payload."""
+JSON = "DULY_BENCH_JSON"
+"""Whether payloads are JSON that the callback's signature says, and not raw bytes."""
 
 _LOOKUPS = "-c enable_seqscan=off -c plan_cache_mode=force_custom_plan"
 
@@ -42,6 +44,7 @@ class Submitter:
 
     async def open(self) -> None:
         self._lambdas = int(os.environ.get(LAMBDAS, "0"))
+        self._json = JSON in os.environ
         self._size = int(os.environ.get(SIZE, "100"))
         self._client = duly.AsyncClient(os.environ["DULY_BENCH_FRONTEND"])
         await self._client.open()
@@ -50,13 +53,12 @@ class Submitter:
 
     async def one(self, number: int, due_at: float | None = None) -> None:
         name, priority = self._queue(number)
-        payload = payload_of(number, self._size)
-        await self._client.schedule(name, payload, priority=priority, at=_time(due_at))
+        await self._client.schedule(name, self._payload(number), priority=priority, at=_time(due_at))
 
     async def many(self, numbers: range, due_at: list[float] | None = None) -> None:
         due = map(_time, due_at or [None] * len(numbers))
         await self._client.schedule_many(
-            duly.NewTask(name, payload_of(number, self._size), priority, at=at)
+            duly.NewTask(name, self._payload(number), priority, at=at)
             for number, at in zip(numbers, due, strict=True)
             for name, priority in [self._queue(number)]
         )
@@ -94,9 +96,18 @@ class Submitter:
         await self._store.close()
         await self._client.close()
 
+    def _payload(self, number: int) -> object:
+        """Bytes as they are, or what becomes as many bytes of JSON."""
+        if self._json:
+            return {
+                "number": number,
+                "padding": "x" * (self._size - len(f'{{"number":{number},"padding":""}}')),
+            }
+        return payload_of(number, self._size)
+
     def _queue(self, number: int) -> tuple[str, duly.Priority]:
         if not self._lambdas:
-            return "bench.noop", duly.Priority.NORMAL
+            return "bench.json" if self._json else "bench.noop", duly.Priority.NORMAL
         return f"bench.many.{number % self._lambdas}", duly.Priority(1 + number // self._lambdas % 4)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks import marks
+from benchmarks.duly_submitter import JSON
 from benchmarks.system import Description, Driver, Running, System, driving
 from duly_local.moto import MotoServer
 from duly_local.options import Ports, StackOptions
@@ -31,6 +32,8 @@ class Shape:
     slots: int = 8
     app: str = "benchmarks.noop:app"
     queue: Literal["store", "sqs"] = "store"
+    json: bool = False
+    """Whether payloads are JSON, decoded by the callback's signature; else raw bytes."""
 
 
 class RunningDuly(Running):
@@ -68,9 +71,10 @@ class Duly(System):
 
     def __init__(self, shape: Shape | None = None) -> None:
         self.shape = shape or Shape()
+        self.name = "duly_json" if self.shape.json else "duly"
         self.processes = self.shape.executors * self.shape.processes
         self.description = Description(
-            "Duly",
+            "Duly, JSON payloads" if self.shape.json else "Duly",
             f"no queue beside the store, {self.shape.executors} Executor(s) of {self.shape.processes} callback process(es) x "
             f"{self.shape.slots} slots, results and history kept, every start under a claim",
             "Postgres, synchronous_commit on: an accepted task survives a server crash",
@@ -98,6 +102,7 @@ class Duly(System):
                 environment = {
                     "DULY_BENCH_FRONTEND": stack.frontend_address,
                     "DULY_BENCH_DSN": stack.dsn,
+                    **({JSON: "1"} if self.shape.json else {}),
                     # as docs/operations.md advises client services
                     "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
                 }

@@ -33,7 +33,7 @@ async def floor(folder: Path, tasks: int) -> Figures:
     postgres = EmbeddedPostgres(folder / "data")
     with postgres:
         await asyncio.to_thread(migrate, postgres.dsn)
-        async with Store(StoreSettings(dsn=postgres.dsn)) as store:
+        async with Store(StoreSettings(dsn=postgres.socket_dsn)) as store:
             await lambdas.register(store, [lambdas.LambdaPolicy(name) for name in _lambdas()])
             await _lanes(store, _WARM_UP)
             meter = Meter()

@@ -35,7 +35,7 @@ _EVERY = 0.05
 _ANSWER_WITHIN = 60.0
 
 
-class _Part:
+class Part:
     """One process of the chain."""
 
     def __init__(self, role: str, told: dict[str, Any], folder: Path) -> None:
@@ -115,20 +115,20 @@ async def chain(folder: Path, dsn: str, tasks: int) -> Figures:
 
 
 @contextmanager
-def _standing(told: dict[str, Any], folder: Path) -> Iterator[dict[str, _Part]]:
+def _standing(told: dict[str, Any], folder: Path) -> Iterator[dict[str, Part]]:
     """Everybody but the client."""
     with ExitStack() as stack:
         parts = {}
         for role in ROLES:
             if role != "client":
-                parts[role] = _Part(role, told, folder)
+                parts[role] = Part(role, told, folder)
                 stack.callback(parts[role].stop)
         yield parts
 
 
 async def _called(told: dict[str, Any], folder: Path) -> tuple[dict[str, int], dict[str, list[float]]]:
     """When each task's call was made, and how long it took."""
-    client = _Part("client", told, folder)
+    client = Part("client", told, folder)
     try:
         await client.line()
         found = await client.found()

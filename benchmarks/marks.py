@@ -51,11 +51,16 @@ def payload_of(number: int, size: int = 100) -> bytes:
 
 def mark(payload: bytes | str) -> None:
     """The callback of this task was entered."""
+    mark_number(int(payload[:DIGITS]))
+
+
+def mark_number(number: int) -> None:
+    """The same, of a task whose number is known."""
     global _writer
     if _writer is None:
         with _opening:
             _writer = _writer or _Writer()
-    _writer.note(int(payload[:DIGITS]))
+    _writer.note(number)
 
 
 class Marks:

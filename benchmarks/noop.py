@@ -2,9 +2,10 @@
 
 import os
 import time
+from dataclasses import dataclass
 
 import duly
-from benchmarks.marks import mark
+from benchmarks.marks import mark, mark_number
 
 LAMBDAS = "DULY_BENCH_LAMBDAS"
 """How many lambdas that do nothing there are besides `bench.noop`."""
@@ -16,6 +17,20 @@ app = duly.App(owner="benchmarks", version="1")
 def noop(payload: bytes) -> None:
     """Nothing: what is measured is Duly."""
     mark(payload)
+
+
+@dataclass
+class Numbered:
+    """What `bench.json` takes: decoded and checked before the callback runs."""
+
+    number: int
+    padding: str
+
+
+@app.callback("bench.json")
+def typed(task: Numbered) -> None:
+    """As noop, with a payload of JSON that its signature says."""
+    mark_number(task.number)
 
 
 def _taking(seconds: float) -> None:

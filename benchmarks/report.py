@@ -18,9 +18,14 @@ RATES = {
 }
 TIMES = {
     "latency": "submit to start, 20 a second",
+    "one_call": "one caller, one call at a time: its answer, no worker",
+    "one_call_idle": "the same, workers idle",
+    "one_call_running": "the same, workers running the tasks",
     "lateness": "lateness, due times over 10 s",
     "spike": "lateness, all due at one instant",
 }
+
+_WITH_MOST = ("lateness", "spike")
 
 
 class Table:
@@ -58,7 +63,7 @@ class Table:
         rivals = {
             name: values
             for name in self.systems
-            if name != "duly" and (values := self.values(workload, name, figure))
+            if not name.startswith("duly") and (values := self.values(workload, name, figure))
         }
         ours = self.values(workload, "duly", figure)
         if not rivals or not ours:
@@ -89,7 +94,7 @@ def _times(table: Table) -> Iterator[list[str]]:
     for workload, title in TIMES.items():
         if not table.measured(workload):
             continue
-        for figure in ("p50_ms", "p99_ms", *(("max_ms",) if workload != "latency" else ())):
+        for figure in ("p50_ms", "p99_ms", *(("max_ms",) if workload in _WITH_MOST else ())):
             cells = []
             for system in table.systems:
                 values = list(table.values(workload, system, figure).values())

@@ -30,6 +30,14 @@ def parts(found: dict[str, Any]) -> list[str]:
             "Its parts, us (median):",
             rows(["", ""], _hops(list(figures.values()))),
         ]
+    if figures := _measured(found, "floor_call", "floor"):
+        told += [
+            "The floor of a call: a bare gRPC call with one insert behind it, one at a time (ms):",
+            rows(
+                ["", "floor", "Duly, no worker", "Duly against the floor of each round"],
+                _lone(found, figures, "one_call"),
+            ),
+        ]
     for each in found["measurements"]:
         if each["system"] == "floor" and each["problem"]:
             told.append(f"{each['workload']}: no figures: {str(each['problem']).splitlines()[0]}")
@@ -55,8 +63,10 @@ def _groups(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
         yield [told, spread([each["cpu_us_per_task"].get(name, 0.0) for each in figures])]
 
 
-def _lone(found: dict[str, Any], floors: dict[int, dict[str, Any]]) -> Iterator[list[str]]:
-    duly = _measured(found, "latency", "duly")
+def _lone(
+    found: dict[str, Any], floors: dict[int, dict[str, Any]], workload: str = "latency"
+) -> Iterator[list[str]]:
+    duly = _measured(found, workload, "duly")
     for name in ("p50_ms", "p99_ms"):
         floor = {number: each["values"][name] for number, each in floors.items()}
         ours = {number: each["values"][name] for number, each in duly.items()}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.calibration import calibrate
 from benchmarks.floor import floor
+from benchmarks.floor_call import floor_call
 from benchmarks.floor_latency import floor_latency
 from benchmarks.meter import Figures
 from benchmarks.suite import BULK, ONCE, WORKLOADS
@@ -20,6 +21,7 @@ FLOOR = "floor"
 FLOORS: dict[str, Callable[[Path, int], Awaitable[Figures]]] = {
     "floor": floor,
     "floor_latency": floor_latency,
+    "floor_call": floor_call,
 }
 NO_API = "no such API"
 

@@ -12,6 +12,7 @@ _NANO = 1e-9
 _DAY = 86_400.0
 _PACED = 200
 _PACED_EVERY = 0.05
+_LONE = 2_000
 _SPREAD_TASKS = 2_000
 _SPREAD_OVER = 10.0
 _SPIKE_TASKS = 8_000
@@ -107,6 +108,43 @@ async def latency(system: System, running: Running, tasks: int) -> Figures:
     called = dict(zip(numbers, answer["called"], strict=True))
     waits = sorted((running.marks.starts[number][0] - called[number]) * 1e-6 for number in numbers)
     return meter.stop(paced, _percentiles(waits))
+
+
+async def one_call(system: System, running: Running, tasks: int) -> Figures:
+    """From the call of submit to its answer, one caller, one call at a time; no worker runs."""
+    await running.warm_up(system.processes)
+    await running.stop_workers()
+    figures, _ = await _lone(running, tasks, ahead=system.holds_back)
+    return figures
+
+
+async def one_call_idle(system: System, running: Running, tasks: int) -> Figures:
+    """As `one_call`, with workers that have nothing to do: the tasks are for another day."""
+    await running.warm_up(system.processes)
+    figures, _ = await _lone(running, tasks, ahead=True)
+    return figures
+
+
+async def one_call_running(system: System, running: Running, tasks: int) -> Figures:
+    """As `one_call`, with workers that run the tasks as they come."""
+    await running.warm_up(system.processes)
+    figures, numbers = await _lone(running, tasks, ahead=False)
+    await running.started(numbers, _GIVE_UP)
+    await running.settled(_GIVE_UP)
+    figures.values["started_twice"] = _again(running, numbers)
+    return figures
+
+
+async def _lone(running: Running, tasks: int, *, ahead: bool) -> tuple[Figures, range]:
+    count = min(_LONE, tasks)
+    first = running.numbers(count)
+    due_at = [time.time() + _DAY] * count if ahead else None
+    meter = Meter()
+    answer = await running.driver.ask("lone", first=first, tasks=count, due_at=due_at)
+    seconds = (answer["ended_at"] - answer["began_at"]) * _NANO
+    waits = sorted(took * 1e-6 for took in answer["took"])
+    values = _percentiles(waits) | {"rate": count / seconds}
+    return meter.stop(count, values), range(first, first + count)
 
 
 async def lateness(system: System, running: Running, tasks: int) -> Figures:

@@ -10,7 +10,7 @@ import sys
 
 import uvloop
 
-from benchmarks.hops.roles import ROLES
+from benchmarks.hops.roles import ALONE, ROLES
 
 
 async def main() -> None:
@@ -18,7 +18,7 @@ async def main() -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     told = json.loads(sys.stdin.readline())
-    found = await ROLES[sys.argv[1]](told, lambda: print("ready", flush=True), stop)
+    found = await (ROLES | ALONE)[sys.argv[1]](told, lambda: print("ready", flush=True), stop)
     print(json.dumps(found), flush=True)
 
 

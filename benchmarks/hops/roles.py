@@ -16,6 +16,7 @@ from duly_core.store.hints import DUE_CHANNEL
 from duly_core.task import TOKEN_PREFIX_BYTES
 
 _PAYLOAD = b"x" * 100
+_INSERT = "insert into bench_call (task_id, payload) values (%b, %b)"
 _CALLS_OPEN = 2
 """As many as an Executor has."""
 
@@ -98,6 +99,22 @@ async def executor(told: Told, ready: Callable[[], None], stop: asyncio.Event) -
     return {"started": started}
 
 
+async def inserter(told: Told, ready: Callable[[], None], stop: asyncio.Event) -> Told:
+    """A call comes, and one row is inserted: what no call that stores anything can do without."""
+    async with Statements.on(told["dsn"]) as store:
+
+        async def insert(request: bytes) -> bytes:
+            before = time.perf_counter()
+            await store.connection.execute(_INSERT, (unpacked(request), _PAYLOAD), prepare=True, binary=True)
+            store.note("insert", before)
+            return request
+
+        async with serving(told["frontend"], insert, _LAST_ANSWERS):
+            ready()
+            await stop.wait()
+        return {"took_us": store.took}
+
+
 async def client(told: Told, ready: Callable[[], None], _stop: asyncio.Event) -> Told:
     """Calls at an even pace, one at a time."""
     called, took = {}, []
@@ -120,6 +137,9 @@ ROLES: dict[str, Role] = {
     "client": client,
 }
 """In the order in which they start: each finds those there that it needs."""
+
+ALONE: dict[str, Role] = {"inserter": inserter, "client": client}
+"""The same for the floor of a call."""
 
 
 async def _until(stop: asyncio.Event, *works: Awaitable[None]) -> None:

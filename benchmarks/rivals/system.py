@@ -150,7 +150,7 @@ class Rival(System):
             else:
                 # the very server and settings that Duly gets
                 postgres = services.enter_context(EmbeddedPostgres(folder / "data"))
-                environment["DULY_BENCH_DSN"] = postgres.dsn
+                environment["DULY_BENCH_DSN"] = postgres.socket_dsn
             async with driving(python(), self._recipe.module, environment, folder) as driver:
                 await driver.ask("call", method="install")
                 rival = RunningRival(driver, marks.Marks(noted), self._recipe, environment, folder)

@@ -116,7 +116,7 @@ class LocalStack:
             )
             self._start_program("postgres", postgres)
             self._lifelines.of_postgres = postgres.lifeline
-            self.dsn = postgres.dsn
+            self.dsn = postgres.socket_dsn
         if options.needs_moto:
             make_data_directory(options.data_directory)
             moto = MotoServer(options.data_directory / "sqs.log", self.ports.sqs)

@@ -16,7 +16,7 @@ _START_S = 6
 """The poll interval, which finds what no hint told of, and room for callback processes that are just replaced."""
 _FEWEST_TASKS = 0.95
 """Of those that were to be sent."""
-_FEWEST_FAULTS = 0.6
+_FEWEST_FAULTS = 0.5
 """Of the planned ones: some find nothing to break."""
 
 

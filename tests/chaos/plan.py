@@ -184,6 +184,8 @@ KINDS: dict[str, Kind] = {
     **{f"kill_{name}": Kind(targets) for name, targets in _SERVICES.items()},
     **{f"kill_{part}": Kind(Topology.host_names) for part in _HOST_PARTS},
     "kill_host": Kind(Topology.host_names),
+    # As kill_host, and the claim journals go with the machine: only the end of the leases tells.
+    "lose_host": Kind(Topology.host_names),
     **{f"term_{name}": Kind(targets) for name, targets in _SERVICES.items()},
     "term_executor": Kind(Topology.host_names),
     "term_host": Kind(Topology.host_names),

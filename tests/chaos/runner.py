@@ -245,7 +245,7 @@ class Run:
             async with await system.postgres.connect() as connection:
                 cursor = await connection.execute(
                     "select pid, application_name, state from pg_stat_activity "
-                    "where datname = current_database() and pid <> pg_backend_pid()"
+                    "where datname = current_database() and application_name <> 'chaos'"
                 )
                 sessions = await cursor.fetchall()
             if not (processes or sessions) or time.monotonic() > deadline:

@@ -76,7 +76,7 @@ def burial() -> Burial:
     return Burial()
 
 
-def test_all_that_ran_in_a_process_that_died_crashed_and_the_rest_may_run_here(burial: Burial) -> None:
+def test_all_that_ran_in_a_process_that_died_crashed_and_the_rest_is_left(burial: Burial) -> None:
     buried = burial.take_place(died=True)
 
     outcomes = {task_id: result.outcome for task_id, result in burial.told.outcomes.items()}

@@ -209,9 +209,8 @@ class Crew:
         buried = self._inquest.bury(process, code, died=died)
         if buried.culprit:
             self.note_misbehaviour(buried.culprit)
-        again = [task_id for task_id in buried.unstarted if self._may_run_again(process, task_id)]
-        self._release(set(buried.unstarted).difference(again))
-        self._again(again)
+        # not run here under the same claim: one that had ended, and whose result was not sent yet, is off the board, too
+        self._release(buried.unstarted)
         self._ended(buried.ended)
 
     def note_misbehaviour(self, lambda_name: str) -> None:

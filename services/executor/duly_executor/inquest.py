@@ -19,7 +19,7 @@ class Buried(NamedTuple):
     ended: int
     """Attempts that ended with it."""
     unstarted: list[TaskId]
-    """Tasks of claims that are held still, which another process may run."""
+    """Tasks of claims that are held still; some may have ended, and their results were not sent any more."""
     culprit: str
     """The lambda that ended the process; empty: unknown, or none did."""
 

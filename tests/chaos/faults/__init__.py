@@ -10,6 +10,7 @@ Injector = Callable[[System, Fault], Awaitable[str]]
 
 _BY_PREFIX: dict[str, Injector] = {
     "kill": processes.kill,
+    "lose": processes.lose,
     "term": processes.terminate,
     "pause": processes.pause,
     "postgres": postgres.inject,

@@ -52,6 +52,25 @@ async def hold_away(system: System, fault: Fault) -> str:
     return f"SIGKILL, and away for {fault.seconds:g} s"
 
 
+async def lose(system: System, fault: Fault) -> str:
+    """SIGKILL to a whole host, whose claim journals nobody finds."""
+    before = system.pid(fault.target)
+    system.hold_down(fault.target)
+    try:
+        victims = await _victims(system, fault)
+        with closing(Held(victims)) as held:
+            sent = held.send(signal.SIGKILL)
+        journals = list((system.claim_journals / fault.target).iterdir())
+        for journal in journals:
+            journal.unlink(missing_ok=True)
+    finally:
+        system.let_up(fault.target)
+    if not sent:
+        return ""
+    await _until_restarted(system, fault.target, before)
+    return f"SIGKILL to {_named(victims)}, and {len(journals)} claim journals lost"
+
+
 async def _end(system: System, fault: Fault, number: signal.Signals) -> str:
     before = system.pid(fault.target)
     victims = await _victims(system, fault)
