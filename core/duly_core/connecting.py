@@ -48,7 +48,6 @@ class Connection(AsyncConnection[TupleRow]):
             _say_if_it_is_a_pooler(str(error))
             raise
 
-
     async def wait(self, gen: PQGen[Waited], interval: float = 0.0, timeout: float | None = None) -> Waited:
         """Wait as psycopg does, but without looking ten times a second for an interrupt: a loop is told of those."""
         return await super().wait(gen, interval=max(interval, _SELDOM), timeout=timeout)
