@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: Duly and its rivals on the same work, in one run; see docs/performance.md."""
+"""`python -m benchmarks`: Duly and its rivals on the same work, in one run; see docs/benchmarks.md."""
 
 import argparse
 import asyncio

@@ -19,7 +19,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read it; what is wrong is told on stderr, with exit code 2."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Duly and its rivals on the same work, in one run; see docs/performance.md",
+        description="Duly and its rivals on the same work, in one run; see docs/benchmarks.md",
     )
     add = parser.add_argument
     add(
