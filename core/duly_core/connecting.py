@@ -18,6 +18,7 @@ from typing import Any, Final, Self, TypeVar, cast
 import psycopg
 import structlog
 from psycopg import AsyncConnection
+from psycopg.abc import PQGen
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
@@ -26,6 +27,10 @@ log = structlog.get_logger()
 _ABANDON_WITHIN: Final = timedelta(milliseconds=100)
 """It takes a turn of the loop."""
 
+_SELDOM: Final = 60.0
+"""Seconds between looks at a connection that says nothing."""
+
+Waited = TypeVar("Waited")
 ConnectionOf = TypeVar("ConnectionOf", bound=AsyncConnection[TupleRow])
 
 
@@ -42,6 +47,10 @@ class Connection(AsyncConnection[TupleRow]):
             traceback.clear_frames(error.__traceback__)
             _say_if_it_is_a_pooler(str(error))
             raise
+
+    async def wait(self, gen: PQGen[Waited], interval: float = 0.0, timeout: float | None = None) -> Waited:
+        """Wait as psycopg does, but without looking ten times a second for an interrupt: a loop is told of those."""
+        return await super().wait(gen, interval=max(interval, _SELDOM), timeout=timeout)
 
 
 async def connection_of(pool: AsyncConnectionPool[ConnectionOf], timeout: timedelta) -> ConnectionOf:

@@ -53,7 +53,6 @@ class AsyncClient(SettingCalls):
         """Name the Frontend: "host:port", else the environment's DULY_ADDRESS, else 127.0.0.1:7401.
 
         Raises AddressError for what is none.
-
         `credentials`: for TLS, from `grpc.ssl_channel_credentials`; None is plain text.
         `unreachable_after`: give up so soon where connections are refused, or the name is unknown, from the start.
         """

@@ -162,7 +162,7 @@ async def test_a_dry_run_counts_beyond_the_limit_and_changes_nothing(frontend, d
 async def test_store_consumers_are_told_at_once_that_something_is_due(frontend, dead_letter, dsn, by):
     task_id = await dead_letter()
     told, ready, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    listener = Listener(StoreSettings(dsn=dsn), lambda _ahead: told.set(), ready.set)
+    listener = Listener(StoreSettings(dsn=dsn), lambda _ahead, _lambdas: told.set(), ready.set)
     listening = asyncio.ensure_future(listener.run(stop))
     await asyncio.wait_for(ready.wait(), DEADLINE)
 

@@ -63,14 +63,14 @@ def points(tmp_path, monkeypatch):
     return Failpoints.in_this_process(tmp_path, monkeypatch)
 
 
-def request(*lambdas, most=10, timeout=15 * SECOND, holder="host", prefix=None, again=False):
+def request(*lambdas, most=10, timeout=15 * SECOND, holder="host", prefix=None, lost=()):
     return hsc_pb2.ClaimWorkRequest(
         holder=holder,
         lambdas=lambdas or [LAMBDA],
         max_tasks=most,
         timeout=to_duration(timeout),
         token_prefix=os.urandom(TOKEN_PREFIX_BYTES) if prefix is None else prefix,
-        again=again,
+        lost_prefixes=lost,
     )
 
 
@@ -268,7 +268,7 @@ async def test_when_more_is_due_than_those_who_wait_here_take_other_hscs_are_tol
 # ---- answers that nobody gets ------------------------------------------------------------------------------
 
 
-async def test_a_lost_reply_asked_for_again_has_the_same_claims_and_no_more(hsc, ladder, points):
+async def test_what_a_lost_reply_held_is_claimed_anew_and_no_more(hsc, ladder, points):
     first = [(await ladder.new()).task_id for _ in range(2)]
     points.arm("hsc.claim_work.after_commit", "drop_reply once")
     prefix = os.urandom(TOKEN_PREFIX_BYTES)
@@ -276,19 +276,21 @@ async def test_a_lost_reply_asked_for_again_has_the_same_claims_and_no_more(hsc,
     assert refused.code is grpc.StatusCode.UNAVAILABLE
     another = await ladder.new()
 
-    tasks = [await ask(hsc, prefix=prefix, again=True) for _ in range(2)]
+    anew = os.urandom(TOKEN_PREFIX_BYTES)
+    tasks = await ask(hsc, prefix=anew, lost=[prefix])
 
-    assert sorted(ids(tasks[0])) == sorted(ids(tasks[1])) == sorted(first)
-    assert {task.claim.token[:TOKEN_PREFIX_BYTES] for task in tasks[0]} == {prefix}
+    assert sorted(ids(tasks)) == sorted(first)
+    assert {task.claim.token[:TOKEN_PREFIX_BYTES] for task in tasks} == {anew}
     assert await ladder.status(another.task_id) == "new"
     assert {(await ladder.row(task_id))["fence"] for task_id in first} == {1}
 
 
-async def test_asked_again_for_a_request_that_claimed_nothing_it_answers_nothing_at_once(hsc, ladder):
+async def test_where_a_lost_reply_held_nothing_what_is_due_is_claimed(hsc, ladder):
     task = await ladder.new()
 
-    assert await ask(hsc, again=True) == []
-    assert await ladder.status(task.task_id) == "new"
+    tasks = await ask(hsc, lost=[os.urandom(TOKEN_PREFIX_BYTES)])
+
+    assert ids(tasks) == [task.task_id]
 
 
 async def test_a_look_that_failed_is_told_to_its_callers_and_the_next_one_finds_the_task(hsc, ladder, points):
@@ -349,7 +351,7 @@ async def test_what_does_not_fit_into_an_answer_is_handed_back_and_comes_in_the_
 ):
     tasks = [(await ladder.new(payload=b"x" * 3_000)).task_id for _ in range(4)]
     found = []
-    async with serve_hsc(store, tuning=tuning, most_bytes=10_000) as hsc:
+    async with serve_hsc(store, tuning=tuning, rpc=RpcSettings(max_message_bytes=10_000)) as hsc:
         first = await ask(hsc)
         found += first
         while len(found) < len(tasks):
@@ -399,6 +401,8 @@ async def test_an_hsc_that_stops_while_it_claims_answers_with_the_claims(hsc, la
         ("token_prefix", {"prefix": b""}),
         ("token_prefix", {"prefix": b"x" * 13}),
         ("token_prefix", {"prefix": b"x" * 16}),
+        ("lost_prefixes", {"lost": [b"x" * 13]}),
+        ("lost_prefixes", {"lost": [b"x" * 14] * 1_001}),
     ],
 )
 async def test_a_bad_request_is_refused_by_its_field(hsc, field, bad):

@@ -209,7 +209,7 @@ async def test_one_that_listens_goes_by_it_at_once(client, dsn, make_consumer, e
         consumer.surroundings_changed()
         ready.set()
 
-    listening = asyncio.ensure_future(Listener(StoreSettings(dsn=dsn), consumer.due_in, changed).run(stop))
+    listening = asyncio.ensure_future(Listener(StoreSettings(dsn=dsn), consumer.hint, changed).run(stop))
     await asyncio.wait_for(ready.wait(), DEADLINE)
     await consumer.run_once()
     consumer.wake.clear()

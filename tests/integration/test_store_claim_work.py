@@ -13,7 +13,7 @@ from duly_core.store import claims, schedule, trigger
 from duly_core.store.claims import Caller
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import TOKEN_PREFIX_BYTES, Applied, Encoding, NewTask
+from duly_core.task import TOKEN_PREFIX_BYTES, Applied, Beat, Encoding, Kept, NewTask, ReleasedClaim
 from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 NORMAL = QueueKey(LAMBDA, Priority.NORMAL)
@@ -33,6 +33,10 @@ async def look(ladder, *callers, queues=ALL, most=100, store=None):
 
 def ids(tasks):
     return [task.task_id for task in tasks]
+
+
+def pairs(tasks):
+    return sorted((task.task_id, task.token) for task in tasks)
 
 
 def by_place(tasks, *callers):
@@ -215,9 +219,9 @@ async def test_exactly_the_claims_of_a_prefix_are_found_by_it(ladder):
 
     mine = [task for task in work.tasks if task.token.startswith(first.token_prefix)]
     assert len(mine) == 3
-    assert sorted(found) == sorted(mine)
+    assert sorted(found) == pairs(mine)
     both = await claims.claims_under(ladder.store, [first.token_prefix, second.token_prefix])
-    assert sorted(both) == sorted(work.tasks)
+    assert sorted(both) == pairs(work.tasks)
     assert await claims.claims_under(ladder.store, [os.urandom(TOKEN_PREFIX_BYTES)]) == []
 
 
@@ -226,10 +230,10 @@ async def test_claims_that_ended_are_found_under_no_prefix(ladder):
     who = caller()
     first, second = (await look(ladder, who)).tasks
 
-    await claims.release(ladder.store, [(first.task_id, first.token)])
+    await claims.release(ladder.store, [ReleasedClaim(first.task_id, first.token)])
     await look(ladder)  # it is another's now
 
-    assert ids(await claims.claims_under(ladder.store, [who.token_prefix])) == [second.task_id]
+    assert await claims.claims_under(ladder.store, [who.token_prefix]) == pairs([second])
 
 
 async def test_what_is_handed_back_by_its_prefix_is_due_at_once_and_uncharged(ladder):
@@ -238,13 +242,44 @@ async def test_what_is_handed_back_by_its_prefix_is_due_at_once_and_uncharged(la
     await look(ladder, who)
 
     found = await claims.claims_under(ladder.store, [who.token_prefix])
-    verdicts, _ = await claims.release(ladder.store, [(each.task_id, each.token) for each in found])
+    verdicts, _ = await claims.release(ladder.store, [ReleasedClaim(*each) for each in found])
 
     row = await ladder.row(task.task_id)
     assert verdicts == [Applied.APPLIED]
     assert (row["status"], row["failures"], row["crashes"]) == ("new", 0, 0)
     (again,) = (await look(ladder)).tasks
     assert (again.task_id, again.fence, again.failures + again.crashes) == (task.task_id, 2, 0)
+
+
+async def test_what_a_lost_reply_held_is_claimed_anew_and_its_old_tokens_are_void(ladder):
+    await scheduled(ladder, 2)
+    first, second = caller(), caller()
+    lost = (await look(ladder, first)).tasks
+    other = await ladder.new()
+
+    again = await claims.claim_again(ladder.store, second, [first.token_prefix], CLAIM_TIMEOUT)
+
+    assert sorted(ids(again)) == sorted(ids(lost))
+    assert {task.token for task in again} == {second.token_prefix + bytes([0, n]) for n in range(2)}
+    assert {task.fence for task in again} == {1}
+    assert await ladder.status(other.task_id) == "new"
+    gone = [ReleasedClaim(task.task_id, task.token) for task in lost]
+    assert (await claims.release(ladder.store, gone))[0] == [Applied.LOST] * 2
+    beats = [Beat(task.task_id, task.token) for task in again]
+    assert await claims.heartbeat(ladder.store, beats, CLAIM_TIMEOUT) == [Kept.KEPT] * 2
+
+
+async def test_what_runs_or_is_another_holders_is_not_claimed_anew(ladder):
+    await scheduled(ladder, 2)
+    mine, other = caller("one"), caller("two")
+    work = await look(ladder, mine, other)
+    runs = next(task for task in work.tasks if task.token.startswith(mine.token_prefix))
+    await claims.heartbeat(ladder.store, [Beat(runs.task_id, runs.token)], CLAIM_TIMEOUT)
+
+    lost = [mine.token_prefix, other.token_prefix]
+    again = await claims.claim_again(ladder.store, caller("one"), lost, CLAIM_TIMEOUT)
+
+    assert again == []
 
 
 # ---- silence, without a queue ------------------------------------------------------------------------------
@@ -284,6 +319,6 @@ async def test_a_result_under_a_token_of_a_prefix_is_refused_once_its_task_was_r
     await clock.tick(SILENT)
     await trigger.end_silence(ladder.store, None, ENQUEUE_TIMEOUT, 100)
 
-    verdicts, _ = await claims.release(ladder.store, [(held.task_id, held.token)])
+    verdicts, _ = await claims.release(ladder.store, [ReleasedClaim(held.task_id, held.token)])
 
     assert verdicts == [Applied.LOST]

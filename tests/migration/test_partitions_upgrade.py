@@ -154,7 +154,7 @@ def test_the_upgrade_takes_its_time_whatever_the_role_is_set_to(before, dsn):
 
     migrate(dsn)
 
-    assert before.execute("select version_num from alembic_version").fetchall() == [("0007",)]
+    assert before.execute("select version_num from alembic_version").fetchall() == [("0008",)]
 
 
 @pytest.mark.parametrize("task_id", [new_task_id(), BEYOND], ids=["of today", "of no partition"])

@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 from duly_core.lifecycle import HELD, LIVE, READY, Status
 from duly_core.store import claims, trigger
 from duly_core.store.claims import Caller
-from duly_core.task import TOKEN_PREFIX_BYTES
+from duly_core.task import TOKEN_PREFIX_BYTES, ReleasedClaim
 from tests.models import told
 from tests.models.ground import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, Ground
 from tests.models.model import ModelTask
@@ -49,13 +49,15 @@ class WorkRules(Ground):
         ]
         return prefixes, held
 
-    @precondition(lambda self: self.model.in_status(HELD))
-    @rule(numbers=st.lists(PICKS, min_size=1, max_size=2))
-    def ask_again(self, numbers: list[int]) -> None:
+    @precondition(lambda self: self.model.in_status({Status.CLAIMED}))
+    @rule(numbers=st.lists(PICKS, min_size=1, max_size=2), holder=st.sampled_from(HOLDERS))
+    def claim_again(self, numbers: list[int], holder: str) -> None:
         """The reply to a claim was lost."""
-        prefixes, held = self._under(numbers)
-        found = self.world.run(claims.claims_under(self.world.store, prefixes))
-        told.found_under(self.model, found, held)
+        lost, held = self._under(numbers)
+        found = [task for task in held if (task.row.status, task.row.holder) == (Status.CLAIMED, holder)]
+        caller = Caller(holder, self._prefix())
+        answer = self.world.run(claims.claim_again(self.world.store, caller, lost, CLAIM_TIMEOUT))
+        told.claimed_again(self.model, answer, found, caller, CLAIM_TIMEOUT)
 
     @precondition(lambda self: self.model.in_status(HELD))
     @rule(numbers=st.lists(PICKS, min_size=1, max_size=2))
@@ -63,15 +65,15 @@ class WorkRules(Ground):
         """A caller is gone, and what was claimed for it is handed back."""
         prefixes, held = self._under(numbers)
         found = self.world.run(claims.claims_under(self.world.store, prefixes))
-        told.found_under(self.model, found, held)
-        pairs = [(task.task_id, task.token) for task in found]
-        verdicts, ahead = self.world.run(claims.release(self.world.store, pairs))
-        written = {token for _, token in pairs}
-        tasks = [self.model.tasks[task_id] for task_id, _ in pairs]
+        assert sorted(found) == sorted((task.asked.task_id, task.row.token) for task in held)
+        given_up = [ReleasedClaim(task_id, token) for task_id, token in found]
+        verdicts, ahead = self.world.run(claims.release(self.world.store, given_up))
+        written = {token for _, token in found}
+        tasks = [self.model.tasks[task_id] for task_id, _ in found]
         for task in tasks:
             self.model.let_go(task, Status.NEW, self.model.now)
         assert verdicts == [
-            told.verdict(task, token, written) for task, (_, token) in zip(tasks, pairs, strict=True)
+            told.verdict(task, token, written) for task, (_, token) in zip(tasks, found, strict=True)
         ]
         assert ahead == (timedelta(0) if written else None)
 

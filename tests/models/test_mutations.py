@@ -109,6 +109,26 @@ MUTATIONS = {
         "assoc.next_trigger_at > (select now from clock)",
         "assoc.next_trigger_at is not null",
     ),
+    "claims whose reply was not lost are claimed anew": (
+        "claim_again",
+        "= any (%(lost)b::bytea[])",
+        "is not null",
+    ),
+    "a lost claim is claimed anew by another holder": (
+        "claim_again",
+        "and holder = %(holder)b",
+        "and holder <> %(holder)b || '?'",
+    ),
+    "a lost claim keeps its old lease": (
+        "claim_again",
+        "next_trigger_at = (select duly_now()) + %(claim_timeout)b",
+        "next_trigger_at = assoc.next_trigger_at",
+    ),
+    "what runs is claimed anew": (
+        "claim_again",
+        "status = 'claimed' and holder",
+        "token is not null and holder",
+    ),
     "claims of other prefixes are found": ("claimed_under", "= any (%(prefixes)b::bytea[])", "is not null"),
     "what a queue held waits longer when there is no queue any more": (
         "dequeue",
@@ -141,6 +161,7 @@ QUICK = {
     "work is picked whatever its status",
     "a claim of work leaves the fence as it was",
     "claims of other prefixes are found",
+    "claims whose reply was not lost are claimed anew",
 }
 CHOSEN = (
     MUTATIONS

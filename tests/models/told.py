@@ -142,13 +142,18 @@ def _ahead(model: Model, queue: QueueKey) -> timedelta | None:
     return min(instants) - model.now if instants else None
 
 
-def found_under(model: Model, found: Sequence[ClaimedTask], held: Sequence[ModelTask]) -> None:
-    """Exactly the claims that live under some prefixes were found."""
-    assert sorted((task.task_id, task.token) for task in found) == sorted(
-        (task.asked.task_id, task.row.token) for task in held
-    )
-    for task in found:
-        _describes(task, model.tasks[task.task_id], model)
+def claimed_again(
+    model: Model, answer: Sequence[ClaimedTask], lost: Sequence[ModelTask], caller: Caller, lease: timedelta
+) -> None:
+    """The claims whose reply was lost have other tokens from here on, and a new lease; they are the same claims."""
+    assert len(answer) == len(lost), "claimed anew what was not lost, or not all that was"
+    by_token = {task.token: task for task in answer}
+    for place, task in enumerate(lost):  # oldest id first
+        token = caller.token_prefix + place.to_bytes(2, "big")
+        assert by_token[token].task_id == task.asked.task_id
+        task.row.token = task.tokens[-1] = token
+        task.row.next_trigger_at = model.now + lease
+        _describes(by_token[token], task, model)
 
 
 def _describes(answer: ClaimedTask, task: ModelTask, model: Model) -> None:

@@ -1,4 +1,4 @@
-"""Every failpoint of the product with everything that can happen there, in a stack of real processes."""
+"""Every failpoint of the product, without a queue or over SQS, with everything that can happen there, in a stack of real processes."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from duly_core.failpoints import FAILPOINTS
-from tests.fixtures.campaign import Campaign
+from tests.fixtures.campaign import OVER_SQS, WITHOUT_A_QUEUE, Campaign
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.whole_stack import WholeStack
 
@@ -25,7 +25,6 @@ QUICK = {
     "DULY_TIMING_CLOCK_STEP": "500ms",
     "DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT": "2s",
     "DULY_STORE_CONSUMER_PUT_BACK_DELAY": "500ms",
-    "DULY_STORE_CONSUMER_SEND_IN_STORE": "false",  # two steps, of which each may fail
     "DULY_EXECUTOR_DRAIN_GRACE": "300ms",
     "DULY_QUEUE_VISIBILITY": "10s",
     "DULY_CONTROLLER_DWELL_MARGIN": "2s",
@@ -39,13 +38,23 @@ class QuickStack(WholeStack):
     ready_within = timedelta(seconds=120)
 
 
+POINTS = {"store": WITHOUT_A_QUEUE, "sqs": OVER_SQS}
+
+
+@pytest.fixture(params=["store", pytest.param("sqs", marks=pytest.mark.sqs)])
+def queue(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
 @pytest.fixture
-def campaign(tmp_path: Path) -> Iterator[Campaign]:
+def campaign(tmp_path: Path, queue: str) -> Iterator[Campaign]:
     points, journal = tmp_path / "failpoints", tmp_path / "journal"
     points.mkdir()
     journal.mkdir()
     stack = QuickStack(
         tmp_path,
+        queue,
         str(tmp_path / "data"),
         APP,
         APP,  # a second host: while one starts again, the other goes on
@@ -54,18 +63,18 @@ def campaign(tmp_path: Path) -> Iterator[Campaign]:
         **QUICK,
     )
     try:
-        yield Campaign(stack, Failpoints(points), journal)
+        yield Campaign(stack, Failpoints(points), journal, POINTS[queue], has_queue=queue == "sqs")
     finally:
         stack.stop()
 
 
 def test_no_task_is_lost_or_runs_twice_at_a_time_whatever_happens_at_any_failpoint(
-    campaign: Campaign,
+    campaign: Campaign, queue: str
 ) -> None:
     asyncio.run(campaign.run())
 
     problems = {case.name: case.problems for case in campaign.cases if case.problems}
     assert problems == {}
     assert sorted((case.point.name, case.action) for case in campaign.cases) == sorted(
-        (point.name, action) for point in FAILPOINTS.values() for action in point.actions
+        (name, action) for name in POINTS[queue] for action in FAILPOINTS[name].actions
     )

@@ -385,7 +385,8 @@ where coalesce(entity.priority, 0) > 0
 -- move: claimed -> claimed
 -- The reply to claim_work was lost: its caller gets the claims under another prefix of tokens. Whoever still hands them
 -- back under the old one, as an HSC does whose caller hung up, is refused: a task never runs while it is released.
--- Reads all that is held, for it is rare.
+-- Reads all that is held, for it is rare. The order is that of the ids, in a form that no index has: one walk of the
+-- primary key would read all that waits, too.
 with lost as (
     select task_id, (row_number() over () - 1)::int2 as place
     from (
@@ -393,7 +394,7 @@ with lost as (
         from task_assoc
         where status = 'claimed' and holder = %(holder)b
             and substring(uuid_send(token) from 1 for 14) = any (%(lost)b::bytea[])
-        order by task_id
+        order by uuid_send(task_id)
         for update
     ) as locked
 ), claimed as (

@@ -18,10 +18,12 @@ from duly_executor.standstill import Standstill
 from duly_executor.verdicts import killed_for_cancel, ran_too_long
 
 _LOOK_EVERY = timedelta(milliseconds=100)
+_IDLE_LOOK_EVERY = timedelta(milliseconds=500)
+"""While nothing is held: there is nothing to stop, and each look wakes the process."""
 
 
 class Enforcement:
-    """Looks at the slot board ten times a second; what is over its limit is interrupted, alone of all tasks."""
+    """Looks at the slot board ten times a second while tasks are held; what is over its limit is interrupted, alone of all tasks."""
 
     def __init__(
         self,
@@ -83,4 +85,4 @@ class Enforcement:
         self._crew.forgive(now)
         self._patience.look(now)
         self._standstill.look(now)
-        return _LOOK_EVERY
+        return _LOOK_EVERY if len(self._holdings) else _IDLE_LOOK_EVERY

@@ -33,6 +33,8 @@ _ATTEMPTS = 3
 """A call is tried about so often within its deadline."""
 
 _REARM_EVERY = timedelta(milliseconds=250)
+_IDLE_REARM_EVERY = timedelta(seconds=1)
+"""While nothing is held; a claim that comes in sets the timer itself."""
 
 
 class Line(Protocol):
@@ -88,7 +90,7 @@ class Heart:
 
     async def _rearm_for_ever(self, stop: asyncio.Event) -> None:
         """Tasks that ended no longer limit this process's life."""
-        while not await wait_for(stop, _REARM_EVERY):
+        while not await wait_for(stop, _REARM_EVERY if len(self._holdings) else _IDLE_REARM_EVERY):
             self.rearm()
 
     def disarm(self) -> None:

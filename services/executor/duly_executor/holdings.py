@@ -1,5 +1,6 @@
 """What this Executor holds: every claim from NextWork's answer to the HSC's definite word on its result."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ class Holdings:
     def __init__(self, leases: Leases, journal: ClaimJournal | None = None) -> None:
         """Args: `journal` is where held claims are noted for others; None: nowhere."""
         self.leases = leases
+        self.came = asyncio.Event()
+        """Set when claims come in."""
         self._journal = journal
         self._held: dict[TaskId, Held] = {}
         self._reporting = 0
@@ -78,6 +81,7 @@ class Holdings:
             if self._journal is not None:
                 held.journaled_at = self._journal.add(task_id, held.token)
             task_ids.append(task_id)
+        self.came.set()
         return self.leases.claimed(task_ids, sent_boot_ns)
 
     def is_with(self, task_id: TaskId, process: int) -> bool:

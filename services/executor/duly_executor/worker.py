@@ -178,7 +178,7 @@ class Worker:
         beating.add_done_callback(
             lambda task: fail(error) if not task.cancelled() and (error := task.exception()) else None
         )
-        enforcing = asyncio.ensure_future(repeat("enforcement", self._enforce, done, asyncio.Event()))
+        enforcing = asyncio.ensure_future(repeat("enforcement", self._enforce, done, self._holdings.came))
         try:
             await self._puller.run(stop)
         except DulyError as error:

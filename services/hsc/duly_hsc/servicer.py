@@ -24,7 +24,7 @@ from duly_core.store.hints import Hinter
 from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, ReleasedClaim, Result
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
-from duly_hsc import convert, events
+from duly_hsc import convert, convert_ends, events
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
@@ -173,7 +173,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self, request: hsc_pb2.SetResultsRequest, context: Context
     ) -> hsc_pb2.SetResultsResponse:
         convert.check_count("results", len(request.results), self._settings.max_items_per_call)
-        applied = await self._set(convert.results(request.results), context.time_remaining())
+        applied = await self._set(convert_ends.results(request.results), context.time_remaining())
         return hsc_pb2.SetResultsResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _set_group(self, results: list[Result]) -> list[Applied]:
@@ -196,7 +196,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         prefixes = convert.token_prefixes("token_prefixes", request.token_prefixes)
         if not prefixes or request.claims:
             convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
-        applied = await self._release(convert.releases(request), context.time_remaining())
+        applied = await self._release(convert_ends.releases(request), context.time_remaining())
         if prefixes:
             found = await store_claims.claims_under(self._stores.results, prefixes)
             await self._release([ReleasedClaim(*claim) for claim in found])

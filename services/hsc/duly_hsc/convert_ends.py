@@ -1,0 +1,124 @@
+"""Between the wire's ends of attempts (results, releases) and the store's shapes; checks what it reads."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from duly.v1 import hsc_pb2, task_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.convert import from_duration, from_timestamp
+from duly_core.task import (
+    Encoding,
+    FailureKind,
+    Outcome,
+    ReleasedClaim,
+    Result,
+    TaskId,
+    Token,
+)
+from duly_hsc.convert import claims
+
+_RESULT_LIMIT = 1024 * 1024
+_MESSAGE_LIMIT = 4096
+_LONGEST_RETRY = timedelta(days=365)
+
+_OUTCOMES: dict[int, Outcome] = {int(outcome): outcome for outcome in Outcome}
+_ENCODINGS: dict[int, Encoding] = {int(encoding): encoding for encoding in Encoding}
+
+
+def results(messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
+    """How attempts ended.
+
+    Raises:
+        InvalidRequestError: an outcome is unknown, or lacks or exceeds what belongs to it; nothing is written.
+    """
+    pairs = claims("results", (message.claim for message in messages))
+    return [
+        _result(task_id, token, message) for (task_id, token), message in zip(pairs, messages, strict=True)
+    ]
+
+
+def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Result:
+    outcome = _OUTCOMES.get(message.outcome)
+    if outcome is None:
+        raise InvalidRequestError("results.outcome", f"{message.outcome} is no outcome")
+    if outcome is Outcome.SUCCESS:
+        result = message.result
+        if len(result) > _RESULT_LIMIT:
+            raise InvalidRequestError("results.result", f"must be at most {_RESULT_LIMIT:,} bytes")
+        encoding = _ENCODINGS.get(message.result_encoding or task_pb2.ENCODING_JSON)
+        if encoding is None:
+            raise InvalidRequestError(
+                "results.result_encoding", f"{message.result_encoding} is not a valid Encoding"
+            )
+        return Result(task_id, token, outcome, result, encoding, started_at=_started_at("results", message))
+    retry_after = _retry_after(message)
+    if outcome is Outcome.SNOOZED and retry_after is None:
+        raise InvalidRequestError("results.retry_after", "a snoozed task must say for how long")
+    return Result(
+        task_id,
+        token,
+        outcome,
+        failure_kind=_failure_kind(outcome, message),
+        failure_message=_cut(_clean(message.failure_message)),
+        retry_after=retry_after,
+        started_at=_started_at("results", message),
+    )
+
+
+def releases(request: hsc_pb2.ReleaseRequest) -> list[ReleasedClaim]:
+    """What is handed back.
+
+    Raises:
+        InvalidRequestError: as `claims`, or an instant is none.
+    """
+    stopped = {run.task_id: run for run in request.stopped}
+    return [
+        _release(task_id, token, stopped.get(task_id)) for task_id, token in claims("claims", request.claims)
+    ]
+
+
+def _release(task_id: TaskId, token: Token, stopped: hsc_pb2.StoppedRun | None) -> ReleasedClaim:
+    if stopped is None:
+        return ReleasedClaim(task_id, token)
+    return ReleasedClaim(task_id, token, _started_at("stopped", stopped), _cut(_clean(stopped.reason)))
+
+
+def _clean(text: str) -> str:
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:_MESSAGE_LIMIT].decode(errors="ignore")
+
+
+def _failure_kind(outcome: Outcome, message: hsc_pb2.TaskResult) -> FailureKind | None:
+    if outcome in (Outcome.SNOOZED, Outcome.CANCELLED):
+        return None
+    default = FailureKind.CRASH if outcome is Outcome.CRASHED else FailureKind.CALLBACK
+    try:
+        return FailureKind(message.failure_kind or default)
+    except ValueError as error:
+        raise InvalidRequestError(
+            "results.failure_kind", f"{message.failure_kind} is no failure kind"
+        ) from error
+
+
+def _retry_after(message: hsc_pb2.TaskResult) -> timedelta | None:
+    if not message.HasField("retry_after"):
+        return None
+    try:
+        delay = from_duration(message.retry_after)
+    except ValueError as error:
+        raise InvalidRequestError("results.retry_after", str(error)) from error
+    if not timedelta() <= delay <= _LONGEST_RETRY:
+        raise InvalidRequestError("results.retry_after", "must be from 0 to 365 days")
+    return delay
+
+
+def _started_at(field: str, message: hsc_pb2.TaskResult | hsc_pb2.StoppedRun) -> datetime | None:
+    if not message.HasField("started_at"):
+        return None
+    try:
+        return from_timestamp(message.started_at)
+    except ValueError as error:
+        raise InvalidRequestError(f"{field}.started_at", str(error)) from error
