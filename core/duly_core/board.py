@@ -5,7 +5,8 @@ it to enforce max_runtime and to name the culprit of a crash, and the Controller
 death. Writing a slot costs no system call, and what was written outlives the writer.
 
 Layout: a header of `processes` pids (8 bytes each), then `processes * slots` records of
-(start in nanoseconds of CLOCK_BOOTTIME, 16 bytes of task id); start 0 means that the slot is free.
+(start in nanoseconds of CLOCK_BOOTTIME, 16 bytes of task id, how many tasks this slot has started); start 0 means that
+the slot is free.
 """
 
 import mmap
@@ -19,7 +20,9 @@ from duly_core.task import TaskId
 _SHAPE = struct.Struct("<ii")
 _WORD = 8
 _ID = 16
-_RECORD = _WORD + _ID
+_RECORD = _WORD + _ID + _WORD
+_STARTS = (_WORD + _ID) // _WORD
+"""Words from a record's begin to its count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,8 @@ class Board:
         place = self._places[process][slot]
         words, word = self._words, place // _WORD
         words[word] = 0
-        self._memory[place + _WORD : place + _RECORD] = task_id
+        self._memory[place + _WORD : place + _WORD + _ID] = task_id
+        words[word + _STARTS] += 1
         words[word] = boot_ns
 
     def ended(self, process: int, slot: int) -> None:
@@ -94,7 +98,12 @@ class Board:
         """The process is gone, and what it ran has been dealt with."""
         for slot in range(self.slots):
             self.ended(process, slot)
+            self._words[self._places[process][slot] // _WORD + _STARTS] = 0
         self.set_pid(process, 0)
+
+    def starts(self, process: int) -> int:
+        """How many tasks this process has started."""
+        return sum(self._words[place // _WORD + _STARTS] for place in self._places[process])
 
     def running(self, process: int | None = None) -> Iterator[Running]:
         """What runs, in one process or in all."""
@@ -104,7 +113,7 @@ class Board:
                 started = self._words[place // _WORD]
                 if not started:
                     continue
-                task_id = self._memory[place + _WORD : place + _RECORD]
+                task_id = self._memory[place + _WORD : place + _WORD + _ID]
                 if self._words[place // _WORD] == started:  # else the slot changed hands meanwhile
                     yield Running(number, slot, task_id, started)
 

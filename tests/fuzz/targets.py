@@ -35,7 +35,7 @@ _ALLOWED = {
     _CODES.FAILED_PRECONDITION,
     _CODES.UNIMPLEMENTED,
 }
-_LONG_POLLS = {"WaitTask", "NextWork", "ClaimWork"}
+_LONG_POLLS = {"WaitTask", "NextWork", "ClaimWork", "Work"}
 _SERVICES = [
     file.DESCRIPTOR.services_by_name[name]
     for file, name in (
@@ -54,7 +54,7 @@ def targets(installation: Installation) -> dict[str, Target]:
     for service in _SERVICES:
         channel = installation.channels[service.name]
         for method in service.methods:
-            call = channel.unary_unary(f"/{service.full_name}/{method.name}")
+            call = _call(channel, method, f"/{service.full_name}/{method.name}")
             found[f"{method.name}: fields"] = _rpc(method, call, installation.known, raw=False)
             found[f"{method.name}: bytes"] = _rpc(method, call, installation.known, raw=True)
     readers = {
@@ -72,11 +72,29 @@ def targets(installation: Installation) -> dict[str, Target]:
     )
 
 
+def _call(channel: grpc.aio.Channel, method: MethodDescriptor, path: str) -> Any:
+    """One request, one answer; of a stream of calls, a stream of one request and the first answer to it, if one comes."""
+    if not method.client_streaming:
+        return channel.unary_unary(path)
+    streamed = channel.stream_stream(path)
+
+    async def call(data: bytes, timeout: float) -> bytes:
+        stream = streamed(iter([data]), timeout=timeout)
+        answer = await stream.read()
+        stream.cancel()
+        return b"" if answer is grpc.aio.EOF else answer
+
+    return call
+
+
 def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Target:
     kind = GetMessageClass(method.input_type)
     answer_kind = GetMessageClass(method.output_type)
     patience = 0.25 if method.name in _LONG_POLLS else 10
     allowed = _ALLOWED | ({_CODES.DEADLINE_EXCEEDED} if method.name in _LONG_POLLS else set())
+
+    if raw and method.client_streaming:
+        allowed |= {_CODES.UNKNOWN}  # gRPC reads the messages of a stream itself, and ends it so
 
     async def run(wild: Wild) -> str:
         data = wild.message(kind).SerializeToString()
@@ -89,7 +107,12 @@ def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Tar
             if error.code() not in allowed:
                 raise AssertionError(text) from error
             return error.code().name
-        _learn(answer_kind.FromString(answer), known)
+        read = answer_kind.FromString(answer)
+        if isinstance(read, hsc_pb2.WorkResponse) and read.HasField("error"):
+            code = next(code for code in _CODES if code.value[0] == read.error.code)
+            assert code in _ALLOWED, f"{code.name}: {read.error.message} for {data[:200].hex()}"
+            return code.name
+        _learn(read, known)
         return "OK"
 
     return run

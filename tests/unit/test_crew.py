@@ -28,6 +28,7 @@ class Dead:
 
     def __init__(self, *tasks: hsc_pb2.ClaimedTask) -> None:
         self.tasks = {task.claim.task_id for task in tasks}
+        self.told = 0
         self.overdue: dict[TaskId, Overdue] = {}
         self.last_words = SimpleNamespace(slot=None, traceback="")
 
@@ -76,7 +77,7 @@ def burial() -> Burial:
     return Burial()
 
 
-def test_all_that_ran_in_a_process_that_died_crashed_and_the_rest_is_left(burial: Burial) -> None:
+def test_all_that_ran_in_a_process_that_died_crashed_and_the_rest_may_run_here(burial: Burial) -> None:
     buried = burial.take_place(died=True)
 
     outcomes = {task_id: result.outcome for task_id, result in burial.told.outcomes.items()}
@@ -84,6 +85,26 @@ def test_all_that_ran_in_a_process_that_died_crashed_and_the_rest_is_left(burial
     assert all(result.started_at.seconds for result in burial.told.outcomes.values())
     assert buried == (2, burial.ids[2:], "")
     assert not burial.told.released
+
+
+def test_what_may_have_ended_untold_is_handed_back_and_not_run_here_under_the_same_claim(
+    burial: Burial,
+) -> None:
+    burial.board.started(0, 2, burial.ids[2], since_boot_ns())
+    burial.board.ended(0, 2)
+
+    buried = burial.take_place(died=True)
+
+    assert buried.unstarted == []
+    assert burial.told.released == [burial.ids[2]]
+
+
+def test_what_was_told_before_casts_no_doubt_on_what_waits(burial: Burial) -> None:
+    burial.board.started(0, 2, b"o" * 16, since_boot_ns())
+    burial.board.ended(0, 2)
+    burial.process.told = 1
+
+    assert burial.take_place(died=True).unstarted == burial.ids[2:]
 
 
 def test_where_last_words_name_the_cause_the_others_are_handed_back(burial: Burial) -> None:

@@ -151,6 +151,7 @@ class Crew:
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
         process.recall_sent_at = None
+        process.told += len(report.results)
         if report.results:
             process.ended_at = asyncio.get_running_loop().time()
             process.waits_since = None
@@ -205,12 +206,12 @@ class Crew:
 
     def _bury(self, process: CallbackProcess, code: int) -> None:
         """Its end is certain: tell what became of all that it was given."""
-        died = process.killed_for is None and not self._closing
-        buried = self._inquest.bury(process, code, died=died)
+        buried = self._inquest.bury(process, code, died=process.killed_for is None and not self._closing)
         if buried.culprit:
             self.note_misbehaviour(buried.culprit)
-        # not run here under the same claim: one that had ended, and whose result was not sent yet, is off the board, too
-        self._release(buried.unstarted)
+        again = [task_id for task_id in buried.unstarted if self._may_run_again(process, task_id)]
+        self._release(set(buried.unstarted).difference(again))
+        self._again(again)
         self._ended(buried.ended)
 
     def note_misbehaviour(self, lambda_name: str) -> None:

@@ -19,7 +19,7 @@ class Buried(NamedTuple):
     ended: int
     """Attempts that ended with it."""
     unstarted: list[TaskId]
-    """Tasks of claims that are held still; some may have ended, and their results were not sent any more."""
+    """Tasks of claims that are held still, which another process may run: these have not started for certain."""
     culprit: str
     """The lambda that ended the process; empty: unknown, or none did."""
 
@@ -45,6 +45,8 @@ class Inquest:
             for entry in self._board.running(process.number)
             if entry.task_id in process.tasks
         }
+        # a task that ended, and whose result was not sent any more, is off the board like one that has not started
+        all_told = self._board.starts(process.number) <= process.told + len(ran)
         self._board.clear(process.number)
         ours = {task_id for task_id in process.tasks if self._holdings.is_with(task_id, process.number)}
         overdue = [task_id for task_id in process.overdue if task_id in ours]
@@ -70,12 +72,14 @@ class Inquest:
             if self._holdings.report(task_id) is not None
         ]
         self._reporter.results(results)
-        self._release(handed_back.keys() | process.tasks - ours, handed_back)
+        unstarted = ours - ran.keys() - process.overdue.keys()
+        doubtful = set() if all_told else unstarted
+        self._release(handed_back.keys() | (process.tasks - ours) | doubtful, handed_back)
         lambdas = {name for _, name in named}
         # if there are several, one of them is the cause: it is found out when each task runs alone
         return Buried(
             len(results),
-            [*(ours - ran.keys() - process.overdue.keys())],
+            [*(unstarted - doubtful)],
             lambdas.pop() if died and len(lambdas) == 1 else "",
         )
 

@@ -61,6 +61,8 @@ class CallbackProcess:
         self.process = process
         self.tasks: set[TaskId] = set()
         """Given to it and not answered."""
+        self.told = 0
+        """How many results it has told."""
         self.alone = False
         """Whether it runs a task that must have it for itself."""
         self.separate = ""
