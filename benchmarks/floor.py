@@ -71,8 +71,8 @@ async def _group(store: Store, name: str, size: int, spent: Counter[str]) -> Non
     spent["schedule"] += clock() - before
     before = clock()
     caller = claims.Caller("floor", os.urandom(TOKEN_PREFIX_BYTES))
-    queues = {QueueKey(name, Priority.NORMAL): size}
-    claimed = (await claims.claim_work(store, queues, [caller], size, _TIMEOUT)).tasks
+    picks = [claims.Pick(QueueKey(name, Priority.NORMAL), size, 0)]
+    claimed = (await claims.claim_work(store, picks, [caller], size, _TIMEOUT)).tasks
     spent["claim_work"] += clock() - before
     before = clock()
     await results.set_results(store, [Result(task.task_id, task.token, Outcome.SUCCESS) for task in claimed])

@@ -69,6 +69,7 @@ def claim_work(lambda_name: str, most: int, prefix: bytes, priority: int = PRIOR
         "lambdas": [lambda_name],
         "priorities": [priority],
         "sizes": [most],
+        "skips": [0],
         "holders": ["host"],
         "prefixes": [prefix],
         "callers": 1,

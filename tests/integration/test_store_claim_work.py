@@ -10,7 +10,7 @@ import pytest
 from duly_core.lifecycle import Status
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import claims, schedule, trigger
-from duly_core.store.claims import Caller
+from duly_core.store.claims import Caller, Pick
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_core.task import TOKEN_PREFIX_BYTES, Applied, Beat, Encoding, Kept, NewTask, ReleasedClaim
@@ -26,9 +26,15 @@ def caller(holder="host"):
     return Caller(holder, os.urandom(TOKEN_PREFIX_BYTES))
 
 
+def picks(queues):
+    return [Pick(queue, size, 0) for queue, size in queues.items()]
+
+
 async def look(ladder, *callers, queues=ALL, most=100, store=None):
     """Claim for these callers, or for one of whom nothing matters."""
-    return await claims.claim_work(store or ladder.store, queues, callers or [caller()], most, CLAIM_TIMEOUT)
+    return await claims.claim_work(
+        store or ladder.store, picks(queues), callers or [caller()], most, CLAIM_TIMEOUT
+    )
 
 
 def ids(tasks):

@@ -151,11 +151,29 @@ async def test_a_hint_that_this_process_serves_goes_to_no_other(heard, store, ds
     local.subscribe(served)
     hinter = Hinter(store, local)
 
-    hinter.due_in(SECOND, {LAMBDA})
+    hinter.due_in(timedelta(), {LAMBDA})
     hinter.due_in(SECOND, {"report.make"})
 
     assert await heard.next_hint() == (SECOND, {"report.make"})
-    assert served.told == [(SECOND, {LAMBDA}), (SECOND, {"report.make"})]
+    assert served.told == [(timedelta(), {LAMBDA}), (SECOND, {"report.make"})]
+
+
+async def test_a_hint_of_a_later_time_goes_to_others_too_for_who_waits_here_may_be_busy_then(heard, store):
+    local = LocalHints()
+    local.subscribe(Served(LAMBDA))
+
+    Hinter(store, local).due_in(SECOND, {LAMBDA})
+
+    assert await heard.next_hint() == (SECOND, {LAMBDA})
+
+
+async def test_a_hint_of_several_lambdas_goes_to_others_unless_all_are_served_here(heard, store):
+    local = LocalHints()
+    local.subscribe(Served(LAMBDA))
+
+    Hinter(store, local).due_in(timedelta(), {LAMBDA, "report.make"})
+
+    assert await heard.next_hint() == (timedelta(), {LAMBDA, "report.make"})
 
 
 async def test_what_is_due_far_ahead_needs_no_hint(heard, store, dsn):

@@ -75,6 +75,7 @@ CASES = {
             "lambdas": [LAMBDA] * 2,
             "priorities": [1, 3],
             "sizes": [100, 100],
+            "skips": [0, 0],
             "holders": ["host", "other"],
             "prefixes": [b"0" * 14, b"1" * 14],
             "callers": 2,

@@ -7,7 +7,7 @@ import pytest
 
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import claims
-from duly_core.store.claims import Caller
+from duly_core.store.claims import Caller, Pick
 from duly_store_consumer.quiet import QuietLease
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeout_loop import TimeoutLoop
@@ -51,7 +51,9 @@ async def turn(loop):
 
 
 async def claim_work(ladder):
-    work = await claims.claim_work(ladder.store, {QUEUE: 10}, [Caller("host", b"p" * 14)], 10, CLAIM_TIMEOUT)
+    work = await claims.claim_work(
+        ladder.store, [Pick(QUEUE, 10, 0)], [Caller("host", b"p" * 14)], 10, CLAIM_TIMEOUT
+    )
     return work.tasks
 
 

@@ -7,7 +7,7 @@ from hypothesis.stateful import precondition, rule
 
 from duly_core.lifecycle import HELD, LIVE, READY, Status
 from duly_core.store import claims, trigger
-from duly_core.store.claims import Caller
+from duly_core.store.claims import Caller, Pick
 from duly_core.task import TOKEN_PREFIX_BYTES, ReleasedClaim
 from tests.models import told
 from tests.models.ground import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, Ground
@@ -29,8 +29,9 @@ class WorkRules(Ground):
     def claim_work(self, sizes: list[int], callers: int, most: int, *, turned: bool) -> None:
         asked = list(zip(QUEUES, sizes, strict=True))
         queues = dict(reversed(asked) if turned else asked)
+        picks = [Pick(queue, size, 0) for queue, size in queues.items()]
         who = [Caller(HOLDERS[number], self._prefix()) for number in range(callers)]
-        work = self.world.run(claims.claim_work(self.world.store, queues, who, most, CLAIM_TIMEOUT))
+        work = self.world.run(claims.claim_work(self.world.store, picks, who, most, CLAIM_TIMEOUT))
         told.work(self.model, work, queues, who, most, CLAIM_TIMEOUT)
 
     def _prefix(self) -> bytes:

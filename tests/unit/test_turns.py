@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from duly_core.routing import Priority, QueueKey
+from duly_core.store.claims import Pick
 from duly_core.task import ClaimedTask
 from duly_hsc.turns import Turns
 from duly_hsc.work_group import WorkGroups
@@ -28,8 +29,10 @@ def look(
 ) -> list[QueueKey]:
     """Take from the backlog as a look does."""
     found: list[QueueKey] = []
-    for queue, size in turns.plan(lambdas, most).items():
-        taken = min(size, backlog[queue], most - len(found))
+    before = backlog.copy()
+    for queue, size, skip in turns.plan(lambdas, most):
+        # what an earlier pick took is still there for the store, and passed over
+        taken = max(0, min(size, before[queue] - skip, most - len(found)))
         backlog[queue] -= taken
         found += [queue] * taken
     turns.took([claimed(queue) for queue in found], most)
@@ -43,7 +46,7 @@ def of(priority: Priority, name: str = MAIL) -> QueueKey:
 def test_queues_are_taken_from_by_priority_and_each_may_fill_the_look() -> None:
     planned = Turns(0.1).plan([MAIL], 10)
 
-    assert list(planned.items()) == [(of(priority), 10) for priority in Priority]
+    assert planned == [Pick(of(priority), 10, 0) for priority in Priority]
 
 
 def test_lambdas_share_a_look_and_take_turns_in_being_first() -> None:
@@ -51,18 +54,21 @@ def test_lambdas_share_a_look_and_take_turns_in_being_first() -> None:
 
     plans = [turns.plan([MAIL, REPORT], 5) for _ in range(2)]
 
-    assert [list(plan)[:2] for plan in plans] == [
-        [of(Priority.URGENT, MAIL), of(Priority.URGENT, REPORT)],
-        [of(Priority.URGENT, REPORT), of(Priority.URGENT, MAIL)],
+    first, second = ([pick for pick in plan if pick.queue.priority is Priority.URGENT] for plan in plans)
+    assert first == [
+        Pick(of(Priority.URGENT, REPORT), 3, 0),
+        Pick(of(Priority.URGENT, MAIL), 3, 0),
+        Pick(of(Priority.URGENT, REPORT), 5, 3),
+        Pick(of(Priority.URGENT, MAIL), 5, 3),
     ]
-    assert set(plans[0].values()) == {3}
+    assert [pick.queue for pick in second] == [pick.queue for pick in (first[1], first[0]) * 2]
 
 
 def test_of_more_lambdas_than_fit_into_a_look_each_has_its_turn() -> None:
     turns = Turns(0.1)
     names = [f"many.n{number}" for number in range(600)]
 
-    looked_at = {queue.lambda_name for _ in range(101) for queue in turns.plan(names, 10)}
+    looked_at = {pick.queue.lambda_name for _ in range(101) for pick in turns.plan(names, 10)}
 
     assert looked_at == set(names)
 
@@ -73,9 +79,31 @@ def test_lower_priorities_get_their_share_while_better_ones_wait(most: int) -> N
 
     found = Counter(queue for _ in range(2_000 // most + 50) for queue in look(turns, backlog, most))
 
-    share = found[of(Priority.LOW)] / found.total()
-    # every second turn of the lower ones is that of NORMAL, of which there is nothing
-    assert 0.03 <= share <= 0.11
+    assert 0.08 <= found[of(Priority.LOW)] / found.total() <= 0.11
+
+
+@pytest.mark.parametrize("most", [8, 100])
+def test_a_better_priority_of_one_lambda_goes_before_worse_ones_of_others(most: int) -> None:
+    turns, names = Turns(0.1), [f"many.n{number}" for number in range(10)]
+    backlog = Counter({of(Priority.LOW, name): 100_000 for name in names[1:]})
+    backlog[of(Priority.HIGH, names[0])] = 100_000
+
+    found = Counter(
+        queue.priority for _ in range(2_000 // most + 50) for queue in look(turns, backlog, most, names)
+    )
+
+    assert 0.05 <= found[Priority.LOW] / found.total() <= 0.13
+
+
+@pytest.mark.parametrize("lambdas", [2, 20, 100])
+def test_of_many_lambdas_lower_priorities_get_no_more_than_their_share(lambdas: int) -> None:
+    turns, names = Turns(0.1), [f"many.n{number}" for number in range(lambdas)]
+    backlog = Counter({of(each, name): 10_000 for name in names for each in (Priority.HIGH, Priority.LOW)})
+
+    found = Counter(queue for _ in range(500) for queue in look(turns, backlog, 8, names))
+
+    assert 0.05 <= sum(found[of(Priority.LOW, name)] for name in names) / found.total() <= 0.13
+    assert min(found[of(Priority.HIGH, name)] for name in names) >= 0.8 * 0.9 * 4_000 / lambdas
 
 
 def test_all_lower_priorities_have_their_turn() -> None:

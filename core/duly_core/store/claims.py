@@ -1,9 +1,9 @@
 """The exclusive right to run: give it, keep it alive, take it back. Every write compares the token."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from duly_core.routing import Priority, QueueKey
 from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
@@ -51,6 +51,14 @@ class Caller:
     token_prefix: bytes
 
 
+class Pick(NamedTuple):
+    """Take so many tasks of a queue, those passed over that earlier picks of the same look may take."""
+
+    queue: QueueKey
+    size: int
+    skip: int
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a look for work found."""
@@ -63,16 +71,16 @@ class Work:
 
 async def claim_work(
     store: Store,
-    queues: Mapping[QueueKey, int],
+    picks: Sequence[Pick],
     callers: Sequence[Caller],
     most: int,
     claim_timeout: timedelta,
 ) -> Work:
-    """Pick what may run of these queues, in their order, and claim it.
+    """Pick what may run, in the order of `picks`, and claim it.
 
     Args:
         store: where.
-        queues: how many tasks to take of each at most.
+        picks: from which queues to take, and how many tasks of each at most.
         callers: who gets the tasks, in turn.
         most: how many to take in all.
         claim_timeout: how long the claims live without a heartbeat.
@@ -83,9 +91,10 @@ async def claim_work(
     rows = await store.run(
         TRANSITIONS["claim_work"],
         {
-            "lambdas": texts([queue.lambda_name for queue in queues]),
-            "priorities": int2s([queue.priority for queue in queues]),
-            "sizes": list(queues.values()),
+            "lambdas": texts([pick.queue.lambda_name for pick in picks]),
+            "priorities": int2s([pick.queue.priority for pick in picks]),
+            "sizes": [pick.size for pick in picks],
+            "skips": [pick.skip for pick in picks],
             "holders": texts([caller.holder for caller in callers]),
             "prefixes": byteas([caller.token_prefix for caller in callers]),
             "callers": len(callers),

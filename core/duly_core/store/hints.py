@@ -68,7 +68,8 @@ class Hinter:
         """Something of these lambdas (empty: any) is due this far ahead, the first of so many; returns at once."""
         if ahead > HORIZON:
             return
-        if self._local is not None and self._local.send(ahead, lambdas):
+        # who waits here now may be busy when the time comes: others hear of that, too
+        if self._local is not None and self._local.send(ahead, lambdas) and ahead <= timedelta():
             return
         self._stream.count(tasks, asyncio.get_running_loop().time())
         self.tell_others(ahead, lambdas)

@@ -9,7 +9,7 @@ class Hearer(Protocol):
     """Looks for due tasks in this process."""
 
     def serves(self, lambdas: Collection[str]) -> bool:
-        """Tell whether it would see to something of these lambdas (empty: of any) that is due now."""
+        """Tell whether it would see to whatever is due now of each of these lambdas (empty: of any lambda)."""
         ...
 
     def hint(self, ahead: timedelta, lambdas: Collection[str]) -> object:
@@ -29,7 +29,9 @@ class LocalHints:
 
     def serves(self, lambdas: Collection[str]) -> bool:
         """Tell whether a hint of these would be served in this process, so that no other must hear of it."""
-        return any(hearer.serves(lambdas) for hearer in self._hearers)
+        if not lambdas:
+            return any(hearer.serves(()) for hearer in self._hearers)
+        return all(any(hearer.serves((name,)) for hearer in self._hearers) for name in lambdas)
 
     def send(self, ahead: timedelta, lambdas: Collection[str]) -> bool:
         """Pass a hint on; True if it is served in this process."""

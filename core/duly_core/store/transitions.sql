@@ -56,8 +56,8 @@ from entity
 
 -- fragment: eligible
 -- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.
--- Yields the tasks of one `queue` (lambda, priority, size) that may run at `clock`, oldest first, and locks them; rows
--- that somebody else works on are skipped.
+-- Yields the tasks of one `queue` (lambda, priority, size, skip) that may run at `clock`, oldest first, and locks them;
+-- rows that somebody else works on are skipped.
 select assoc.task_id
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority
@@ -65,7 +65,7 @@ where assoc.lambda = queue.lambda and assoc.priority = queue.priority
     and assoc.next_trigger_at <= (select now from clock)
     and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
 order by assoc.next_trigger_at
-limit queue.size
+limit queue.size offset queue.skip
 for update skip locked
 
 -- fragment: eligible_in
@@ -87,7 +87,8 @@ for update skip locked
 with clock as materialized (
     select duly_now() as now
 ), queue as (
-    select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as queue (lambda, priority, size)
+    select *, 0 as skip
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as queue (lambda, priority, size)
 ), due as (
     select picked.task_id
     from queue cross join lateral ({{eligible}}) as picked
@@ -108,7 +109,9 @@ returning assoc.task_id, assoc.lambda, assoc.priority
 with clock as materialized (
     select duly_now() as now
 ), queue as (
-    select * from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[]) as queue (lambda, priority, size)
+    select *
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[])
+        as queue (lambda, priority, size, skip)
 ), due as (
     select picked.task_id
     from queue cross join lateral ({{eligible}}) as picked
@@ -141,7 +144,7 @@ left join lambda on lambda.name = any (array[claimed.lambda])
 union all
 select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, {{eligible_in}}
 from queue
-where (select count(*) from placed) < %(most)b
+where queue.skip = 0 and (select count(*) from placed) < %(most)b
 
 -- name: enqueue_again
 -- move: enqueued -> enqueued

@@ -28,7 +28,7 @@ from duly_hsc import convert, convert_ends, events
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
-from duly_hsc.work import WorkDispatcher
+from duly_hsc.work import WorkDispatcher, fitting
 from duly_hsc.work_group import Claimed
 
 _WEIGHTY = 16 * 1024
@@ -97,6 +97,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             observe=partial(events.group_written, "SetResults"),
         )
         self._release = Coalescer(self._release_group, max_items=group)
+        self._most_bytes = rpc.max_message_bytes // 2
         self.streams = CallStreams(self, rpc.call_timeout, observe_call)
         self.work = WorkDispatcher(
             stores.claims,
@@ -104,7 +105,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             tuning,
             concurrency=settings.claim_concurrency,
             low_priority_share=settings.low_priority_share,
-            most_bytes=rpc.max_message_bytes // 2,
+            most_bytes=self._most_bytes,
             claimed=self._count_first_attempts,
             hand_back=self._hand_back,
             more_is_due=lambda lambdas: hinter.tell_others(timedelta(), lambdas, _OVERFLOW_GAP),
@@ -140,7 +141,9 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
                 self._stores.claims, asked.caller, asked.lost_prefixes, self._timing.claim_timeout
             )
             if found:
-                return convert.work_to_wire(Claimed(found, timedelta()), self._terms)
+                number = min(asked.most, fitting(found, self._most_bytes))
+                await self._hand_back(found[number:])
+                return convert.work_to_wire(Claimed(found[:number], timedelta()), self._terms)
         claimed = await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout)
         return convert.work_to_wire(claimed, self._terms)
 
@@ -150,7 +153,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         await self.streams.serve(context)
 
     async def _hand_back(self, tasks: Sequence[ClaimedTask]) -> None:
-        await self._release([ReleasedClaim(task.task_id, task.token) for task in tasks])
+        if tasks:
+            await self._release([ReleasedClaim(task.task_id, task.token) for task in tasks])
 
     async def Heartbeat(  # noqa: N802
         self, request: hsc_pb2.HeartbeatRequest, context: Context

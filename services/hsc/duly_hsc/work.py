@@ -5,17 +5,15 @@ ahead, or the poll interval is over. So hints may be lost, and lateness does not
 """
 
 import asyncio
-from collections import Counter as Count
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
 from duly_core import failpoints
 from duly_core.errors import DulyError, OverloadedError
 from duly_core.live_settings import StoreConsumerTuning
-from duly_core.routing import QueueKey
 from duly_core.store import claims as store_claims
-from duly_core.store.claims import Caller, Work
+from duly_core.store.claims import Caller, Pick, Work
 from duly_core.store.pool import Store
 from duly_core.task import TOKEN_PREFIX_BYTES, ClaimedTask
 from duly_hsc import events
@@ -102,11 +100,14 @@ class WorkDispatcher:
             with suppress(ValueError):
                 group.waiters.remove(waiter)
             if not group.waiters and not group.is_looking:
+                self._tell_of_more(group)
                 self._set_aside(group)
 
     def serves(self, lambdas: Collection[str]) -> bool:
-        """Tell whether a caller here waits for something of these lambdas (empty: of any)."""
-        return any(group.waiters and group.serves(lambdas) for group in self._groups)
+        """Tell whether callers here wait for each of these lambdas; not if none is named: others may wait for more."""
+        return bool(lambdas) and all(
+            any(name in group.lambdas and group.is_waited_in() for group in self._groups) for name in lambdas
+        )
 
     def hint(self, ahead: timedelta, lambdas: Collection[str] = ()) -> None:
         """Note that something of these lambdas (empty: of any) is due so far ahead."""
@@ -162,7 +163,7 @@ class WorkDispatcher:
 
     def _plan(self, group: WorkGroup) -> None:
         """Look now, or when the first of the group's lambdas may have something."""
-        if group.is_looking or not group.waiters:
+        if group.is_looking or self._is_closed or not group.is_waited_in():
             return
         if group.timer is not None:
             group.timer.cancel()
@@ -199,14 +200,18 @@ class WorkDispatcher:
             if not group.waiters:
                 self._tell_of_more(group)
                 self._set_aside(group)
-            for other in (*self._groups,) if self._free == 1 else (group,):
-                self._plan(other)
+            # what the look left due is to be looked at by others who serve it; and somebody may wait for its turn
+            for other in (*self._groups,):
+                if self._free == 1 or not other.lambdas.isdisjoint(group.lambdas):
+                    self._plan(other)
 
     def _tell_of_more(self, group: WorkGroup) -> None:
         """Hosts that wait elsewhere are to take what nobody waits for here."""
         now = asyncio.get_running_loop().time()
-        due = {name for name in group.lambdas if self._board.may_have_due(name, now)}
-        if due and not self.serves(due):
+        due = {
+            name for name in group.lambdas if self._board.may_have_due(name, now) and not self.serves((name,))
+        }
+        if due:
             self._more_is_due(due)
 
     async def _look_once(self, group: WorkGroup) -> None:
@@ -220,16 +225,18 @@ class WorkDispatcher:
         ]
         waiters, each = group.choose(self._most_bytes)
         most = each * len(waiters)
-        queues = group.turns.plan(due, most)
+        if not due or not most:  # another group looked, or the callers left, since this look was planned
+            return
+        picks = group.turns.plan(due, most)
         for waiter in waiters:
             waiter.in_look = True
-        looked = sorted({queue.lambda_name for queue in queues})
+        looked = sorted({pick.queue.lambda_name for pick in picks})
         self._board.looking(looked, now)
         try:
             if failpoints.on:
                 await failpoints.hit("hsc.claim_work.before_commit")
             work = await store_claims.claim_work(
-                self._store, queues, [waiter.caller for waiter in waiters], most, self._claim_timeout
+                self._store, picks, [waiter.caller for waiter in waiters], most, self._claim_timeout
             )
             if failpoints.on:
                 await failpoints.hit("hsc.claim_work.after_commit")
@@ -244,19 +251,15 @@ class WorkDispatcher:
         events.work_claimed(work.tasks)
         self._claimed(work.tasks)
         self._hand_out(group, waiters, work.tasks, now)
-        self._note(work, queues)
+        self._note(work, picks)
 
-    def _note(self, work: Work, queues: Mapping[QueueKey, int]) -> None:
+    def _note(self, work: Work, picks: Sequence[Pick]) -> None:
         """Remember what the look saw ahead, and where there may be more than it was to take."""
         now = asyncio.get_running_loop().time()
         if work.ahead is None:
-            self._board.unsure({queue.lambda_name for queue in queues}, now)
+            self._board.unsure({pick.queue.lambda_name for pick in picks}, now)
             return
         self._board.looked(work.ahead, now)
-        taken = Count((task.lambda_name, task.priority) for task in work.tasks)
-        more = {name for (name, priority), size in queues.items() if taken[name, priority] >= size}
-        if more:
-            self._board.unsure(more, now)
 
     def _hand_out(
         self, group: WorkGroup, waiters: Sequence[Waiter], tasks: Sequence[ClaimedTask], began_at: float
@@ -271,15 +274,15 @@ class WorkDispatcher:
             if waiter.answer.done():  # its caller hung up meanwhile
                 self._give_up(claimed)
                 continue
-            fitting = _fitting(claimed, self._most_bytes)
-            self._give_up(claimed[fitting:])
+            number = fitting(claimed, self._most_bytes)
+            self._give_up(claimed[number:])
             waiter.answer.set_result(
-                Claimed(claimed[:fitting], timedelta(seconds=began_at - waiter.arrived_at))
+                Claimed(claimed[:number], timedelta(seconds=began_at - waiter.arrived_at))
             )
             group.waiters.remove(waiter)
 
 
-def _fitting(tasks: Sequence[ClaimedTask], most_bytes: int) -> int:
+def fitting(tasks: Sequence[ClaimedTask], most_bytes: int) -> int:
     """Return how many of these fit into an answer, one at least."""
     size = 0
     for number, task in enumerate(tasks):

@@ -11,6 +11,11 @@ from duly_core.task import ClaimedTask
 from duly_hsc.turns import Turns
 
 _SMOOTHING = 0.2
+_FAR_LESS = 4
+_PASSED_OVER = 2
+"""Looks that a caller with little room waits for those with more."""
+_MOST_BYTES_A_LOOK = 32 * 1024 * 1024
+"""Of payload, about, in one answer of the store."""
 _MOST_IDLE = 200
 
 
@@ -33,6 +38,8 @@ class Waiter:
     answer: asyncio.Future[Claimed]
     in_look: bool = False
     """Whether a look is under way that may claim for it: it must be answered by that."""
+    passed_over: int = 0
+    """Looks that were for callers with more room."""
     is_over: bool = False
     """Its time was over while a look was under way."""
 
@@ -48,26 +55,44 @@ class WorkGroup:
     rests_until: float = float("-inf")
     timer: asyncio.TimerHandle | None = None
     began_at: float = float("-inf")
-    bytes_a_task: float = 0.0
-    """Of payload, smoothed."""
+    bytes_a_task: float = 16 * 1024
+    """Of payload, smoothed; a guess before the first look."""
+    largest: int = 0
+    """Bytes of the largest payload of late."""
 
     def serves(self, lambdas: Collection[str]) -> bool:
         """Tell whether its callers take any of these lambdas (empty: any at all)."""
         return not lambdas or not self.lambdas.isdisjoint(lambdas)
 
+    def is_waited_in(self) -> bool:
+        """Tell whether somebody still waits for an answer."""
+        return any(not waiter.answer.done() for waiter in self.waiters)
+
     def choose(self, most_bytes: int) -> tuple[list[Waiter], int]:
-        """Choose for whom the next look is, one call of each holder, and how many tasks each of them may get."""
+        """Choose for whom the next look is, one call of each holder, and how many tasks each of them may get.
+
+        All get the same number, so those who ask for far less are left to the next looks, but not for ever.
+        """
         by_holder: dict[str, Waiter] = {}
         for waiter in self.waiters:
+            if waiter.answer.done():
+                continue
             other = by_holder.get(waiter.caller.holder)
             # the one with more room: a call that is filled calls for another look
             if other is None or waiter.most > other.most:
                 by_holder[waiter.caller.holder] = waiter
-        chosen = list(by_holder.values())
-        most = min(waiter.most for waiter in chosen)
-        if self.bytes_a_task:
-            most = min(most, max(1, int(most_bytes / 2 / self.bytes_a_task)))
-        return chosen, most
+        if not by_holder:
+            return [], 0
+        waiters = list(by_holder.values())
+        if all(waiter.passed_over < _PASSED_OVER for waiter in waiters):
+            least = max(waiter.most for waiter in waiters) / _FAR_LESS
+            for waiter in waiters:
+                waiter.passed_over += waiter.most < least
+            waiters = [waiter for waiter in waiters if waiter.most >= least]
+        size = max(1.0, self.bytes_a_task)
+        each = min(waiter.most for waiter in waiters)
+        each = max(1, min(each, int(most_bytes / 2 / size), int(_MOST_BYTES_A_LOOK / max(1, self.largest))))
+        return waiters[: max(1, int(_MOST_BYTES_A_LOOK / size / each))], each
 
     def took(self, tasks: Sequence[ClaimedTask], most: int, now: float, gap: timedelta) -> None:
         """Note what a look found that began at `now`; after one that found all there was the next one rests."""
@@ -75,8 +100,9 @@ class WorkGroup:
         elapsed, self.began_at = now - self.began_at, now
         if not tasks:
             return
-        size = sum(len(task.payload) for task in tasks) / len(tasks)
-        self.bytes_a_task += _SMOOTHING * (size - self.bytes_a_task) if self.bytes_a_task else size
+        sizes = [len(task.payload) for task in tasks]
+        self.bytes_a_task += _SMOOTHING * (sum(sizes) / len(sizes) - self.bytes_a_task)
+        self.largest = max(*sizes, int(self.largest * (1 - _SMOOTHING)))
         if len(tasks) < most:
             streams = len(tasks) >= STREAM * elapsed
             self.rests_until = now + (max(gap, STREAM_GAP) if streams else gap).total_seconds()
