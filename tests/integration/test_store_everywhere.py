@@ -11,7 +11,18 @@ from duly_core.store.arrays import uuids
 from duly_core.store.pool import fetch
 from duly_core.store.results import set_results
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import Applied, Beat, FailureKind, Kept, NewTask, Outcome, Proposal, Result, Scheduling
+from duly_core.task import (
+    Applied,
+    Beat,
+    FailureKind,
+    Kept,
+    NewTask,
+    Outcome,
+    Proposal,
+    ReleasedClaim,
+    Result,
+    Scheduling,
+)
 from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 from tests.fixtures.tidying import DAY, finished, until_nothing_is_left
 
@@ -69,7 +80,7 @@ async def test_what_fails_snoozes_or_is_released_runs_again_and_is_remembered(la
             result(dead, Outcome.FATAL_FAILURE, failure_message="never"),
         ],
     )
-    await claims.release(ladder.store, [(released.task_id, released.token)])
+    await claims.release(ladder.store, [ReleasedClaim(released.task_id, released.token)])
 
     found = [await ladder.status(each.task_id) for each in (failed, snoozed, released, dead)]
     attempts = await tasks.get_attempts(ladder.store, [each.task_id for each in (failed, snoozed, released)])

@@ -16,8 +16,8 @@ from tests.fixtures.statement_costs import CASES, GROUP, Planned, choose
 LIVE, FINISHED = 5_000, 10_000
 MILLION = 1_000_000
 TABLES = ("task", "task_assoc", "idempotency_key", "attempt", "dead_letter")
-READS_ALL = {"claimed_under"}
-"""Made to read all that is held, after a caller died."""
+READS_ALL = {"claimed_under", "claim_again"}
+"""Made to read all that is held, after a caller died or a reply was lost."""
 
 PAGES = {
     "schedule": (753, 976),

@@ -240,5 +240,5 @@ async def test_only_what_runs_again_after_a_failure_counts_as_a_retry(ladder):
 
     written = await set_results(ladder.store, results, {LAMBDA: HOUR, OTHER: HOUR})
 
-    assert written == Written([Applied.APPLIED] * 5, written.due_in, Counter())
+    assert written == Written([Applied.APPLIED] * 5, written.due_in, frozenset(), Counter())
     assert timedelta() <= SECOND - written.due_in < SECOND / 2  # the snooze, which is not held back

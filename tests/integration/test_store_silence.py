@@ -195,7 +195,7 @@ async def test_a_heartbeat_that_commits_first_saves_its_task_though_its_silence_
         await tasks.cancel_tasks(ladder.store, [processing_task.task_id])
     await clock.tick(SILENT)
     parameters = {"limit": 10, "as_of": None} | (
-        {"enqueue_timeout": ENQUEUE_TIMEOUT} if statement == "reclaim" else {}
+        {"status": "enqueued", "trigger_in": ENQUEUE_TIMEOUT} if statement == "reclaim" else {}
     )
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as gate:
         await gate.execute("select pg_advisory_lock(%s)", [LOCK])

@@ -64,7 +64,7 @@ def demo(directory: Path, temporary: Path, *arguments: str) -> subprocess.Comple
 def assert_gone(output: str) -> None:
     pids = [int(line.split(" pid ")[1].split()[0]) for line in output.splitlines() if " pid " in line]
 
-    assert len(pids) >= 9
+    assert len(pids) >= 8
     assert not any(map(is_alive, pids))
 
 
