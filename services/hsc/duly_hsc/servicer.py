@@ -97,7 +97,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             observe=partial(events.group_written, "SetResults"),
         )
         self._release = Coalescer(self._release_group, max_items=group)
-        self.streams = CallStreams(self, rpc.call_timeout, observe_call)
+        self.streams = CallStreams(self, rpc.call_timeout, observe_call, rpc.max_message_bytes)
         self.work = WorkDispatcher(
             stores.claims,
             timing.claim_timeout,
