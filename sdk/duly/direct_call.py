@@ -22,16 +22,19 @@ class DirectCalls:
         self._turn = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._stub: FrontendServiceStub | None = None
+        self._closed = False
 
     def schedule(self, task: frontend_pb2.NewTask, timeout: float) -> frontend_pb2.ScheduleResult | None:
         """Send one task once.
 
-        Returns None if another thread is sending, or if the outcome is unknown: the same task is then to be sent
-        another way. Raises the SDK's error for a definite refusal.
+        Returns None if another thread is sending, if the outcome is unknown, or after `close`: the same task is then
+        to be sent another way. Raises the SDK's error for a definite refusal.
         """
         if not self._turn.acquire(blocking=False):
             return None
         try:
+            if self._closed:
+                return None
             request = frontend_pb2.ScheduleRequest(tasks=[task])
             response = self._open().Schedule(request, timeout=min(timeout, seconds(ONE_TRY)))
         except grpc.RpcError as error:
@@ -51,6 +54,12 @@ class DirectCalls:
         return self._stub
 
     def close(self) -> None:
-        """Disconnect; a call under way is cancelled."""
-        if self._channel is not None:
-            self._channel.close()
+        """Wait for the call under way, which takes no longer than one try, then disconnect."""
+        has_turn = self._turn.acquire(timeout=seconds(ONE_TRY))
+        self._closed = True
+        try:
+            if self._channel is not None:
+                self._channel.close()
+        finally:
+            if has_turn:
+                self._turn.release()
