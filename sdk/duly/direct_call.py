@@ -7,7 +7,7 @@ import threading
 import grpc
 
 from duly import error_mapping
-from duly.caller import ONE_TRY, RETRIED, seconds
+from duly.caller import ONE_TRY, RETRIED, Reach, seconds
 from duly.channel import open_blocking_channel
 from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
@@ -16,9 +16,10 @@ from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 class DirectCalls:
     """One call at a time; any threads may share it. Connects with the first call."""
 
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None, reach: Reach) -> None:
         self._address = address
         self._credentials = credentials
+        self._reach = reach
         self._turn = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._stub: FrontendServiceStub | None = None
@@ -39,9 +40,12 @@ class DirectCalls:
             response = self._open().Schedule(request, timeout=min(timeout, seconds(ONE_TRY)))
         except grpc.RpcError as error:
             if error.code() in RETRIED:
+                self._reach.note_failure(error)
                 return None
+            self._reach.note_answer()
             raise error_mapping.from_status(error, self._address) from error
         else:
+            self._reach.note_answer()
             result: frontend_pb2.ScheduleResult = response.results[0]
             return result
         finally:

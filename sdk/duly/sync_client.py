@@ -64,7 +64,7 @@ class Client:
         """Name the Frontend, as for AsyncClient."""
         self._client = AsyncClient(address, credentials=credentials, unreachable_after=unreachable_after)
         self._process = os.getpid()
-        self._direct = DirectCalls(self._client.address, credentials)
+        self._direct = DirectCalls(self._client.address, credentials, self._client.reach)
         self._closed = False
         # Held to give the loop work, and to close: the loop drops silently what comes after its end. A signal
         # handler may use the client, too.

@@ -1,7 +1,9 @@
 import asyncio
 import os
 import threading
+from datetime import timedelta
 
+import grpc
 import pytest
 
 import duly
@@ -89,6 +91,22 @@ async def test_closing_ends_another_threads_wait(client, frontend):
 
     with pytest.raises(duly.ClosedError):
         await waiting
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_frontend_that_answered_a_lone_schedule_is_waited_for_when_it_is_away(frontend, refused):
+    def use():
+        with duly.Client(frontend.address, unreachable_after=timedelta(0)) as client:
+            if refused:
+                frontend.failures.append((grpc.StatusCode.INVALID_ARGUMENT,))
+                with pytest.raises(duly.InvalidTaskError):
+                    client.schedule("mail.send")
+            else:
+                client.schedule("mail.send")
+            frontend.failures += [(grpc.StatusCode.UNAVAILABLE,)] * 2
+            return client.schedule("mail.send")
+
+    assert (await asyncio.to_thread(use)).created
 
 
 async def test_closing_waits_for_the_schedule_of_another_thread(client, frontend):
