@@ -37,6 +37,30 @@ RETRIED = (
 )
 
 
+class Reach:
+    """Whether a client has reached its Frontend, and how long it tries until then; any thread may tell it."""
+
+    def __init__(self, unreachable_after: timedelta | None) -> None:
+        self._unreachable_after_s = None if unreachable_after is None else seconds(unreachable_after)
+        self._was_answered = False
+
+    def note_answer(self) -> None:
+        """Remember that the Frontend is there."""
+        self._was_answered = True
+
+    def note_failure(self, error: grpc.RpcError) -> None:
+        """Remember that the Frontend is there, if it is what gave this status."""
+        self._was_answered |= error_mapping.is_answer(error)
+
+    def patience_ends_at(self, started_at: float, error: grpc.RpcError) -> float:
+        """Until when a call is worth repeating where nothing listens; a host that is silent gets all its time."""
+        self.note_failure(error)
+        refused = error.code() is grpc.StatusCode.UNAVAILABLE and not self._was_answered
+        if self._unreachable_after_s is None or not refused:
+            return math.inf
+        return started_at + self._unreachable_after_s
+
+
 class Caller:
     """One Frontend's services. Made and used on one event loop."""
 
@@ -44,11 +68,10 @@ class Caller:
         self,
         address: str,
         credentials: grpc.ChannelCredentials | None = None,
-        unreachable_after: timedelta | None = None,
+        reach: Reach | None = None,
     ) -> None:
         self.address = address
-        self._unreachable_after_s = None if unreachable_after is None else seconds(unreachable_after)
-        self._was_answered = False
+        self._reach = reach or Reach(None)
         self._channel = open_channel(address, credentials)
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)
@@ -94,7 +117,7 @@ class Caller:
                 answer = await method(request, timeout=min(max(deadline - clock(), 0), seconds(one_try)))
             except grpc.aio.AioRpcError as error:
                 pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
-                end = min(deadline, self._patience_ends_at(started_at, error))
+                end = min(deadline, self._reach.patience_ends_at(started_at, error))
                 if not again or error.code() not in RETRIED or clock() + pause >= end:
                     raise error_mapping.from_status(error, self.address) from error
             except asyncio.CancelledError:
@@ -103,18 +126,10 @@ class Caller:
                     self._check_open()
                 raise
             else:
-                self._was_answered = True
+                self._reach.note_answer()
                 return answer, tries
             await asyncio.sleep(pause)
             longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_S)
-
-    def _patience_ends_at(self, started_at: float, error: grpc.aio.AioRpcError) -> float:
-        """Until when a call is worth repeating where nothing listens; a host that is silent gets all its time."""
-        self._was_answered |= error_mapping.is_answer(error)
-        refused = error.code() is grpc.StatusCode.UNAVAILABLE and not self._was_answered
-        if self._unreachable_after_s is None or not refused:
-            return math.inf
-        return started_at + self._unreachable_after_s
 
     def _check_open(self) -> None:
         if self._closed:

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias, Unpack
 import grpc
 
 from duly import dead_letters, error_mapping, reading
-from duly.caller import DEFAULT_TIMEOUT, Caller
+from duly.caller import DEFAULT_TIMEOUT, Caller, Reach
 from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
@@ -58,13 +58,13 @@ class AsyncClient(SettingCalls):
         """
         self.address = resolve_address(address)
         self._credentials = credentials
-        self._unreachable_after = unreachable_after
+        self.reach = Reach(unreachable_after)
         self._opened: tuple[Caller, Scheduler] | None = None
 
     async def open(self) -> None:
         """Make ready for calls, on the running event loop. Connects with the first call."""
         if self._opened is None:
-            caller = Caller(self.address, self._credentials, self._unreachable_after)
+            caller = Caller(self.address, self._credentials, self.reach)
             self._opened = caller, Scheduler(caller)
 
     async def close(self) -> None:

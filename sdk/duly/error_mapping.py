@@ -73,7 +73,7 @@ def not_serving(address: str, details: str) -> UnavailableError:
     return UnavailableError(f"the Duly Frontend at {address} cannot serve now: {details}")
 
 
-def is_answer(error: grpc.aio.AioRpcError) -> bool:
+def is_answer(error: grpc.RpcError) -> bool:
     """Return whether a Duly Frontend gave this status: gRPC's own, of a connection that failed, has no details."""
     return any(key == "grpc-status-details-bin" for key, _ in error.trailing_metadata() or ())
 

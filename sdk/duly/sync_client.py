@@ -64,8 +64,11 @@ class Client:
         """Name the Frontend, as for AsyncClient."""
         self._client = AsyncClient(address, credentials=credentials, unreachable_after=unreachable_after)
         self._process = os.getpid()
-        self._direct = DirectCalls(self._client.address, credentials)
+        self._direct = DirectCalls(self._client.address, credentials, self._client.reach)
         self._closed = False
+        # Held to give the loop work, and to close: the loop drops silently what comes after its end. A signal
+        # handler may use the client, too.
+        self._handing_over = threading.RLock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="duly-client", daemon=True)
         self._thread.start()
@@ -78,12 +81,13 @@ class Client:
 
     def close(self) -> None:
         """Wait for the schedules under way, then disconnect. Closing twice does no harm, nor in a forked child."""
-        if (
-            self._closed or self._process != os.getpid()
-        ):  # the child has neither our thread nor our connections
+        if self._process != os.getpid():  # the child has neither our thread nor our connections
             return
-        closed = asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop)
-        self._closed = True
+        with self._handing_over:
+            if self._closed:
+                return
+            self._closed = True
+            closed = asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop)
         self._direct.close()
         closed.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -240,11 +244,13 @@ class Client:
     def _run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
         """Run a coroutine on the client's loop and return its value, or raise what it raises."""
         try:
-            self._check_usable()
+            self._check_usable()  # in a forked child the lock may be held for ever
+            with self._handing_over:
+                self._check_usable()
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except ClosedError:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except concurrent.futures.CancelledError:

@@ -118,3 +118,24 @@ async def test_an_executor_that_is_told_otherwise_when_it_attaches_again_asks_it
     await host.controller.until(lambda: host.controller.asked)
 
     assert len(host.controller.attached) == 2
+
+
+async def test_a_request_that_the_hsc_refuses_is_repeated(host: Host) -> None:
+    host.hsc.refusing["ClaimWork"] = grpc.StatusCode.INVALID_ARGUMENT
+    host.controller.ask_hsc = True
+    executor = host.start()
+    await host.hsc.until(lambda: len(host.hsc.asked) >= 3)
+    task = claimed("test.echo", 1)
+
+    del host.hsc.refusing["ClaimWork"]
+    host.hsc.hand_out(task)
+
+    await host.hsc.end_of(task)
+    assert "INVALID_ARGUMENT: ClaimWork is refused" in executor.output
+
+
+async def test_an_executor_refuses_to_wait_longer_for_work_than_the_hsc_lets_it(host: Host) -> None:
+    executor = host.start(DULY_EXECUTOR_POLL_TIMEOUT="61s")
+
+    assert await executor.exit_code() == 78
+    assert "POLL_TIMEOUT" in executor.output

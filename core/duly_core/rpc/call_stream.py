@@ -1,15 +1,17 @@
-"""The caller's side of a stream of calls (HscService.Work): looks like a stub, and costs each call about half."""
+"""The caller's side of streams of calls (HscService.Work): looks like a stub, and costs each call about half."""
 
 import asyncio
-import itertools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 import structlog
 from grpc.aio import AioRpcError
+from grpc_status import rpc_status
 
 from duly.v1 import hsc_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.interceptors import status_of
+from duly_core.rpc.open_stream import OpenStream, StreamBrokenError, Unwanted
 
 if TYPE_CHECKING:
     from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}
+
+_MADE_ALONE = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+"""After a stream ended with these, each of its calls is made alone, and so gets a status of its own: the next
+stream would end as this one did, if a request is too large or streams are not served."""
 
 
 class HscCalls(Protocol):
@@ -36,33 +42,40 @@ class HscCalls(Protocol):
 
 
 class CallStream:
-    """Opens the stream with the first call, and anew with the first after it broke.
+    """Opens a stream with the first call, and anew with the first after it broke.
 
-    Its methods raise what the stub's raise. A call that is not answered in time breaks the stream: its peer may be
-    frozen, and the next stream goes to another where there are several.
+    Its methods raise what the stub's raise; a call whose stream broke fails with UNAVAILABLE. A call that is not
+    answered in time breaks its stream if no other is answered either: the peer may be frozen, and the next stream goes
+    to another where there are several. Where streams are not served, calls are made one by one.
     """
 
-    def __init__(
-        self, hsc: "HscServiceAsyncStub", unwanted: Callable[[hsc_pb2.ClaimWorkResponse], None] | None = None
-    ) -> None:
+    def __init__(self, hsc: "HscServiceAsyncStub", unwanted: Unwanted | None = None) -> None:
         """Make one; `unwanted` takes the answers to calls of ClaimWork that nobody waits for any more."""
         self._hsc = hsc
         self._unwanted = unwanted
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[hsc_pb2.WorkResponse]] = {}
-        self._stream: Any = None
-        self._reading: asyncio.Task[None] | None = None
-        self._writing = asyncio.Lock()
+        self._stream: OpenStream | None = None
+        self._streams_are_served = True
+        self._is_closed = False
 
     async def ClaimWork(  # noqa: N802 (the wire's name)
         self, request: hsc_pb2.ClaimWorkRequest, timeout: float
     ) -> hsc_pb2.ClaimWorkResponse:
-        return (await self._call(hsc_pb2.WorkRequest(claim_work=request), timeout)).claim_work
+        ends_at = asyncio.get_running_loop().time() + timeout
+        answer = await self._call(hsc_pb2.WorkRequest(claim_work=request), timeout)
+        if answer is not None:
+            return answer.claim_work
+        alone: hsc_pb2.ClaimWorkResponse = await self._hsc.ClaimWork(request, timeout=_left(ends_at))
+        return alone
 
     async def SetResults(  # noqa: N802
         self, request: hsc_pb2.SetResultsRequest, timeout: float
     ) -> hsc_pb2.SetResultsResponse:
-        return (await self._call(hsc_pb2.WorkRequest(set_results=request), timeout)).set_results
+        ends_at = asyncio.get_running_loop().time() + timeout
+        answer = await self._call(hsc_pb2.WorkRequest(set_results=request), timeout)
+        if answer is not None:
+            return answer.set_results
+        alone: hsc_pb2.SetResultsResponse = await self._hsc.SetResults(request, timeout=_left(ends_at))
+        return alone
 
     async def Release(  # noqa: N802
         self, request: hsc_pb2.ReleaseRequest, timeout: float
@@ -71,103 +84,52 @@ class CallStream:
         response: hsc_pb2.ReleaseResponse = await self._hsc.Release(request, timeout=timeout)
         return response
 
-    async def _call(self, request: hsc_pb2.WorkRequest, timeout: float) -> hsc_pb2.WorkResponse:
-        loop = asyncio.get_running_loop()
-        number = request.call = next(self._numbers)
-        answer: asyncio.Future[hsc_pb2.WorkResponse] = loop.create_future()
-        self._waiting[number] = answer
-        timer = loop.call_later(timeout, self._late, answer)
+    async def _call(self, request: hsc_pb2.WorkRequest, timeout: float) -> hsc_pb2.WorkResponse | None:
+        """Return the answer; None: this call is to be made alone."""
+        if self._is_closed:
+            raise _error(grpc.StatusCode.UNAVAILABLE, "the stream was closed")
+        if not self._streams_are_served:
+            return None
+        if self._stream is None or self._stream.is_broken:
+            self._stream = OpenStream(self._hsc.Work(), self._unwanted)
         try:
-            await self._write(request)
-            response = await answer
-        except asyncio.CancelledError:
-            self._forget(number)
-            raise
-        finally:
-            timer.cancel()
-            self._waiting.pop(number, None)
+            response = await self._stream.call(request, timeout)
+        except TimeoutError as error:
+            raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from error
+        except StreamBrokenError as error:
+            if error.code in _MADE_ALONE:
+                self._note_status(error)
+                return None
+            raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from error
         if response.WhichOneof("response") == "error":
-            code = _CODES.get(response.error.code, grpc.StatusCode.UNKNOWN)
-            raise _error(code, response.error.message)
+            raise _status_of_call(response.error)
         return response
 
-    async def _write(self, request: hsc_pb2.WorkRequest) -> None:
-        async with self._writing:
-            if self._stream is None:
-                self._stream = self._hsc.Work()
-                self._reading = asyncio.get_running_loop().create_task(self._read(self._stream))
-            stream = self._stream
-            try:
-                await stream.write(request)
-            except (AioRpcError, asyncio.InvalidStateError) as error:
-                self._break(stream, error)
-                raise _as_rpc_error(error) from error
-
-    async def _read(self, stream: Any) -> None:
-        error: BaseException
-        try:
-            while (response := await stream.read()) is not grpc.aio.EOF:
-                self._take(response)
-            error = _error(grpc.StatusCode.UNAVAILABLE, "the HSC ended the stream")
-        except AioRpcError as failure:
-            error = failure
-        except asyncio.CancelledError:
-            error = _error(grpc.StatusCode.CANCELLED, "the stream was closed")
-        except Exception as failure:
-            log.exception("a stream of calls failed unexpectedly")
-            error = failure
-        self._break(stream, error)
-
-    def _take(self, response: hsc_pb2.WorkResponse) -> None:
-        answer = self._waiting.get(response.call)
-        if answer is not None and not answer.done():
-            answer.set_result(response)
-        elif self._unwanted is not None and response.claim_work.tasks:
-            self._unwanted(response.claim_work)
-
-    def _late(self, answer: "asyncio.Future[hsc_pb2.WorkResponse]") -> None:
-        if not answer.done():
-            answer.set_exception(_error(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time"))
-            if self._stream is not None:
-                self._break(
-                    self._stream, _error(grpc.StatusCode.UNAVAILABLE, "another call had no answer in time")
-                )
-
-    def _break(self, stream: Any, error: BaseException) -> None:
-        """End a stream, and the calls that wait for it, unless another is open by now."""
-        if stream is not self._stream:
-            return
-        self._stream = None
-        stream.cancel()
-        for answer in list(self._waiting.values()):
-            if not answer.done():
-                answer.set_exception(_as_rpc_error(error))
-
-    def _forget(self, number: int) -> None:
-        """Tell the HSC that nobody waits for this call any more."""
-        if self._stream is not None and not self._writing.locked():
-            cancelling = asyncio.get_running_loop().create_task(self._cancel(number))
-            cancelling.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def _cancel(self, number: int) -> None:
-        if self._stream is not None:
-            async with self._writing:
-                await self._stream.write(hsc_pb2.WorkRequest(call=next(self._numbers), cancel=number))
+    def _note_status(self, error: StreamBrokenError) -> None:
+        if error.code is grpc.StatusCode.UNIMPLEMENTED and self._streams_are_served:
+            self._streams_are_served = False
+            log.warning("the HSC serves no streams of calls; calling it without them", reason=str(error))
 
     async def close(self) -> None:
-        """End the stream; calls that wait for it fail."""
+        """End the stream; calls that wait for it fail, and so do later ones."""
+        self._is_closed = True
         if self._stream is not None:
-            self._break(self._stream, _error(grpc.StatusCode.CANCELLED, "the stream was closed"))
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+            await self._stream.close()
 
 
-def _as_rpc_error(error: BaseException) -> AioRpcError:
-    if isinstance(error, AioRpcError):
-        return error
-    return _error(grpc.StatusCode.UNAVAILABLE, f"the stream broke: {error}")
+def _left(ends_at: float) -> float:
+    return max(0.0, ends_at - asyncio.get_running_loop().time())
 
 
-def _error(code: grpc.StatusCode, details: str) -> AioRpcError:
-    return AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
+def _status_of_call(error: hsc_pb2.CallError) -> AioRpcError:
+    """Return what the stub would raise, the field at fault with it."""
+    trailing = grpc.aio.Metadata()
+    if error.field:
+        description = error.message.removeprefix(f"{error.field}: ")
+        status = rpc_status.to_status(status_of(InvalidRequestError(error.field, description)))
+        trailing = grpc.aio.Metadata(*status.trailing_metadata)
+    return _error(_CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message, trailing)
+
+
+def _error(code: grpc.StatusCode, details: str, trailing: grpc.aio.Metadata | None = None) -> AioRpcError:
+    return AioRpcError(code, grpc.aio.Metadata(), trailing or grpc.aio.Metadata(), details=details)

@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from duly.v1 import hsc_pb2
-from duly_core.errors import DulyError
+from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.rpc.interceptors import CallObserver, status_of
 from duly_core.rpc.stubs import Context
 
@@ -51,47 +51,63 @@ class CallContext:
 class CallStreams:
     """All streams of a server; `close` ends them, so that a server that stops need not wait for its callers."""
 
-    def __init__(self, servicer: object, timeout: timedelta, observe: CallObserver | None) -> None:
+    def __init__(
+        self,
+        servicer: object,
+        timeout: timedelta,
+        observe: CallObserver | None,
+        most_bytes: int | None = None,
+    ) -> None:
         """Make one.
 
         Args:
             servicer: has a method for each RPC.
             timeout: how long a call may wait before it is served.
             observe: told of each call that ended.
+            most_bytes: how large an answer may be: a larger one would break the whole stream. None, or negative: any.
         """
         self._handlers: dict[str, tuple[str, Handler]] = {
             field: (method, getattr(servicer, method)) for field, method in _METHODS.items()
         }
         self._timeout = timeout
         self._observe = observe
+        self._most_bytes = None if most_bytes is None or most_bytes < 0 else most_bytes
         self._open: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
 
     async def serve(self, context: Context) -> None:
         """Serve one stream until its caller ends it."""
+        if self._is_closed:
+            return
         stream = asyncio.current_task()
         calls: dict[int, asyncio.Task[None]] = {}
+        running: set[asyncio.Task[None]] = set()
         writing = asyncio.Lock()
         if stream is not None:
             self._open.add(stream)
         try:
-            while True:
-                request = await context.read()
-                if request is grpc.aio.EOF:
-                    return
+            while (request := await context.read()) is not grpc.aio.EOF:
                 field = request.WhichOneof("request")
                 if field == "cancel":
                     if request.cancel in calls:
                         calls[request.cancel].cancel()
-                elif field is not None and len(calls) < _MOST_CALLS:
+                elif (refusal := _refusal(field, len(running))) is not None:
+                    # not in a task: who sends without reading the answers is read no further
+                    await self._answer(
+                        hsc_pb2.WorkResponse(call=request.call, error=refusal), context, writing
+                    )
+                else:
                     call = asyncio.get_running_loop().create_task(
                         self._serve(field, request, context, writing)
                     )
                     calls[request.call] = call
+                    running.add(call)
+                    call.add_done_callback(running.discard)
                     call.add_done_callback(partial(_forget, calls, request.call))
         finally:
             if stream is not None:
                 self._open.discard(stream)
-            for call in calls.values():
+            for call in running:
                 call.cancel()
 
     async def _serve(
@@ -104,11 +120,11 @@ class CallStreams:
         try:
             answer = await handler(getattr(request, field), CallContext(self._timeout))
             getattr(response, field).CopyFrom(answer)
+            self._check_size(response)
             code = "OK"
         except DulyError as error:
-            status = status_of(error)
-            response.error.code, response.error.message = status.code, status.message
-            code = _STATUS[status.code].name
+            response.error.CopyFrom(_call_error(error))
+            code = _STATUS[response.error.code].name
         except _AbortedError as error:
             response.error.code, response.error.message = error.code.value[0], error.details
             code = error.code.name
@@ -120,17 +136,48 @@ class CallStreams:
         finally:
             if self._observe:
                 self._observe(method, code, time.perf_counter() - started)
+        await self._answer(response, context, writing)
+
+    def _check_size(self, response: hsc_pb2.WorkResponse) -> None:
+        if self._most_bytes is not None and (size := response.ByteSize()) > self._most_bytes:
+            raise _AbortedError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the answer has {size} bytes; rpc.max_message_bytes is {self._most_bytes}",
+            )
+
+    @staticmethod
+    async def _answer(response: hsc_pb2.WorkResponse, context: Context, writing: asyncio.Lock) -> None:
         async with writing:
             await context.write(response)
 
     def close(self) -> None:
-        """End all streams."""
+        """End all streams; one that is opened from now on ends at once."""
+        self._is_closed = True
         for stream in self._open:
             stream.cancel()
 
 
-def _forget(calls: dict[int, asyncio.Task[None]], number: int, _ended: asyncio.Task[None]) -> None:
-    calls.pop(number, None)
+def _forget(calls: dict[int, asyncio.Task[None]], number: int, ended: asyncio.Task[None]) -> None:
+    if calls.get(number) is ended:  # and not a newer call, of a caller that uses a number again
+        del calls[number]
+
+
+def _refusal(field: str | None, running: int) -> hsc_pb2.CallError | None:
+    """Return why a call is not served; None: it is."""
+    if field is None:
+        code, message = grpc.StatusCode.UNIMPLEMENTED, "this call names no method that is known here"
+    elif running >= _MOST_CALLS:
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
+        message = f"this stream has {_MOST_CALLS} calls under way: wait for one of them"
+    else:
+        return None
+    return hsc_pb2.CallError(code=code.value[0], message=message)
+
+
+def _call_error(error: DulyError) -> hsc_pb2.CallError:
+    status = status_of(error)
+    field = error.field if isinstance(error, InvalidRequestError) else ""
+    return hsc_pb2.CallError(code=status.code, message=status.message, field=field)
 
 
 _STATUS = {status.value[0]: status for status in grpc.StatusCode}

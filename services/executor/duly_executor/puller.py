@@ -94,7 +94,7 @@ class Puller:
                 # two calls at a time: one is being answered while the other waits
                 await self._until_one_ends([self._pull_for_ever(source), self._pull_for_ever(source)], stop)
             except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                if not attached and error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                     raise ApplicationError(f"the registry refuses: {error.details()}") from error
                 attached = attached and error.code() is not grpc.StatusCode.FAILED_PRECONDITION
                 self._failures += 1

@@ -25,8 +25,8 @@ class ExecutorSettings(Section):
     """Tasks held beyond the slots, at most: how many it really is follows from how fast they end."""
     ahead: Duration = timedelta(milliseconds=100)
     """As much is held ahead as ends within this time."""
-    poll_timeout: Duration = timedelta(seconds=20)
-    """How long one NextWork waits for work."""
+    poll_timeout: Duration = Field(default=timedelta(seconds=20), le=timedelta(seconds=60))
+    """How long one request for work stays open."""
     recall_after: Duration = timedelta(seconds=1)
     """When nothing ended for this long, what waits for a slot is handed back to other hosts."""
     answer_within: Duration = timedelta(seconds=5)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _ANSWER_MARGIN = timedelta(seconds=10)
 _LAST_WORD = timedelta(seconds=1)
+_MOST_LOST = 500
+"""Lost requests that are asked for again. The HSC refuses more than 1,000; claims under older ones run out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ class HscSource:
             response = await self._hsc.ClaimWork(request, timeout=timeout.total_seconds())
             await _came(response.tasks)
         except BaseException:
-            self._lost |= {**lost, request.token_prefix: sent}
+            self._note_lost({**lost, request.token_prefix: sent})
             raise
         self._forget(lost)
         # by the HSC's clock, which may be fast
@@ -183,6 +185,13 @@ class HscSource:
         lost = {prefix: sent for prefix, sent in self._lost.items() if sent >= oldest}
         self._forget(self._lost.keys() - lost.keys())
         return lost
+
+    def _note_lost(self, lost: dict[bytes, int]) -> None:
+        self._lost |= lost
+        oldest = sorted(self._lost, key=self._lost.__getitem__)[:-_MOST_LOST]
+        for prefix in oldest:
+            del self._lost[prefix]
+        self._forget(oldest)
 
     def _forget(self, prefixes: Iterable[bytes]) -> None:
         for prefix in prefixes:

@@ -1,11 +1,14 @@
 import asyncio
 import os
 import threading
+from datetime import timedelta
 
+import grpc
 import pytest
 
 import duly
 from duly.v1 import task_pb2
+from tests.fixtures.waiting import until
 
 
 @pytest.fixture
@@ -88,6 +91,56 @@ async def test_closing_ends_another_threads_wait(client, frontend):
 
     with pytest.raises(duly.ClosedError):
         await waiting
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_frontend_that_answered_a_lone_schedule_is_waited_for_when_it_is_away(frontend, refused):
+    def use():
+        with duly.Client(frontend.address, unreachable_after=timedelta(0)) as client:
+            if refused:
+                frontend.failures.append((grpc.StatusCode.INVALID_ARGUMENT,))
+                with pytest.raises(duly.InvalidTaskError):
+                    client.schedule("mail.send")
+            else:
+                client.schedule("mail.send")
+            frontend.failures += [(grpc.StatusCode.UNAVAILABLE,)] * 2
+            return client.schedule("mail.send")
+
+    assert (await asyncio.to_thread(use)).created
+
+
+async def test_closing_waits_for_the_schedule_of_another_thread(client, frontend):
+    frontend.open.clear()
+    scheduling = asyncio.create_task(asyncio.to_thread(client.schedule, "mail.send"))
+    await frontend.until_arrived(1)
+    closing = asyncio.create_task(asyncio.to_thread(client.close))
+    await until(lambda: client._closed)
+    frontend.open.set()
+
+    assert (await scheduling).created
+    await closing
+    assert len(frontend.requests) == 1
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+async def test_a_thread_that_comes_late_to_a_closed_client_is_told_so(
+    client, frontend, monkeypatch, used_before
+):
+    if used_before:
+        await asyncio.to_thread(client.schedule, "mail.send")
+    checked = client._check_usable
+
+    def close_after_the_first_check():
+        checked()
+        monkeypatch.setattr(client, "_check_usable", checked)
+        client.close()
+
+    monkeypatch.setattr(client, "_check_usable", close_after_the_first_check)
+
+    with pytest.raises(duly.ClosedError):
+        await asyncio.to_thread(client.schedule, "mail.send")
+    assert len(frontend.requests) == used_before
+    assert (client._direct._channel is not None) is used_before
 
 
 async def test_a_forked_child_is_told_to_make_its_own(client, monkeypatch):

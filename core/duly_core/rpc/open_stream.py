@@ -1,0 +1,131 @@
+"""One open stream of calls (HscService.Work): it numbers its calls, and fails them when it breaks."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import structlog
+
+from duly.v1 import hsc_pb2
+
+log = structlog.get_logger()
+
+Unwanted = Callable[[hsc_pb2.ClaimWorkResponse], None]
+
+
+class StreamBrokenError(Exception):
+    """The stream broke before a call was answered: the outcome of the call is unknown."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"the stream broke: {code.name}: {details}")
+        self.code = code
+        """Of the stream: it says nothing about any single call."""
+
+
+class OpenStream:
+    """A task of its own writes the requests, so that no caller waits longer than its timeout for a stuck write."""
+
+    def __init__(self, stream: Any, unwanted: Unwanted | None) -> None:
+        """Make one; `unwanted` takes the answers to calls of ClaimWork that nobody waits for any more."""
+        self._stream = stream
+        self._unwanted = unwanted
+        self._numbers = itertools.count(1)
+        self._unsent: dict[int, hsc_pb2.WorkRequest] = {}
+        self._has_unsent = asyncio.Event()
+        self._waiting: dict[int, asyncio.Future[hsc_pb2.WorkResponse]] = {}
+        self._answers_read = 0
+        self.is_broken = False
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._until_it_breaks(work)) for work in (self._read, self._write)]
+
+    async def call(self, request: hsc_pb2.WorkRequest, timeout: float) -> hsc_pb2.WorkResponse:
+        """Send a request and return its answer.
+
+        Raises:
+            StreamBrokenError: the stream broke.
+            TimeoutError: no answer came in time.
+        """
+        loop = asyncio.get_running_loop()
+        number = request.call = next(self._numbers)
+        answer: asyncio.Future[hsc_pb2.WorkResponse] = loop.create_future()
+        self._waiting[number] = answer
+        self._send(request)
+        timer = loop.call_later(timeout, self._late, answer, self._answers_read)
+        try:
+            return await answer
+        except (TimeoutError, asyncio.CancelledError):
+            self._forget(number)
+            raise
+        finally:
+            timer.cancel()
+            del self._waiting[number]
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # asyncio would log that nobody did, if the caller was cancelled meanwhile
+
+    def _send(self, request: hsc_pb2.WorkRequest) -> None:
+        self._unsent[request.call] = request
+        self._has_unsent.set()
+
+    def _forget(self, number: int) -> None:
+        """Tell the HSC that nobody waits for this call any more, if it was sent."""
+        if self._unsent.pop(number, None) is None and not self.is_broken:
+            self._send(hsc_pb2.WorkRequest(call=next(self._numbers), cancel=number))
+
+    def _late(self, answer: "asyncio.Future[hsc_pb2.WorkResponse]", answers_read: int) -> None:
+        if answer.done():
+            return
+        answer.set_exception(TimeoutError("no answer in time"))
+        if self._answers_read == answers_read:  # the peer may be frozen, and not only slow with this call
+            self._break(grpc.StatusCode.DEADLINE_EXCEEDED, "a call had no answer in time, nor had any other")
+
+    async def _read(self) -> None:
+        while (response := await self._stream.read()) is not grpc.aio.EOF:
+            self._answers_read += 1
+            answer = self._waiting.get(response.call)
+            if answer is not None and not answer.done():
+                answer.set_result(response)
+            elif self._unwanted is not None and response.claim_work.tasks:
+                self._unwanted(response.claim_work)
+        self._break(grpc.StatusCode.UNAVAILABLE, "the HSC ended the stream")
+
+    async def _write(self) -> None:
+        while await self._has_unsent.wait():
+            while self._unsent:
+                request = self._unsent.pop(next(iter(self._unsent)))
+                try:
+                    await self._stream.write(request)
+                except asyncio.InvalidStateError:
+                    return  # the stream has ended: `_read` learns its status
+            self._has_unsent.clear()
+
+    async def _until_it_breaks(self, work: Callable[[], Any]) -> None:
+        try:
+            await work()
+        except grpc.aio.AioRpcError as error:
+            self._break(error.code(), error.details() or "")
+        except asyncio.CancelledError:
+            self._break(grpc.StatusCode.CANCELLED, "it was cancelled")
+        except Exception as error:
+            log.exception("a stream of calls failed unexpectedly")
+            self._break(grpc.StatusCode.UNKNOWN, str(error))
+
+    def _break(self, code: grpc.StatusCode, details: str) -> None:
+        """End the stream, and the calls that wait for it."""
+        if self.is_broken:
+            return
+        self.is_broken = True
+        self._unsent.clear()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(StreamBrokenError(code, details))
+        self._stream.cancel()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+
+    async def close(self) -> None:
+        """End the stream; calls that wait for it fail."""
+        self._break(grpc.StatusCode.CANCELLED, "it was closed")
+        await asyncio.gather(*self._tasks, return_exceptions=True)
