@@ -150,7 +150,8 @@ class Crew:
         self._roster.balance(self._assignment.wanted_aside(self._processes.values()))
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
-        process.recall_sent_at = None
+        if report.recalled:  # anything else may come from threads beside an event loop that is blocked
+            process.recall_sent_at = None
         if report.results:
             process.ended_at = asyncio.get_running_loop().time()
             process.waits_since = None

@@ -78,7 +78,7 @@ class CallbackProcess:
         self.slow_slots = 0
         """How many of its slots run callbacks that take long: what waits for a slot gets none of these soon."""
         self.recall_sent_at: float | None = None
-        """When it was asked to give back what waits, if it has told nothing since (the loop's time)."""
+        """When it was asked to give back what waits, if it has not answered since (the loop's time)."""
         self.killed_for: TaskId | None = None
         """The task for whose sake it was killed, if it was."""
         self.killed_because = ""
@@ -135,6 +135,11 @@ class CallbackProcess:
     def works(self) -> bool:
         """Whether it is one of those that take work: it was not killed, and does not linger."""
         return self.killed_for is None and self.lingers_since is None
+
+    @property
+    def blocks_others(self) -> bool:
+        """Whether something overdue may keep others in it from ending: it owes an answer since that was interrupted."""
+        return bool(self.overdue) and self.recall_sent_at is not None
 
     @property
     def is_free(self) -> bool:

@@ -30,6 +30,15 @@ class AsyncLoop:
                 threading.Thread(target=_run, args=(self._loop,), name="duly-async", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Call this in the loop's thread, once that is free; at once if no loop runs yet."""
+        with self._lock:
+            loop = self._loop
+        if loop is None:
+            function()
+        else:
+            loop.call_soon_threadsafe(function)
+
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     while True:
