@@ -100,10 +100,10 @@ class CallbackProcess:
             OSError: it cannot be started (no memory, no descriptors); nothing is left of it then.
         """
         process = None
-        last_words = LastWords()
         with contextlib.ExitStack() as on_failure:
-            on_failure.callback(last_words.read)
             try:
+                last_words = LastWords()
+                on_failure.callback(last_words.read)
                 ours, theirs = socket.socketpair()
                 on_failure.callback(ours.close)
                 with theirs:
