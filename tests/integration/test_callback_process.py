@@ -222,7 +222,13 @@ class RecordingCage(Uncaged):
 
 
 @pytest.mark.parametrize(
-    "step", ["socket.socketpair", "asyncio.create_subprocess_exec", "asyncio.open_connection"]
+    "step",
+    [
+        "duly_executor.process.LastWords",
+        "socket.socketpair",
+        "asyncio.create_subprocess_exec",
+        "asyncio.open_connection",
+    ],
 )
 async def test_of_a_start_that_fails_half_way_nothing_is_left(
     step: str, in_root: None, monkeypatch: pytest.MonkeyPatch

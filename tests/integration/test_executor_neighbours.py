@@ -148,6 +148,26 @@ async def test_a_lost_claim_in_a_process_that_lingers_ends_it_at_once(host: Host
     assert host.hsc.result_of(blocked) is None
 
 
+async def test_async_neighbours_of_a_callback_that_blocks_their_loop_are_handed_back_uncharged(
+    host: Host,
+) -> None:
+    neighbours = [
+        claimed("test.async_wait", host.journal.payload(), max_runtime=4 * SECOND) for _ in range(2)
+    ]
+    blocking = claimed("test.async_block", host.journal.payload(), max_runtime=LIMIT)
+    await host.ready("--slots", 3, DULY_EXECUTOR_ANSWER_WITHIN="6s", **HASTY)
+    pid = await host.running(*neighbours)
+    assert await host.running(blocking) == pid
+
+    await host.hsc.release_of(*neighbours)
+
+    assert_ran_too_long(await host.hsc.end_of(blocking))
+    assert not is_alive(pid)
+    assert len(host.hsc.results) == 1
+    for neighbour in neighbours:
+        assert "ran too long" in host.hsc.stopped[neighbour.claim.task_id].reason
+
+
 # ---- crashes ---------------------------------------------------------------------------------------------
 
 

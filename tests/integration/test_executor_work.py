@@ -7,7 +7,7 @@ from time import monotonic
 import grpc
 
 from duly.v1 import hsc_pb2
-from tests.fixtures.host import Command, Host, claimed, until, value_of
+from tests.fixtures.host import SECOND, Command, Host, claimed, until, value_of
 
 SHORT_LIVED = {"DULY_TIMING_PROCESS_DEADLINE": "2s"}
 """So long a claim lives on a host: beside LIVELY."""
@@ -106,6 +106,33 @@ async def test_a_claim_of_which_the_hsc_does_not_say_that_the_call_waited_may_be
 
     await host.hsc.release_of(task)
     assert host.hsc.results == []
+
+
+async def test_a_lambda_that_is_kept_apart_and_has_no_process_left_keeps_no_other_from_being_asked_for(
+    host: Host,
+) -> None:
+    spinning = host.journal.payload()
+    first = claimed("test.spin", spinning, max_runtime=SECOND / 5)
+    executor = await asking(
+        host, DULY_EXECUTOR_SLOTS="1", DULY_EXECUTOR_ISOLATED_PROCESSES="1", DULY_EXECUTOR_POLL_TIMEOUT="1s"
+    )
+    host.hsc.hand_out(first)
+    await executor.says("kept apart")
+    many = [claimed("test.spin", spinning) for _ in range(150)]
+
+    host.hsc.hand_out(*many)
+    asked = await host.hsc.until(
+        lambda: next((request for request in host.hsc.asked if "test.spin" not in request.lambdas), None)
+    )
+    other = claimed("test.echo", 1)
+    host.hsc.hand_out(other)
+
+    assert asked.lambdas
+    assert value_of(await host.hsc.end_of(other)) == 1
+    seen = len(host.hsc.asked)
+    await host.hsc.until(
+        lambda: any("test.spin" in request.lambdas for request in host.hsc.asked[seen:])
+    )  # what waited was handed back
 
 
 async def test_an_executor_that_is_told_otherwise_when_it_attaches_again_asks_its_controller(

@@ -15,7 +15,7 @@ from duly.ids import new_task_id
 from duly.v1 import hsc_pb2
 from duly_controller.__main__ import build
 from duly_controller.aftermath import Aftermath
-from duly_controller.executors import Executors
+from duly_controller.executors import Executor, Executors
 from duly_controller.takeover import Takeover
 from duly_core.claim_journal import ClaimJournal, Owner
 from duly_core.claim_tokens import new_prefix
@@ -42,6 +42,7 @@ class AbandonedHost:
     def __init__(self, folder: JournalFolder, hsc: ScriptedHsc, stub: object) -> None:
         self.folder = folder
         self.hsc = hsc
+        self.stub = stub
         self.aftermath = Aftermath(stub, folder, LEASE, SECOND / 2)  # type: ignore[arg-type]
         self.takeover = self.with_lease(LEASE)
         self.task, self.unstarted = new_task_id().bytes, new_task_id().bytes
@@ -220,6 +221,25 @@ async def test_of_an_executor_that_dies_alone_its_controller_reports_what_its_jo
     assert (await hsc.end_of(running)).outcome == hsc_pb2.OUTCOME_CRASHED
     await hsc.until(lambda: hsc.prefixes)
     await until(lambda: workers.folder.names() == [])
+
+
+async def test_what_a_journaled_executor_held_is_reported_though_the_hsc_is_away_for_longer_than_a_lease(
+    abandoned: AbandonedHost,
+) -> None:
+    hsc, owner = abandoned.hsc, abandoned.owner
+    aftermath = Aftermath(abandoned.stub, abandoned.folder, SECOND, SECOND / 2)  # type: ignore[arg-type]
+    abandoned.leave(owner)
+    hsc.away = {"SetResults"}
+    loop = asyncio.get_running_loop()
+    lease_ends_at = loop.time() + 1.2
+
+    aftermath.deal_with(Executor(owner.executor_id, owner.pid, frozenset(), None, -1), 0)
+    await until(lambda: loop.time() > lease_ends_at and hsc.calls.count("SetResults") > 1)
+    hsc.away.clear()
+
+    await abandoned.is_reported()
+    await aftermath.finish(SOON)
+    assert abandoned.folder.names() == []
 
 
 async def test_an_executor_that_outlives_its_controller_is_left_alone_by_others(

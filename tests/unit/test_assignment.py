@@ -127,3 +127,18 @@ def test_what_waits_for_a_process_aside_does_not_keep_this_host_from_other_work(
     pool.add(*(claimed(crashes=1) for _ in range(3)))
 
     assert pool.assignment.plan_ahead(0, processes, 2).room(3) == before.room(0)
+
+
+def test_a_lambda_of_which_enough_waits_is_full_and_takes_no_room_from_others(pool: Pool) -> None:
+    pool.aside = []
+    pool.ordinary = pool.ordinary[:1]
+    processes: Any = pool.ordinary
+    before = pool.assignment.plan_ahead(0, processes, 1)
+    pool.assignment.keep_apart("bad", 0.0)
+    pool.add(*(claimed("bad") for _ in range(3)))
+    assert not pool.assignment.full_lambdas()
+
+    pool.add(*(claimed("bad") for _ in range(500)))
+
+    assert pool.assignment.full_lambdas() == {"bad"}
+    assert pool.assignment.plan_ahead(0, processes, 1).room(503) == before.room(0)

@@ -102,6 +102,7 @@ class NextWorkRequest(_message.Message):
     UNANSWERED_CALLS_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
     TOKEN_PREFIX_FIELD_NUMBER: _builtins.int
+    EXCEPT_LAMBDAS_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     max_tasks: _builtins.int
     """How many the Executor's slots can start soon."""
@@ -131,6 +132,10 @@ class NextWorkRequest(_message.Message):
     def settled(self) -> _containers.RepeatedCompositeFieldContainer[_hsc_pb2.Claim]:
         """Claims handed out before and settled since (their results are acknowledged, or they are lost)."""
 
+    @_builtins.property
+    def except_lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Lambdas of this Executor of which it wants no more for now."""
+
     def __init__(
         self,
         *,
@@ -142,10 +147,11 @@ class NextWorkRequest(_message.Message):
         unanswered_calls: _abc.Iterable[_builtins.int] | None = ...,
         settled: _abc.Iterable[_hsc_pb2.Claim] | None = ...,
         token_prefix: _builtins.bytes = ...,
+        except_lambdas: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "executor_id", b"executor_id", "max_tasks", b"max_tasks", "settled", b"settled", "settled_task_ids", b"settled_task_ids", "timeout", b"timeout", "token_prefix", b"token_prefix", "unanswered_calls", b"unanswered_calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "except_lambdas", b"except_lambdas", "executor_id", b"executor_id", "max_tasks", b"max_tasks", "settled", b"settled", "settled_task_ids", b"settled_task_ids", "timeout", b"timeout", "token_prefix", b"token_prefix", "unanswered_calls", b"unanswered_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,18 +44,20 @@ class Aftermath:
         executor.journal = self._journals.take(self._journals.name_of(executor.executor_id))
         if executor.board is None and executor.journal is not None and executor.journal.left is not None:
             executor.board = executor.journal.left.board
+        # without a journal nobody will know later what it held, nor is anything kept from the store that long
+        within = self._lease * (_TAKEOVER_LEASES if executor.journal is not None else 1)
 
         async def work() -> None:
             await prove_dead(executor)
             await self._report(
                 executor,
-                self._lease,
+                within,
                 lambda crashed, released: events.executor_ended(
                     executor.executor_id, crashed, released, attached
                 ),
             )
 
-        self._begin(executor, self._lease, work())
+        self._begin(executor, within, work())
 
     def take_over(self, executor: Executor, *, host_restarted: bool) -> None:
         """Called with an Executor of which nothing but its journal is known here."""

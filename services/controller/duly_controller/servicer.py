@@ -110,9 +110,10 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             return controller_pb2.NextWorkResponse()
         executor.calls.begin(request.call)
         try:
-            with self._demand.asking(executor.lambdas, request.max_tasks):
+            wanted = executor.lambdas.difference(request.except_lambdas)
+            with self._demand.asking(wanted, request.max_tasks):
                 tokens = Tokens(request.token_prefix or new_prefix())
-                claimed = await self._find_work(executor, request.max_tasks, timeout, tokens)
+                claimed = await self._find_work(executor, wanted, request.max_tasks, timeout, tokens)
             if claimed is None:
                 return controller_pb2.NextWorkResponse()
             if not executor.calls.answer(request.call, claimed.claims):
@@ -125,13 +126,13 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         return _response(claimed)
 
     async def _find_work(
-        self, executor: Executor, most: int, timeout: timedelta, tokens: Tokens
+        self, executor: Executor, lambdas: frozenset[str], most: int, timeout: timedelta, tokens: Tokens
     ) -> Claimed | None:
         """Wait for tasks, claimed; None if none came in time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout.total_seconds()
         while not self._demand.closed.is_set():
-            runs = self._buffer.take(executor.lambdas, most, loop.time() - self._freshness)
+            runs = self._buffer.take(lambdas, most, loop.time() - self._freshness)
             if runs:
                 claimed = await self._claim(executor, runs, tokens)
                 if claimed.tasks:

@@ -21,7 +21,7 @@ _Line = deque[tuple[hsc_pb2.ClaimedTask, float]]
 
 _PART = 4
 _MOST_ASIDE = 100
-"""So many tasks may wait for a process aside without being counted as work that this host has taken."""
+"""So many suspects may wait for a process aside without being counted as work that this host has taken."""
 _OTHERS_LATELY = 60.0
 """Seconds: for so long after a task of an ordinary lambda, one process is left to such tasks."""
 
@@ -75,10 +75,18 @@ class Assignment:
         """By lambda."""
 
     def __len__(self) -> int:
-        return len(self._waiting) + self._waiting_aside()
+        return len(self._waiting) + self._suspected() + self._separated()
 
-    def _waiting_aside(self) -> int:
-        return len(self._suspects) + len(self._likely) + sum(map(len, self._separate.values()))
+    def _suspected(self) -> int:
+        return len(self._suspects) + len(self._likely)
+
+    def _separated(self) -> int:
+        return sum(map(len, self._separate.values()))
+
+    def full_lambdas(self) -> frozenset[str]:
+        """The lambdas that are kept apart of which as many wait as their processes aside can take."""
+        most = self._most_of_one() * self._slots
+        return frozenset(name for name, line in self._separate.items() if len(line) >= most)
 
     def add(self, task: hsc_pb2.ClaimedTask, now: float) -> None:
         """Have this task wait."""
@@ -151,7 +159,9 @@ class Assignment:
             for process in alive
         )
         ahead = min(tasks, sum(self._ahead_of(process) for process in alive if process.takes_others))
-        return Plan(running + ahead + min(self._waiting_aside(), _MOST_ASIDE), ahead)
+        # what is kept apart takes no slot from others, however much of it one answer brought
+        aside = min(self._suspected(), _MOST_ASIDE) + self._separated()
+        return Plan(running + ahead + aside, ahead)
 
     def _ahead_of(self, process: CallbackProcess) -> int:
         quick = self._slots - process.slow_slots
@@ -171,7 +181,7 @@ class Assignment:
 
     def wanted_aside(self, processes: Collection[CallbackProcess]) -> int:
         """How many processes aside are missing, `assign` being done."""
-        wanted = len(self._suspects) + len(self._likely)
+        wanted = self._suspected()
         for name, line in self._separate.items():
             have = sum(process.aside and process.separate == name for process in processes)
             wanted += max(0, min(-(-len(line) // self._slots), self._most_of_one() - have))

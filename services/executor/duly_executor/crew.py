@@ -51,6 +51,8 @@ class Crew:
         self._assignment = Assignment(
             board.slots, self._moving, Conduct(settings.separate_for), settings.isolated_processes
         )
+        self.full_lambdas = self._assignment.full_lambdas
+        self.unassigned = self._assignment.ordinary
         self._ordinary = settings.processes
         self._stopping = False
         """What has not started is handed back, not given to another process."""
@@ -118,15 +120,14 @@ class Crew:
             if self.unstarted_in(process):
                 process.recall()
 
-    def unassigned(self) -> int:
-        return self._assignment.ordinary()
-
     def hand_back_unassigned(self) -> None:
         self._release(self._assignment.take_back())
 
     def hand_back_aside(self, came_before: float) -> None:
         """Hand back those that have waited since before then (the loop's time) for a process aside."""
-        self._release(self._assignment.take_back_aside(came_before))
+        if taken := self._assignment.take_back_aside(came_before):
+            self._release(taken)
+            self._ended(0)
 
     def _moving(self, process: CallbackProcess) -> bool:
         return not process.idles_since(asyncio.get_running_loop().time() - self._moves_within)
@@ -136,10 +137,12 @@ class Crew:
         for process, batch in self._assignment.assign(self._processes.values(), now):
             alive: dict[TaskId, hsc_pb2.ClaimedTask] = {}
             for task in batch:
-                claim = task.claim
-                task_id = claim.task_id
-                held = self._holdings.get(task_id)
-                if held is None or held.reporting or held.token != claim.token:
+                task_id = task.claim.task_id
+                if (
+                    (held := self._holdings.get(task_id)) is None
+                    or held.reporting
+                    or held.token != task.claim.token
+                ):
                     continue  # its claim was lost, or it was cancelled, while it waited
                 held.process = process.number
                 alive[task_id] = task
@@ -150,8 +153,9 @@ class Crew:
         self._roster.balance(self._assignment.wanted_aside(self._processes.values()))
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
-        process.recall_sent_at = None
         process.told += len(report.results)
+        if report.recalled:  # anything else may come from threads beside an event loop that is blocked
+            process.recall_sent_at = None
         if report.results:
             process.ended_at = asyncio.get_running_loop().time()
             process.waits_since = None
@@ -224,6 +228,7 @@ class Crew:
         if forgiven := self._assignment.forgive(now):
             events.forgiven(forgiven)
             self._assign()
+            self._ended(0)
 
     def interrupt(self, task_id: TaskId, process: CallbackProcess, overdue: Overdue) -> None:
         """Interrupt a callback; what is to be reported of it if it has to be killed is told when it is dead."""
@@ -273,8 +278,7 @@ class Crew:
 
     def ask_to_stop(self, task_id: TaskId) -> None:
         """Tell the callback that its task is to be cancelled; one that waits for a process is cancelled here."""
-        held = self._holdings.get(task_id)
-        if held is None or held.reporting:
+        if (held := self._holdings.get(task_id)) is None or held.reporting:
             return
         if held.process is None:
             self._holdings.report(task_id)

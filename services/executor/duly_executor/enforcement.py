@@ -69,6 +69,8 @@ class Enforcement:
             process = processes.get(entry.process)
             if process is None or entry.task_id in process.overdue:
                 continue
+            if process.blocks_others:
+                continue  # it may be late for another's sake; it is handed back when the process is killed
             if ran_ns > nanoseconds(limit):
                 overdue = Overdue(now, "max_runtime", ran_too_long(held.task, entry))
                 self._crew.interrupt(entry.task_id, process, overdue)

@@ -80,7 +80,7 @@ class CallbackProcess:
         self.slow_slots = 0
         """How many of its slots run callbacks that take long: what waits for a slot gets none of these soon."""
         self.recall_sent_at: float | None = None
-        """When it was asked to give back what waits, if it has told nothing since (the loop's time)."""
+        """When it was asked to give back what waits, if it has not answered since (the loop's time)."""
         self.killed_for: TaskId | None = None
         """The task for whose sake it was killed, if it was."""
         self.killed_because = ""
@@ -102,10 +102,10 @@ class CallbackProcess:
             OSError: it cannot be started (no memory, no descriptors); nothing is left of it then.
         """
         process = None
-        last_words = LastWords()
         with contextlib.ExitStack() as on_failure:
-            on_failure.callback(last_words.read)
             try:
+                last_words = LastWords()
+                on_failure.callback(last_words.read)
                 ours, theirs = socket.socketpair()
                 on_failure.callback(ours.close)
                 with theirs:
@@ -137,6 +137,11 @@ class CallbackProcess:
     def works(self) -> bool:
         """Whether it is one of those that take work: it was not killed, and does not linger."""
         return self.killed_for is None and self.lingers_since is None
+
+    @property
+    def blocks_others(self) -> bool:
+        """Whether something overdue may keep others in it from ending: it owes an answer since that was interrupted."""
+        return bool(self.overdue) and self.recall_sent_at is not None
 
     @property
     def is_free(self) -> bool:

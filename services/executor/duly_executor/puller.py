@@ -147,10 +147,10 @@ class Puller:
 
     async def _pull_for_ever(self, source: WorkSource) -> None:
         while True:
-            most = await self._wait_for_room()
+            most, without = await self._wait_for_room()
             self._asked += most
             try:
-                work = await source.next_work(most)
+                work = await source.next_work(most, without)
             finally:
                 self._asked -= most
             self._failures = 0
@@ -158,13 +158,16 @@ class Puller:
                 self._take(work)
             self._journal.forget_prefix(work.token_prefix)  # its claims are journaled one by one now
 
-    async def _wait_for_room(self) -> int:
+    async def _wait_for_room(self) -> tuple[int, frozenset[str]]:
+        """How many to ask for, and of which lambdas none."""
+        lambdas = {declared.name for declared in self._attach_request.lambdas}
         while True:
             self._room.clear()
             ahead = self._pace.ahead(asyncio.get_running_loop().time())
             room = self._crew.plan_ahead(ahead).room(self._holdings.unfinished() + self._asked)
-            if room:
-                return min(room, _MOST_A_CALL)
+            full = self._crew.full_lambdas()
+            if room and not lambdas <= full:
+                return min(room, _MOST_A_CALL), full
             await self._room.wait()
 
     def _take(self, work: Work) -> None:

@@ -26,6 +26,7 @@ _ANSWER_MARGIN = timedelta(seconds=10)
 _LAST_WORD = timedelta(seconds=1)
 _MOST_LOST = 500
 """Lost requests that are asked for again. The HSC refuses more than 1,000; claims under older ones run out."""
+_PARTIAL_POLL = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ class Work:
 class WorkSource(Protocol):
     """Whoever is asked for work; two calls may be open at a time."""
 
-    async def next_work(self, most: int) -> Work:
-        """Wait for up to `most` tasks; none came in time if there are none.
+    async def next_work(self, most: int, without: Collection[str]) -> Work:
+        """Wait for up to `most` tasks, none of them of the lambdas `without`; none came in time if there are none.
 
         Raises:
             grpc.aio.AioRpcError: the outcome is unknown, or it is a refusal; ask again.
@@ -76,16 +77,18 @@ class ControllerSource:
         self._unanswered: dict[int, bytes] = {}
         """Calls that failed here, with their token prefixes; the Controller may have answered them with claims."""
 
-    async def next_work(self, most: int) -> Work:
+    async def next_work(self, most: int, without: Collection[str]) -> Work:
         settled = self._holdings.take_settled()
+        poll_timeout = _shorter(self._poll_timeout, without)
         request = controller_pb2.NextWorkRequest(
             executor_id=self._executor_id,
             max_tasks=most,
-            timeout=to_duration(self._poll_timeout),
+            timeout=to_duration(poll_timeout),
             settled=settled,
             call=next(self._calls),
             unanswered_calls=self._unanswered,
             token_prefix=new_prefix(),
+            except_lambdas=without,
         )
         given_up, self._unanswered = self._unanswered, {}
         self._journal.note_prefix(request.token_prefix)
@@ -153,14 +156,14 @@ class HscSource:
         self._lost: dict[bytes, int] = {}
         """Token prefixes of requests without a reply, with when they were sent."""
 
-    async def next_work(self, most: int) -> Work:
+    async def next_work(self, most: int, without: Collection[str]) -> Work:
         self._holdings.take_settled()  # for a Controller that has to know; here nobody has
         lost, self._lost = self._take_lost(), {}
         request = hsc_pb2.ClaimWorkRequest(
             holder=self._executor_id,
-            lambdas=self._lambdas,
+            lambdas=[name for name in self._lambdas if name not in without],
             max_tasks=most,
-            timeout=to_duration(self._poll_timeout),
+            timeout=to_duration(_shorter(self._poll_timeout, without)),
             token_prefix=new_prefix(),
             lost_prefixes=lost,
         )
@@ -205,6 +208,11 @@ class HscSource:
             await self._hsc.Release(request, timeout=_LAST_WORD.total_seconds())
             for prefix in self._lost:
                 self._journal.forget_prefix(prefix)
+
+
+def _shorter(poll_timeout: timedelta, without: Collection[str]) -> timedelta:
+    """How long to wait: a call that leaves lambdas out must end soon, for there may be room for them again."""
+    return min(poll_timeout, _PARTIAL_POLL) if without else poll_timeout
 
 
 async def _came(tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:

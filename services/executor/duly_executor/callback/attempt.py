@@ -4,8 +4,12 @@ import asyncio
 import concurrent.futures
 import ctypes
 import logging
+import queue
+import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 from duly.callbacks import Callback
@@ -30,6 +34,15 @@ class AsyncLoop:
                 threading.Thread(target=_run, args=(self._loop,), name="duly-async", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Call this in the loop's thread, once that is free; at once if no loop runs yet."""
+        with self._lock:
+            loop = self._loop
+        if loop is None:
+            function()
+        else:
+            loop.call_soon_threadsafe(function)
+
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     while True:
@@ -42,6 +55,18 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 """Raises an exception in another thread at its next bytecode, or takes back what is not raised yet (None)."""
+
+
+_LOCKING = frozenset(module.__file__ for module in (threading, queue, logging))
+"""Modules whose own `with` an exception may leave half done: Condition.__enter__ takes the lock and returns in Python."""
+_TRIES = 50
+_TRY_AGAIN = timedelta(microseconds=200)
+
+
+def _may_hold_a_shared_lock(thread: int) -> bool:
+    """Whether a thread is in code that takes locks for others: an exception now may leave one taken for ever."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 (there is no other way to see where a thread is)
+    return frame is not None and frame.f_code.co_filename in _LOCKING
 
 
 class Attempt:
@@ -92,16 +117,34 @@ class Attempt:
             cancel()
 
     def interrupt(self) -> None:
-        """Raise Interrupted in the callback, once; an async one is cancelled. Another thread calls this."""
+        """Raise Interrupted in the callback, once; an async one is cancelled. Another thread calls this.
+
+        A callback that stays in code that takes locks most likely waits there: it is interrupted in the end all the same.
+        """
+        for _ in range(_TRIES):
+            if self._interrupt(carefully=True):
+                return
+            time.sleep(_TRY_AGAIN.total_seconds())
+        self._interrupt(carefully=False)
+
+    def _interrupt(self, *, carefully: bool) -> bool:
+        """Do so, unless it may harm others; whether it is done."""
         with self._lock:
             if self._context.interrupted:
-                return
+                return True
             if self._armed:
-                _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(Interrupted))
+                thread = ctypes.c_ulong(self._thread)
+                if carefully and _may_hold_a_shared_lock(self._thread):
+                    return False
+                _set_exception(thread, ctypes.py_object(Interrupted))
+                if carefully and _may_hold_a_shared_lock(self._thread):  # it ran on between the look and this
+                    _set_exception(thread, None)
+                    return False
             self._context.note_interruption()
         cancel = self._cancel_on_loop
         if cancel is not None:
             cancel()
+        return True
 
     async def _cancellable(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """A cancelled coroutine has ended only when it says so: it may have something to clean up."""

@@ -63,12 +63,12 @@ class Slots:
             attempt.interrupt()
 
     def recall(self) -> None:
-        """Give back what waits for a slot."""
+        """Give back what waits for a slot. The async callbacks' loop answers: a loop that is blocked answers nothing."""
         while True:
             try:
                 _, task_id, _ = self._waiting.get(block=False)
             except queue.Empty:
-                self._outbox.recalled()
+                self._loop.call(self._outbox.recalled)
                 return
             self._may_start.discard(task_id)
             self._outbox.unstarted(task_id)

@@ -1,0 +1,86 @@
+"""Where a callback's thread is interrupted: not while it takes a lock that others share."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+import duly
+from duly.context import TaskContext
+from duly.v1 import task_pb2
+from duly_executor.callback.attempt import AsyncLoop, Attempt
+from tests.fixtures.host import claimed
+
+ROUNDS = 60
+WITHIN = 20
+
+
+def interrupt(work: Callable[[], object]) -> None:
+    """Have a callback do this again and again, and interrupt it."""
+    app = duly.App(owner="tests")
+    task = claimed("test.work")
+    running: list[Attempt] = []
+    ends: list[int] = []
+    started = threading.Event()
+
+    @app.callback("test.work")
+    def callback() -> None:
+        started.set()
+        while True:
+            work()
+
+    def run() -> None:
+        running.append(Attempt(task, TaskContext.for_task(task, lambda _done, _note: None), AsyncLoop()))
+        ends.append(running[0].run(app.callbacks["test.work"]).failure_kind)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert started.wait(WITHIN)
+    running[0].interrupt()
+    thread.join(WITHIN)
+    assert ends == [task_pb2.FAILURE_KIND_MAX_RUNTIME]
+
+
+def test_an_interruption_leaves_no_queue_locked() -> None:
+    for _ in range(ROUNDS):
+        shared: queue.Queue[int] = queue.Queue(5)
+
+        def work(shared: queue.Queue[int] = shared) -> None:
+            shared.put(1)
+            shared.get()
+            sum(range(50))
+
+        interrupt(work)
+
+        assert not shared.mutex.locked()
+
+
+def test_an_interruption_leaves_no_logging_handler_locked() -> None:
+    for number in range(ROUNDS):
+        with open("/dev/null", "w", encoding="utf-8") as nowhere:  # noqa: PTH123 (it is a device)
+            handler = logging.StreamHandler(nowhere)
+            logger = logging.getLogger(f"tests.interruption.{number}")
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+
+            def work(logger: logging.Logger = logger) -> None:
+                logger.info("part %d is done", 3)
+                sum(range(200))
+
+            interrupt(work)
+
+            assert handler.lock is not None
+            assert handler.lock.acquire(blocking=False)
+            handler.release()
+
+
+def test_a_callback_that_waits_in_the_standard_library_is_interrupted_when_it_returns() -> None:
+    event = threading.Event()
+
+    def wait() -> None:
+        event.wait(0.5)
+
+    interrupt(wait)
+
+    assert not event._cond._lock.locked()  # type: ignore[attr-defined]
