@@ -138,11 +138,8 @@ class Crew:
             alive: dict[TaskId, hsc_pb2.ClaimedTask] = {}
             for task in batch:
                 task_id = task.claim.task_id
-                if (
-                    (held := self._holdings.get(task_id)) is None
-                    or held.reporting
-                    or held.token != task.claim.token
-                ):
+                held = self._holdings.get(task_id)
+                if held is None or held.reporting or held.token != task.claim.token:
                     continue  # its claim was lost, or it was cancelled, while it waited
                 held.process = process.number
                 alive[task_id] = task
@@ -246,8 +243,7 @@ class Crew:
 
     def stop_lost(self, task_id: TaskId) -> None:
         """The claim of this task is lost: stop its callback at once by killing its process. Nothing is reported of it."""
-        held = self._holdings.report(task_id)
-        if held is None:
+        if (held := self._holdings.report(task_id)) is None:
             return
         process = self._given_among([task_id]).get(task_id)
         if process is not None and process not in self._dying:
