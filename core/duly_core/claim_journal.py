@@ -11,11 +11,12 @@ import mmap
 import os
 import struct
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Self, get_type_hints
 
 from duly_core.board import Board
 from duly_core.clock import since_boot_ns
-from duly_core.process_facts import boot_id, host_name, pid_namespace, started
+from duly_core.process_facts import boot_id, host_name, machine_id, pid_namespace, started
 from duly_core.task import TOKEN_PREFIX_BYTES, TaskId, Token
 
 _PAGE = 4096
@@ -33,6 +34,7 @@ _CLAIMS = 2 * _PAGE
 _CLAIM = struct.Struct("<q16s16s")
 _WORD = 8
 _HELD = 1
+_MEMORY = "duly-claim-journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Owner:
     boot_id: str
     pid_namespace: str
     host: str
+    machine_id: str
+    """Empty: unknown."""
     cgroup: str
     """The folder of the cgroup of its callback processes; empty: none."""
 
@@ -53,11 +57,24 @@ class Owner:
     def this_process(cls, executor_id: str, cgroup: str = "") -> Self:
         """As this process has to name itself."""
         pid = os.getpid()
-        return cls(executor_id, pid, started(pid) or 0, boot_id(), pid_namespace(), host_name(), cgroup)
+        return cls(
+            executor_id,
+            pid,
+            started(pid) or 0,
+            boot_id(),
+            pid_namespace(),
+            host_name(),
+            machine_id(),
+            cgroup,
+        )
 
     def is_gone_with_its_boot(self) -> bool:
-        """Whether this host was started again since: no process of before lives."""
-        return self.host == host_name() and self.boot_id != boot_id()
+        """Whether this host was started again since: no process of before lives.
+
+        Machines may share a name, so a machine without an id of its own proves nothing.
+        """
+        same = bool(self.machine_id) and (self.host, self.machine_id) == (host_name(), machine_id())
+        return same and self.boot_id != boot_id()
 
     def can_be_proved_dead(self) -> bool:
         """Whether its process numbers mean here what they meant to it."""
@@ -114,9 +131,9 @@ class ClaimJournal:
         self._memory[start : start + _HEAD.size] = _HEAD.pack(_MAGIC, len(described), claims)
 
     @classmethod
-    def without_file(cls, owner: Owner, processes: int, slots: int) -> Self:
-        """One that nobody else finds: nothing is journaled, but the board works."""
-        return cls(os.memfd_create("duly-slot-board"), owner, processes, slots, 0)
+    def without_file(cls, owner: Owner, processes: int, slots: int, claims: int) -> Self:
+        """One in memory: who opened it while this process lived can read it, others cannot find it."""
+        return cls(os.memfd_create(_MEMORY), owner, processes, slots, claims)
 
     def alive(self) -> None:
         """Say that this process lives: what began much later is none of its own."""
@@ -184,6 +201,11 @@ def read(descriptor: int) -> Left:
         int.from_bytes(content[_ALIVE : _ALIVE + _WORD], "little"),
         board,
     )
+
+
+def is_in_memory(descriptor: int) -> bool:
+    """Whether this is a journal that has no file."""
+    return Path(f"/proc/self/fd/{descriptor}").readlink().name.startswith(f"memfd:{_MEMORY}")
 
 
 def _owner(described: bytes) -> Owner:

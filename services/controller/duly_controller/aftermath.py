@@ -11,7 +11,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_controller import events
 from duly_controller.executors import Executor
 from duly_controller.remains import prove_dead
-from duly_core.journal_folder import JournalFolder
+from duly_core.journal_folder import JournalFolder, TakenJournal
 from duly_core.rpc.retry import until_definite
 from duly_core.task import TaskId, Token
 
@@ -42,6 +42,8 @@ class Aftermath:
     def deal_with(self, executor: Executor, attached: int) -> None:
         """Called when the process of an attached Executor has ended; `attached` Executors are left."""
         executor.journal = self._journals.take(self._journals.name_of(executor.executor_id))
+        if executor.journal is None and executor.journal_fd >= 0:
+            executor.journal = TakenJournal.in_memory(executor.journal_fd)
         if executor.board is None and executor.journal is not None and executor.journal.left is not None:
             executor.board = executor.journal.left.board
         # without a journal nobody will know later what it held, nor is anything kept from the store that long
