@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -31,6 +32,7 @@ from tests.fixtures.scripted_hsc import ScriptedHsc
 from tests.fixtures.waiting import until
 
 LEASE = timedelta(seconds=25)
+MINUTE = 60
 NO_PROCESS = 2**22 + 1
 SOON = 10 * SECOND
 """Long before any lease of LIVELY ends, and long enough for a busy machine."""
@@ -67,9 +69,11 @@ class AbandonedHost:
         journal.note_prefix(self.prefix)
         journal.board.started(0, 0, self.task, since_boot_ns())
 
-    async def is_reported(self) -> None:
+    async def is_reported(self, *, started_now: bool = True) -> None:
         await self.hsc.until(lambda: self.prefix in self.hsc.prefixes)
         (result,) = self.hsc.results
+        ago = time.time() - result.started_at.ToNanoseconds() / 1e9
+        assert 0 <= ago < MINUTE if started_now else not result.HasField("started_at")
         assert (result.claim.task_id, result.outcome) == (self.task, hsc_pb2.OUTCOME_CRASHED)
         assert self.hsc.releases == [hsc_pb2.Claim(task_id=self.unstarted, token=b"u" * 16)]
 
@@ -368,7 +372,7 @@ async def test_after_a_restart_of_the_host_nothing_is_killed_and_all_is_reported
 
     await abandoned.takeover.look()
 
-    await abandoned.is_reported()
+    await abandoned.is_reported(started_now=False)
     assert sleeper.poll() is None
 
 

@@ -12,6 +12,7 @@ from duly_controller.call_log import CallLog, Held
 from duly_core.board import Board
 from duly_core.claim_journal import is_in_memory
 from duly_core.journal_folder import TakenJournal
+from duly_core.process_facts import boot_id
 from duly_core.task import TaskId, Token
 
 
@@ -72,11 +73,13 @@ class Executor:
         for task_id in task_ids:
             self.held.pop(task_id, None)
 
-    def started_tasks(self) -> set[TaskId]:
-        """What had started, by the board; without a board everything may have."""
+    def started_tasks(self) -> dict[TaskId, int]:
+        """What had started, by the board, and when (CLOCK_BOOTTIME, 0: unknown); without a board everything may have."""
         if self.board is None:
-            return {*self.held, *self.journaled()}
-        return {running.task_id for running in self.board.running()}
+            return dict.fromkeys((*self.held, *self.journaled()), 0)
+        left = self.journal.left if self.journal is not None else None
+        this_boot = left is None or left.owner.boot_id == boot_id()
+        return {running.task_id: running.started_boot_ns * this_boot for running in self.board.running()}
 
 
 class Executors:
