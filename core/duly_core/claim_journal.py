@@ -10,6 +10,7 @@ import json
 import mmap
 import os
 import struct
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self, get_type_hints
@@ -34,6 +35,7 @@ _CLAIMS = 2 * _PAGE
 _CLAIM = struct.Struct("<q16s16s")
 _WORD = 8
 _HELD = 1
+_TOUCH_EVERY_NS = 3600 * 10**9
 _MEMORY = "duly-claim-journal"
 
 
@@ -126,6 +128,7 @@ class ClaimJournal:
         first = start + _PREFIXES
         self._free_prefixes = list(range(first, first + _MOST_PREFIXES * _PREFIX.size, _PREFIX.size))
         self._prefixes: dict[bytes, int] = {}
+        self._touch_at = 0
         self.alive()
         self._memory[start + _OWNER : start + _OWNER + len(described)] = described
         self._memory[start : start + _HEAD.size] = _HEAD.pack(_MAGIC, len(described), claims)
@@ -137,7 +140,13 @@ class ClaimJournal:
 
     def alive(self) -> None:
         """Say that this process lives: what began much later is none of its own."""
-        self._words[self._alive] = since_boot_ns()
+        now = self._words[self._alive] = since_boot_ns()
+        if now >= self._touch_at:
+            self._touch_at = now + _TOUCH_EVERY_NS
+            with suppress(OSError):
+                os.utime(
+                    self.board.descriptor
+                )  # writing to memory does not: what cleans /tmp takes it for forgotten
 
     def add(self, task_id: TaskId, token: Token) -> int:
         """Note a claim that is held from now on; where it is noted, 0 if there is no room."""

@@ -265,6 +265,21 @@ def test_a_journal_whose_file_cannot_be_made_is_read_by_who_has_opened_its_memor
     taken.remove()
 
 
+def test_a_journal_in_use_looks_so_to_what_cleans_up_old_files(
+    file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = ClaimJournal(file, OWNER, 1, 1, 8)
+    os.utime(file, (0, 0))
+    journal.alive()
+    assert os.fstat(file).st_mtime == 0
+
+    now = since_boot_ns()
+    monkeypatch.setattr("duly_core.claim_journal.since_boot_ns", lambda: now + 3600 * 10**9)
+    journal.alive()
+
+    assert os.fstat(file).st_mtime > 0
+
+
 def test_a_journal_with_a_file_is_not_in_memory(file: int) -> None:
     assert not is_in_memory(file)
 
