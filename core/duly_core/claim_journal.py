@@ -10,12 +10,14 @@ import json
 import mmap
 import os
 import struct
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Self, get_type_hints
 
 from duly_core.board import Board
 from duly_core.clock import since_boot_ns
-from duly_core.process_facts import boot_id, host_name, pid_namespace, started
+from duly_core.process_facts import boot_id, host_name, machine_id, pid_namespace, started
 from duly_core.task import TOKEN_PREFIX_BYTES, TaskId, Token
 
 _PAGE = 4096
@@ -33,6 +35,8 @@ _CLAIMS = 2 * _PAGE
 _CLAIM = struct.Struct("<q16s16s")
 _WORD = 8
 _HELD = 1
+_TOUCH_EVERY_NS = 3600 * 10**9
+_MEMORY = "duly-claim-journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Owner:
     boot_id: str
     pid_namespace: str
     host: str
+    machine_id: str
+    """Empty: unknown."""
     cgroup: str
     """The folder of the cgroup of its callback processes; empty: none."""
 
@@ -53,11 +59,24 @@ class Owner:
     def this_process(cls, executor_id: str, cgroup: str = "") -> Self:
         """As this process has to name itself."""
         pid = os.getpid()
-        return cls(executor_id, pid, started(pid) or 0, boot_id(), pid_namespace(), host_name(), cgroup)
+        return cls(
+            executor_id,
+            pid,
+            started(pid) or 0,
+            boot_id(),
+            pid_namespace(),
+            host_name(),
+            machine_id(),
+            cgroup,
+        )
 
     def is_gone_with_its_boot(self) -> bool:
-        """Whether this host was started again since: no process of before lives."""
-        return self.host == host_name() and self.boot_id != boot_id()
+        """Whether this host was started again since: no process of before lives.
+
+        Machines may share a name, so a machine without an id of its own proves nothing.
+        """
+        same = bool(self.machine_id) and (self.host, self.machine_id) == (host_name(), machine_id())
+        return same and self.boot_id != boot_id()
 
     def can_be_proved_dead(self) -> bool:
         """Whether its process numbers mean here what they meant to it."""
@@ -109,18 +128,25 @@ class ClaimJournal:
         first = start + _PREFIXES
         self._free_prefixes = list(range(first, first + _MOST_PREFIXES * _PREFIX.size, _PREFIX.size))
         self._prefixes: dict[bytes, int] = {}
+        self._touch_at = 0
         self.alive()
         self._memory[start + _OWNER : start + _OWNER + len(described)] = described
         self._memory[start : start + _HEAD.size] = _HEAD.pack(_MAGIC, len(described), claims)
 
     @classmethod
-    def without_file(cls, owner: Owner, processes: int, slots: int) -> Self:
-        """One that nobody else finds: nothing is journaled, but the board works."""
-        return cls(os.memfd_create("duly-slot-board"), owner, processes, slots, 0)
+    def without_file(cls, owner: Owner, processes: int, slots: int, claims: int) -> Self:
+        """One in memory: who opened it while this process lived can read it, others cannot find it."""
+        return cls(os.memfd_create(_MEMORY), owner, processes, slots, claims)
 
     def alive(self) -> None:
         """Say that this process lives: what began much later is none of its own."""
-        self._words[self._alive] = since_boot_ns()
+        now = self._words[self._alive] = since_boot_ns()
+        if now >= self._touch_at:
+            self._touch_at = now + _TOUCH_EVERY_NS
+            with suppress(OSError):
+                os.utime(
+                    self.board.descriptor
+                )  # writing to memory does not: what cleans /tmp takes it for forgotten
 
     def add(self, task_id: TaskId, token: Token) -> int:
         """Note a claim that is held from now on; where it is noted, 0 if there is no room."""
@@ -184,6 +210,11 @@ def read(descriptor: int) -> Left:
         int.from_bytes(content[_ALIVE : _ALIVE + _WORD], "little"),
         board,
     )
+
+
+def is_in_memory(descriptor: int) -> bool:
+    """Whether this is a journal that has no file."""
+    return Path(f"/proc/self/fd/{descriptor}").readlink().name.startswith(f"memfd:{_MEMORY}")
 
 
 def _owner(described: bytes) -> Owner:

@@ -25,17 +25,22 @@ _UNUSABLE = re.compile(r"[^A-Za-z0-9.-]")
 class TakenJournal:
     """A journal whose writer is dead, and whose lock we hold."""
 
-    def __init__(self, path: Path, descriptor: int, left: Left | None) -> None:
-        """Args: `left` is None when the journal cannot be read."""
-        self.name = path.name
+    def __init__(self, path: Path | None, descriptor: int, left: Left | None) -> None:
+        """Args: `path` is None for one in memory; `left` is None when the journal cannot be read."""
         self.left = left
         self._path = path
         self._descriptor = descriptor
 
     def remove(self) -> None:
         """All it says is dealt with."""
-        self._path.unlink(missing_ok=True)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
         self.leave()
+
+    @classmethod
+    def in_memory(cls, descriptor: int) -> "TakenJournal":
+        """The journal of a dead Executor that could make no file, by a descriptor that was opened while it lived."""
+        return cls(None, descriptor, _read(descriptor))
 
     def leave(self) -> None:
         """Let others have it."""
@@ -70,8 +75,8 @@ class JournalFolder:
     def create(self, owner: Owner, processes: int, slots: int, claims: int) -> ClaimJournal:
         """Make this process's journal, and hold its lock to the end of the process.
 
-        Where that is impossible (no space, no such folder any more), the Executor works without: what it holds
-        waits for the end of its leases when the whole host dies.
+        Where that is impossible (no space, no such folder any more), it is made in memory: the Controller to which the
+        Executor is attached can read it, but when both die, what was held waits for the end of its leases.
         """
         path = self.path / self.name_of(owner.executor_id)
         try:
@@ -82,9 +87,11 @@ class JournalFolder:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
             log.warning(
-                "claims are not journaled: the journal cannot be made", path=str(path), reason=str(error)
+                "claims are journaled in memory only: the file cannot be made",
+                path=str(path),
+                reason=str(error),
             )
-            return ClaimJournal.without_file(owner, processes, slots)
+            return ClaimJournal.without_file(owner, processes, slots, claims)
 
     def names(self) -> list[str]:
         """The journals that are there."""

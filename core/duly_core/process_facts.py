@@ -26,6 +26,15 @@ def host_name() -> str:
     return socket.gethostname()
 
 
+@cache
+def machine_id() -> str:
+    """The machine's own id, whatever its name; empty: it has none that can be read, as in many containers."""
+    try:
+        return Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
 def started(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None: there is none of this pid."""
     try:

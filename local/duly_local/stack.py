@@ -201,10 +201,9 @@ def _check_dsn(dsn: str) -> None:
 
 async def up(options: StackOptions) -> int:
     """Run a stack until Ctrl-C or SIGTERM (a second one kills); the exit code, having said why on stderr."""
-    stack = LocalStack(options)
     try:
         read_config()  # before anything starts
-        await stack.run_forever()
+        await LocalStack(options).run_forever()
     except StoppedWhileStartingError:
         return 0
     except DulyError as error:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from duly.ids import new_task_id
-from duly.v1 import hsc_pb2
+from duly.v1 import controller_pb2, hsc_pb2
 from duly_controller.__main__ import build
 from duly_controller.aftermath import Aftermath
 from duly_controller.executors import Executor, Executors
@@ -31,6 +32,7 @@ from tests.fixtures.scripted_hsc import ScriptedHsc
 from tests.fixtures.waiting import until
 
 LEASE = timedelta(seconds=25)
+MINUTE = 60
 NO_PROCESS = 2**22 + 1
 SOON = 10 * SECOND
 """Long before any lease of LIVELY ends, and long enough for a busy machine."""
@@ -58,15 +60,20 @@ class AbandonedHost:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         journal = ClaimJournal(descriptor, owner, 1, 2, 8)
         os.close(descriptor)
+        self.fill(journal)
+        return path
+
+    def fill(self, journal: ClaimJournal) -> None:
         journal.add(self.task, b"t" * 16)
         journal.add(self.unstarted, b"u" * 16)
         journal.note_prefix(self.prefix)
         journal.board.started(0, 0, self.task, since_boot_ns())
-        return path
 
-    async def is_reported(self) -> None:
+    async def is_reported(self, *, started_now: bool = True) -> None:
         await self.hsc.until(lambda: self.prefix in self.hsc.prefixes)
         (result,) = self.hsc.results
+        ago = time.time() - result.started_at.ToNanoseconds() / 1e9
+        assert 0 <= ago < MINUTE if started_now else not result.HasField("started_at")
         assert (result.claim.task_id, result.outcome) == (self.task, hsc_pb2.OUTCOME_CRASHED)
         assert self.hsc.releases == [hsc_pb2.Claim(task_id=self.unstarted, token=b"u" * 16)]
 
@@ -242,6 +249,25 @@ async def test_what_a_journaled_executor_held_is_reported_though_the_hsc_is_away
     assert abandoned.folder.names() == []
 
 
+async def test_what_an_executor_without_a_journal_file_held_is_read_from_its_memory(
+    abandoned: AbandonedHost,
+) -> None:
+    journal = ClaimJournal.without_file(abandoned.owner, 1, 2, 8)
+    abandoned.fill(journal)
+    attached = Executors(lambda _: None)
+    request = controller_pb2.AttachExecutorRequest(
+        executor_id=abandoned.owner.executor_id, pid=os.getpid(), board_fd=journal.board.descriptor
+    )
+    executor = attached.attach(request, frozenset())
+    os.close(journal.board.descriptor)
+    attached.close()
+
+    abandoned.aftermath.deal_with(executor, 0)
+
+    await abandoned.is_reported()
+    await abandoned.is_over()
+
+
 async def test_an_executor_that_outlives_its_controller_is_left_alone_by_others(
     workers: Workers, journal: Journal, abandoned: AbandonedHost
 ) -> None:
@@ -336,15 +362,17 @@ async def test_two_that_look_report_a_journal_once(abandoned: AbandonedHost) -> 
 
 
 async def test_after_a_restart_of_the_host_nothing_is_killed_and_all_is_reported(
-    abandoned: AbandonedHost, sleeper: "subprocess.Popen[bytes]"
+    abandoned: AbandonedHost, sleeper: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("duly_core.claim_journal.machine_id", lambda: "this machine")
     born = started(sleeper.pid)
     assert born is not None
-    abandoned.leave(replace(abandoned.owner, boot_id="of before", pid=sleeper.pid, started=born))
+    before = replace(abandoned.owner, boot_id="of before", machine_id="this machine")
+    abandoned.leave(replace(before, pid=sleeper.pid, started=born))
 
     await abandoned.takeover.look()
 
-    await abandoned.is_reported()
+    await abandoned.is_reported(started_now=False)
     assert sleeper.poll() is None
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from duly_core.claim_journal import ClaimJournal, Owner, read
+from duly_core.claim_journal import ClaimJournal, Owner, is_in_memory, read
 from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.clock import since_boot_ns
 from duly_core.errors import SettingsError
-from duly_core.journal_folder import JournalFolder
+from duly_core.journal_folder import JournalFolder, TakenJournal
 from duly_core.process_facts import started
 from duly_core.task import TOKEN_PREFIX_BYTES
 from tests.fixtures.programs import Programs
@@ -249,12 +249,39 @@ def test_of_two_that_want_a_journal_one_gets_it(folder: JournalFolder) -> None:
     assert folder.names() == []
 
 
-def test_a_journal_that_cannot_be_made_is_done_without(folder: JournalFolder) -> None:
+def test_a_journal_whose_file_cannot_be_made_is_read_by_who_has_opened_its_memory(
+    folder: JournalFolder,
+) -> None:
     journal = JournalFolder(folder.path / "nowhere").create(OWNER, 1, 1, 8)
 
-    assert journal.add(TASK, TOKEN) == 0
+    journal.add(TASK, TOKEN)
     journal.board.started(0, 0, TASK, 1)
-    assert [entry.task_id for entry in journal.board.running()] == [TASK]
+
+    assert is_in_memory(journal.board.descriptor)
+    taken = TakenJournal.in_memory(os.dup(journal.board.descriptor))
+    assert taken.left is not None
+    assert taken.left.claims == {TASK: TOKEN}
+    assert [entry.task_id for entry in taken.left.board.running()] == [TASK]
+    taken.remove()
+
+
+def test_a_journal_in_use_looks_so_to_what_cleans_up_old_files(
+    file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = ClaimJournal(file, OWNER, 1, 1, 8)
+    os.utime(file, (0, 0))
+    journal.alive()
+    assert os.fstat(file).st_mtime == 0
+
+    now = since_boot_ns()
+    monkeypatch.setattr("duly_core.claim_journal.since_boot_ns", lambda: now + 3600 * 10**9)
+    journal.alive()
+
+    assert os.fstat(file).st_mtime > 0
+
+
+def test_a_journal_with_a_file_is_not_in_memory(file: int) -> None:
+    assert not is_in_memory(file)
 
 
 def test_the_folder_is_its_users_alone_and_each_installation_has_its_own(
@@ -276,14 +303,24 @@ def test_a_folder_that_others_can_reach_is_refused(tmp_path: Path) -> None:
         JournalFolder.open(str(tmp_path / "open"), "")
 
 
-def test_processes_of_another_boot_of_this_host_are_gone_and_those_of_another_namespace_unknown() -> None:
-    rebooted = replace(OWNER, boot_id="another")
+def test_processes_of_another_boot_of_this_host_are_gone_and_those_of_another_namespace_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("duly_core.claim_journal.machine_id", lambda: "this machine")
+    rebooted = replace(OWNER, boot_id="another", machine_id="this machine")
     contained = replace(OWNER, pid_namespace="another")
 
     assert (OWNER.can_be_proved_dead(), OWNER.is_gone_with_its_boot()) == (True, False)
     assert (rebooted.can_be_proved_dead(), rebooted.is_gone_with_its_boot()) == (False, True)
     assert (contained.can_be_proved_dead(), contained.is_gone_with_its_boot()) == (False, False)
     assert not replace(rebooted, host="elsewhere").is_gone_with_its_boot()
+    assert not replace(rebooted, machine_id="of the same name").is_gone_with_its_boot()
+
+
+def test_of_a_machine_without_an_id_nothing_is_proved_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duly_core.claim_journal.machine_id", lambda: "")
+
+    assert not replace(OWNER, boot_id="another", machine_id="").is_gone_with_its_boot()
 
 
 def test_tokens_are_the_prefix_and_their_number() -> None:

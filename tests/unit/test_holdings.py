@@ -151,3 +151,14 @@ def test_many_claims_are_beaten_for_in_several_calls(holdings: Holdings) -> None
 
     assert [len(request.items) for request in requests] == [1_000, 1_000, 500]
     assert {request.holder for request in requests} == {"executor"}
+
+
+def test_only_the_first_claims_wake_who_looks_after_them(holdings: Holdings) -> None:
+    first = claimed()
+    holdings.add([first], 0)
+    assert holdings.came.is_set()
+    holdings.came.clear()
+
+    holdings.add([claimed()], 0)
+
+    assert not holdings.came.is_set()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from duly_cli.__main__ import app
 from duly_local.environment import joining_environment, service_environment
 from duly_local.options import HSC, STORE_CONSUMER, Ports, StackOptions, default_data_directory
+from duly_local.stack import up
 from duly_local.worker_file import WorkerFile
 
 AWS = (
@@ -136,6 +137,19 @@ def test_a_worker_that_is_added_is_told_what_the_user_told_the_stack_of_queue_an
     assert added["DULY_QUEUE_VISIBILITY"] == "40s"
     assert added["DULY_CONFIG"] == str(config)
     assert "DULY_CONTROLLER_LISTEN" not in added
+
+
+async def test_a_malformed_config_file_is_one_line_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "duly.toml").write_text("[frontend\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    code = await up(StackOptions(data_directory=tmp_path / "data"))
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == os.EX_CONFIG
+    assert line.startswith("duly up: duly.toml is not TOML")
 
 
 def test_a_worker_file_is_for_its_owner_s_shell_alone_and_a_later_stack_s_is_left_there(

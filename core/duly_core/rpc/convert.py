@@ -1,8 +1,11 @@
 """Between the wire's time types and Python's, where several services need it."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 from google.protobuf import duration_pb2, timestamp_pb2
+
+from duly_core.clock import since_boot_ns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECOND_PLACES = 1_000_000_000
@@ -34,6 +37,13 @@ def to_timestamp(value: datetime) -> timestamp_pb2.Timestamp:
     """An aware datetime for the wire."""
     message = timestamp_pb2.Timestamp()
     message.FromDatetime(value)
+    return message
+
+
+def boot_to_timestamp(boot_ns: int) -> timestamp_pb2.Timestamp:
+    """An instant of this boot's CLOCK_BOOTTIME for the wire, by the host's wall clock of now."""
+    message = timestamp_pb2.Timestamp()
+    message.FromNanoseconds(time.time_ns() - since_boot_ns() + boot_ns)
     return message
 
 

@@ -1,7 +1,7 @@
 """What is done for the tasks of an Executor that died: those that had started crashed, the others are handed back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_controller import events
 from duly_controller.executors import Executor
 from duly_controller.remains import prove_dead
-from duly_core.journal_folder import JournalFolder
+from duly_core.journal_folder import JournalFolder, TakenJournal
+from duly_core.rpc.convert import boot_to_timestamp
 from duly_core.rpc.retry import until_definite
 from duly_core.task import TaskId, Token
 
@@ -42,6 +43,8 @@ class Aftermath:
     def deal_with(self, executor: Executor, attached: int) -> None:
         """Called when the process of an attached Executor has ended; `attached` Executors are left."""
         executor.journal = self._journals.take(self._journals.name_of(executor.executor_id))
+        if executor.journal is None and executor.journal_fd >= 0:
+            executor.journal = TakenJournal.in_memory(executor.journal_fd)
         if executor.board is None and executor.journal is not None and executor.journal.left is not None:
             executor.board = executor.journal.left.board
         # without a journal nobody will know later what it held, nor is anything kept from the store that long
@@ -107,7 +110,7 @@ class Aftermath:
         tell(sum(len(crashed) for crashed, _ in both), sum(len(unstarted) for _, unstarted in both))
         for crashed, unstarted in both:
             for some in _batches(crashed):
-                await self._call(self._hsc.SetResults, _crashes(some), within)
+                await self._call(self._hsc.SetResults, _crashes(some, started), within)
             for some in _batches(unstarted):
                 await self._call(self._hsc.Release, hsc_pb2.ReleaseRequest(claims=some), within)
         prefixes = executor.prefixes()
@@ -136,7 +139,7 @@ class Aftermath:
 
 
 def _split(
-    claims: Mapping[TaskId, Token], started: set[TaskId]
+    claims: Mapping[TaskId, Token], started: Collection[TaskId]
 ) -> tuple[list[hsc_pb2.Claim], list[hsc_pb2.Claim]]:
     """Those of tasks that had started, and the others."""
     crashed: list[hsc_pb2.Claim] = []
@@ -151,7 +154,7 @@ def _batches(claims: list[hsc_pb2.Claim]) -> Iterator[list[hsc_pb2.Claim]]:
     return (claims[start : start + _MOST_CLAIMS] for start in range(0, len(claims), _MOST_CLAIMS))
 
 
-def _crashes(claims: Sequence[hsc_pb2.Claim]) -> hsc_pb2.SetResultsRequest:
+def _crashes(claims: Sequence[hsc_pb2.Claim], started: Mapping[TaskId, int]) -> hsc_pb2.SetResultsRequest:
     return hsc_pb2.SetResultsRequest(
         results=[
             hsc_pb2.TaskResult(
@@ -159,6 +162,7 @@ def _crashes(claims: Sequence[hsc_pb2.Claim]) -> hsc_pb2.SetResultsRequest:
                 outcome=hsc_pb2.OUTCOME_CRASHED,
                 failure_kind=task_pb2.FAILURE_KIND_CRASH,
                 failure_message="the Executor's process died",
+                started_at=boot_to_timestamp(at) if (at := started[claim.task_id]) else None,
             )
             for claim in claims
         ]

@@ -10,7 +10,9 @@ from pathlib import Path
 from duly.v1 import controller_pb2
 from duly_controller.call_log import CallLog, Held
 from duly_core.board import Board
+from duly_core.claim_journal import is_in_memory
 from duly_core.journal_folder import TakenJournal
+from duly_core.process_facts import boot_id
 from duly_core.task import TaskId, Token
 
 
@@ -31,6 +33,8 @@ class Executor:
     """What its latest calls of NextWork were answered."""
     journal: TakenJournal | None = None
     """Its claim journal, once it is dead."""
+    journal_fd: int = -1
+    """Its claim journal, if that has no file; -1: it has one, as far as is known."""
 
     @classmethod
     def of_journal(cls, journal: TakenJournal) -> "Executor | None":
@@ -69,11 +73,13 @@ class Executor:
         for task_id in task_ids:
             self.held.pop(task_id, None)
 
-    def started_tasks(self) -> set[TaskId]:
-        """What had started, by the board; without a board everything may have."""
+    def started_tasks(self) -> dict[TaskId, int]:
+        """What had started, by the board, and when (CLOCK_BOOTTIME, 0: unknown); without a board everything may have."""
         if self.board is None:
-            return {*self.held, *self.journaled()}
-        return {running.task_id for running in self.board.running()}
+            return dict.fromkeys((*self.held, *self.journaled()), 0)
+        left = self.journal.left if self.journal is not None else None
+        this_boot = left is None or left.owner.boot_id == boot_id()
+        return {running.task_id: running.started_boot_ns * this_boot for running in self.board.running()}
 
 
 class Executors:
@@ -106,13 +112,15 @@ class Executors:
         """
         executor = self._attached.get(request.executor_id)
         if executor is None:
+            board, journal_fd = _open_board(request.pid, request.board_fd)
             executor = Executor(
                 request.executor_id,
                 request.pid,
                 lambdas,
-                _open_board(request.pid, request.board_fd),
+                board,
                 os.pidfd_open(request.pid),
                 _cgroup_of(request.cgroup),
+                journal_fd=journal_fd,
             )
             self._attached[request.executor_id] = executor
             asyncio.get_running_loop().add_reader(executor.pidfd, self._ended, executor)
@@ -141,14 +149,19 @@ def _cgroup_of(folder: str) -> Path | None:
     return path if path.name.startswith("duly-") and (path / "cgroup.procs").exists() else None
 
 
-def _open_board(pid: int, board_fd: int) -> Board | None:
-    """Map the Executor's board through its file descriptor; None if that is not permitted."""
+def _open_board(pid: int, board_fd: int) -> tuple[Board | None, int]:
+    """Map the Executor's board through its file descriptor; None if that is not permitted.
+
+    Also a descriptor of the claim journal behind it, if that is in memory: nobody can open it when its writer is dead.
+    """
     if board_fd <= 0:
-        return None
+        return None, -1
     with suppress(OSError, ValueError):
         descriptor = os.open(f"/proc/{pid}/fd/{board_fd}", os.O_RDWR)
         try:
-            return Board(descriptor)
+            board = Board(descriptor)
+            kept = os.dup(descriptor) if is_in_memory(descriptor) else -1
         finally:
             os.close(descriptor)  # the mapping keeps the memory
-    return None
+        return board, kept
+    return None, -1

@@ -224,8 +224,7 @@ class Crew:
         """Put the lambdas among the others again whose time apart is over."""
         if forgiven := self._assignment.forgive(now):
             events.forgiven(forgiven)
-            self._assign()
-            self._ended(0)
+            self._roster_changed()
 
     def interrupt(self, task_id: TaskId, process: CallbackProcess, overdue: Overdue) -> None:
         """Interrupt a callback; what is to be reported of it if it has to be killed is told when it is dead."""

@@ -34,7 +34,7 @@ class Holdings:
         """Args: `journal` is where held claims are noted for others; None: nowhere."""
         self.leases = leases
         self.came = asyncio.Event()
-        """Set when claims come in."""
+        """Set when claims come in while none are held."""
         self._journal = journal
         self._held: dict[TaskId, Held] = {}
         self._reporting = 0
@@ -70,6 +70,8 @@ class Holdings:
     def add(self, tasks: Sequence[hsc_pb2.ClaimedTask], sent_boot_ns: int) -> int:
         """Claims that came in; their common deadline in CLOCK_BOOTTIME."""
         task_ids: list[TaskId] = []
+        if not self._held:
+            self.came.set()
         for task in tasks:
             claim = task.claim
             task_id = claim.task_id
@@ -81,7 +83,6 @@ class Holdings:
             if self._journal is not None:
                 held.journaled_at = self._journal.add(task_id, held.token)
             task_ids.append(task_id)
-        self.came.set()
         return self.leases.claimed(task_ids, sent_boot_ns)
 
     def is_with(self, task_id: TaskId, process: int) -> bool:

@@ -5,10 +5,11 @@ A memfd that the process writes and its Executor reads when it is dead (callback
 
 import os
 import re
+import signal
 
 _SLOT = re.compile(r"^slot (\d+) is thread (0x[0-9a-f]+)$", re.MULTILINE)
-_END = re.compile(r"^(?:os\._exit in|Current) thread (0x[0-9a-f]+)", re.MULTILINE)
-"""The second is faulthandler's, after a fatal signal."""
+_END = re.compile(r"^(?:os\._exit in|(Current)) thread (0x[0-9a-f]+)", re.MULTILINE)
+"""The second is faulthandler's, after a fatal signal. If SIGKILL ended the process, it had survived that signal."""
 _MOST_BYTES = 64 * 1024
 
 
@@ -18,9 +19,11 @@ class LastWords:
     def __init__(self) -> None:
         self.descriptor = os.memfd_create("duly-last-words")
         self._text = ""
+        self._killed = False
 
-    def read(self) -> None:
-        """Take what is there; the process is dead."""
+    def read(self, code: int | None = None) -> None:
+        """Take what is there; the process is dead, with this exit code."""
+        self._killed = code == -signal.SIGKILL
         if self.descriptor >= 0:
             self._text = os.pread(self.descriptor, _MOST_BYTES, 0).decode(errors="replace")
             os.close(self.descriptor)
@@ -29,11 +32,15 @@ class LastWords:
     @property
     def slot(self) -> int | None:
         """The slot whose thread ended the process, if that is known."""
-        end = _END.search(self._text)
-        if end is None:
+        ends = [
+            int(thread, 16)
+            for by_signal, thread in _END.findall(self._text)
+            if not (by_signal and self._killed)
+        ]
+        if not ends:
             return None
         slots = {int(thread, 16): int(slot) for slot, thread in _SLOT.findall(self._text)}
-        return slots.get(int(end[1], 16))
+        return slots.get(ends[-1])
 
     @property
     def traceback(self) -> str:

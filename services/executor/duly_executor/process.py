@@ -249,7 +249,7 @@ class CallbackProcess:
         code = await self._watching
         await self._cage.emptied()
         self._writer.close()
-        self.last_words.read()
+        self.last_words.read(code)
         return code
 
 

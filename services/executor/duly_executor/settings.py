@@ -49,7 +49,8 @@ class ExecutorSettings(Section):
     """How long a stopping Executor lets running callbacks finish before it hands them back."""
     journal_folder: str = ""
     """Where claims are journaled, to be taken over when all of a worker dies; empty: a folder of this user's in
-    $XDG_RUNTIME_DIR or the temporary folder, for each `hsc_address` one. Workers of one host must use the same."""
+    $XDG_RUNTIME_DIR or the temporary folder, for each `hsc_address` one. Workers of one host must use the same, and no other
+    host may: locks and process numbers mean nothing elsewhere."""
 
     @property
     def places(self) -> int:

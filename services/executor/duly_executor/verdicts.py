@@ -1,14 +1,12 @@
 """What is reported of tasks that did not come to an end of their own."""
 
-import time
 from datetime import timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.board import Running
-from duly_core.clock import since_boot_ns
-from duly_core.rpc.convert import from_duration
+from duly_core.rpc.convert import boot_to_timestamp, from_duration
 from duly_core.settings import format_duration
 
 _ANOTHERS = "was stopped with its callback process, for the sake of another task: "
@@ -74,6 +72,4 @@ def stopped(entry: Running, reason: str) -> hsc_pb2.StoppedRun:
 
 def started_at(entry: Running) -> Timestamp:
     """When a callback started, by the host's wall clock."""
-    instant = Timestamp()
-    instant.FromNanoseconds(time.time_ns() - since_boot_ns() + entry.started_boot_ns)
-    return instant
+    return boot_to_timestamp(entry.started_boot_ns)
