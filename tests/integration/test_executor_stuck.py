@@ -54,7 +54,9 @@ async def test_what_a_stopped_idle_process_was_given_runs_in_another_one_here(ho
     await gone(stopped)
 
 
-async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back(host: Host) -> None:
+async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back_or_run_in_the_next(
+    host: Host,
+) -> None:
     executor = await host.ready(
         "--slots", 1, DULY_EXECUTOR_RECALL_AFTER="200ms", DULY_EXECUTOR_ANSWER_WITHIN="500ms"
     )
@@ -63,7 +65,11 @@ async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back(host: H
     task, after = claimed(), claimed("test.context")
 
     host.hand_out(task)  # the first process is the first to get one
-    await host.hsc.release_of(task)
+    # which of both depends on how soon the next process is there
+    hsc = host.hsc
+    await hsc.until(
+        lambda: task.claim in hsc.releases or task.claim in [result.claim for result in hsc.results]
+    )
     await gone(stopped)
     host.hand_out(after)
 
