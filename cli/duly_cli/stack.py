@@ -34,6 +34,14 @@ Queue = Annotated[
     ),
 ]
 
+OptionalQueue = Annotated[
+    Literal["store", "sqs"] | None,
+    typer.Option(
+        show_default="queue.backend, which is store unless it is set",
+        help="store (no queue beside Postgres), or sqs: without AWS settings or --endpoint-url a local stand-in (moto) is started.",
+    ),
+]
+
 
 def up(
     apps: Annotated[
@@ -49,7 +57,7 @@ def up(
     dsn: Annotated[
         str | None, typer.Option(help="Use this Postgres instead of the embedded one.", show_default=False)
     ] = None,
-    queue: Queue = "store",
+    queue: OptionalQueue = None,
     endpoint_url: Annotated[str | None, typer.Option(help="Where SQS is.", show_default=False)] = None,
     executors: Annotated[
         int | None, typer.Option(min=1, help="Executors per application.", show_default=False)
@@ -75,9 +83,16 @@ def up(
     ] = False,
 ) -> None:
     """Run the whole of Duly on this machine: Postgres, the queue, the services, and a host per application."""
+    from duly_core.errors import DulyError
+    from duly_core.queues.settings import QueueSettings
+    from duly_core.service import EXIT_CONFIG, fail
     from duly_local.options import StackOptions, default_data_directory
     from duly_local.stack import up as run_stack
 
+    try:
+        queue = queue or QueueSettings.load().backend
+    except DulyError as error:
+        fail("up", error, EXIT_CONFIG)
     options = StackOptions(
         data_directory=data or default_data_directory(),
         dsn=dsn,

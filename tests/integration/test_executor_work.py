@@ -18,7 +18,7 @@ async def asking(host: Host, **environment: str) -> Command:
     """Start an Executor that is told to ask the HSC, and wait until it does."""
     host.controller.ask_hsc = True
     executor = host.start(**environment)
-    await host.hsc.until(lambda: host.hsc.asked)
+    await host.hsc.until(lambda: len(host.hsc.asked) >= 2)
     return executor
 
 
@@ -77,7 +77,8 @@ async def test_at_its_end_an_executor_releases_what_its_open_calls_may_have_clai
     executor.kill(signal.SIGTERM)
 
     assert await executor.exit_code() == 0
-    assert set(host.hsc.prefixes) == {request.token_prefix for request in host.hsc.asked}
+    # the first call is answered at once
+    assert set(host.hsc.prefixes) == {request.token_prefix for request in host.hsc.asked[1:]}
 
 
 async def test_a_claim_lives_from_when_the_hsc_made_it_however_long_the_call_had_been_open(

@@ -45,7 +45,7 @@ async def test_no_more_lost_requests_are_asked_for_again_than_the_hsc_takes_and_
 
     for _ in range(503):
         with pytest.raises(grpc.aio.AioRpcError):
-            await source.next_work(1)
+            await source.next_work(1, ())
 
     prefixes = [request.token_prefix for request in hsc.asked]
     assert set(hsc.asked[-1].lost_prefixes) == set(prefixes[-501:-1])

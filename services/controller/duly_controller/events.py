@@ -41,7 +41,7 @@ def executor_ended(executor_id: str, crashed: int, released: int, executors: int
 
 def taken_over(executor_id: str, crashed: int, released: int) -> None:
     """An Executor died with its Controller, or this host was started again; so many of its tasks had started."""
-    log.warning(
+    (log.warning if crashed or released else log.info)(
         "took over what a dead executor held",
         executor=executor_id,
         tasks_crashed=crashed,

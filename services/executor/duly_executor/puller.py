@@ -154,6 +154,7 @@ class Puller:
             finally:
                 self._asked -= most
             self._failures = 0
+            self._check(work)
             if work.tasks:
                 self._take(work)
             self._journal.forget_prefix(work.token_prefix)  # its claims are journaled one by one now
@@ -170,8 +171,11 @@ class Puller:
                 return min(room, _MOST_A_CALL), full
             await self._room.wait()
 
-    def _take(self, work: Work) -> None:
+    def _check(self, work: Work) -> None:
+        """Refuse to work where a task could run twice at a time; an answer without tasks says so already."""
         terms = work.terms
+        if not terms.HasField("claim_timeout"):
+            return  # a Controller that had nothing to claim
         try:
             self._timing.check_against(
                 from_duration(terms.claim_timeout), from_duration(terms.heartbeat_timeout)
@@ -179,6 +183,8 @@ class Puller:
         except SettingsError:
             self._reporter.release([task.claim for task in work.tasks])
             raise
+
+    def _take(self, work: Work) -> None:
         deadline = self._holdings.add(work.tasks, work.claims_sent_boot_ns)
         if since_boot_ns() + self._needed_ns >= deadline:
             # too late to start anything under these claims: without a heartbeat in time the kernel's

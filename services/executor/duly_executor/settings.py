@@ -27,7 +27,7 @@ class ExecutorSettings(Section):
     """As much is held ahead as ends within this time."""
     poll_timeout: Duration = Field(default=timedelta(seconds=20), le=timedelta(seconds=60))
     """How long one request for work stays open."""
-    recall_after: Duration = timedelta(seconds=1)
+    recall_after: Duration = timedelta(milliseconds=500)
     """When nothing ended for this long, what waits for a slot is handed back to other hosts."""
     answer_within: Duration = timedelta(seconds=5)
     """A callback process that does not answer within this, when what waits is asked back from it, is killed."""

@@ -153,6 +153,7 @@ class HscSource:
         self._journal = journal
         self._timing = timing
         self._poll_timeout = poll_timeout
+        self._was_answered = False
         self._lost: dict[bytes, int] = {}
         """Token prefixes of requests without a reply, with when they were sent."""
 
@@ -163,7 +164,8 @@ class HscSource:
             holder=self._executor_id,
             lambdas=[name for name in self._lambdas if name not in without],
             max_tasks=most,
-            timeout=to_duration(_shorter(self._poll_timeout, without)),
+            # the first answer comes at once: it says whether this host's timing fits the HSC's
+            timeout=to_duration(_shorter(self._poll_timeout, without) if self._was_answered else timedelta()),
             token_prefix=new_prefix(),
             lost_prefixes=lost,
         )
@@ -176,6 +178,7 @@ class HscSource:
         except BaseException:
             self._note_lost({**lost, request.token_prefix: sent})
             raise
+        self._was_answered = True
         self._forget(lost)
         # by the HSC's clock, which may be fast
         waited = int(response.waited.ToNanoseconds() * (1 - 2 * RATE_ERROR))
