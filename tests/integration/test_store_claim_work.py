@@ -328,3 +328,15 @@ async def test_a_result_under_a_token_of_a_prefix_is_refused_once_its_task_was_r
     verdicts, _ = await claims.release(ladder.store, [ReleasedClaim(held.task_id, held.token)])
 
     assert verdicts == [Applied.LOST]
+
+
+async def test_a_later_pick_of_a_queue_goes_on_where_the_earlier_one_ended(ladder):
+    await ladder.register(OTHER)
+    due = [await ladder.new() for _ in range(10)]
+    other = QueueKey(OTHER, Priority.NORMAL)
+    planned = [Pick(NORMAL, 4, 0), Pick(other, 4, 0), Pick(NORMAL, 8, 4), Pick(other, 8, 4)]
+
+    work = await claims.claim_work(ladder.store, planned, [caller()], 8, CLAIM_TIMEOUT)
+
+    assert sorted(ids(work.tasks)) == sorted(ids(due)[:8])
+    assert work.ahead is None

@@ -125,7 +125,10 @@ with clock as materialized (
         token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
             || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed
-    where assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    -- all are picked before the first is claimed: a later pick of a queue passes over those of an earlier one, and it would
+    -- not see those that are claimed
+    where (select count(*) from placed) > 0
+        and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
         assoc.due_at
 )
