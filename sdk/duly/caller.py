@@ -12,8 +12,10 @@ from typing import TypeVar
 import grpc
 
 from duly import error_mapping
+from duly.call_stream import CallStream
 from duly.channel import open_channel
 from duly.errors import ClosedError
+from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 from duly.v1.registry_pb2_grpc import RegistryServiceStub
 from duly.v1.settings_pb2_grpc import SettingsServiceStub
@@ -27,6 +29,10 @@ DEFAULT_TIMEOUT = timedelta(seconds=10)
 ONE_TRY = timedelta(seconds=5)
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
+# The next stream may go to another Frontend.
+_MAX_STREAM_AGE = timedelta(minutes=1)
+# A larger request is sent alone: the calls behind it on a stream would wait.
+_MOST_STREAMED_BYTES = 64 * 1024
 
 # The outcome is unknown or nothing was done. Sending the same request again is always safe: it
 # carries the same ids. CANCELLED is a server's that was shut down; our own cancels are no statuses.
@@ -77,6 +83,9 @@ class Caller:
         self.frontend = FrontendServiceStub(self._channel)
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)
+        self._stream = CallStream(
+            self.frontend.ScheduleStream, frontend_pb2.ScheduleStreamRequest, max_age=_MAX_STREAM_AGE
+        )
 
     async def call(
         self,
@@ -131,6 +140,20 @@ class Caller:
             await asyncio.sleep(pause)
             longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_S)
 
+    async def schedule(
+        self, request: frontend_pb2.ScheduleRequest, timeout: float
+    ) -> frontend_pb2.ScheduleResponse:
+        """Send a request once, over a stream if that is possible; a method for `call`."""
+        ends_at = asyncio.get_running_loop().time() + timeout
+        if request.ByteSize() <= _MOST_STREAMED_BYTES:
+            answer = await self._stream.call(frontend_pb2.ScheduleStreamRequest(schedule=request), timeout)
+            if answer is not None:
+                streamed: frontend_pb2.ScheduleResponse = answer.schedule
+                return streamed
+        left = max(0.0, ends_at - asyncio.get_running_loop().time())
+        alone: frontend_pb2.ScheduleResponse = await self.frontend.Schedule(request, timeout=left)
+        return alone
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the client was closed")
@@ -138,6 +161,7 @@ class Caller:
     async def close(self) -> None:
         """Close the connection; calls that are under way are cancelled."""
         self._closed = True
+        await self._stream.close()
         await self._channel.close()
 
 

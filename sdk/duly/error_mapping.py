@@ -29,6 +29,8 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_UNKNOWN_SETTING: UnknownSettingError,
 }
 
+_CODES = {status.value[0]: status for status in grpc.StatusCode}
+
 
 def from_item(error: task_pb2.ItemError) -> DulyError:
     """Return the error of one item of a request."""
@@ -42,12 +44,23 @@ def from_item(error: task_pb2.ItemError) -> DulyError:
 def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
     """Return the error of a whole request; `address` is where it was sent."""
     code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.UNAVAILABLE and not is_answer(error):
+        return unavailable(address, details)
+    field = _first_bad_field(error) if code is grpc.StatusCode.INVALID_ARGUMENT else ""
+    return _of_answer(code, details, field, address)
+
+
+def from_call(error: task_pb2.CallError, address: str) -> DulyError:
+    """Return the error of a request that went over a stream."""
+    return _of_answer(_CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message, error.field, address)
+
+
+def _of_answer(code: grpc.StatusCode, details: str, field: str, address: str) -> DulyError:
     if code is grpc.StatusCode.UNAVAILABLE:
-        return not_serving(address, details) if is_answer(error) else unavailable(address, details)
+        return not_serving(address, details)
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return late(address)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
-        field = _first_bad_field(error)
         # what names the field already, as Duly's own Frontend does, need not name it twice
         named = not field or details.startswith(f"{field}: ")
         return InvalidTaskError(details if named else f"{field}: {details}", field)

@@ -98,7 +98,7 @@ class Scheduler:
     async def _send(
         self, request: frontend_pb2.ScheduleRequest, timeout: timedelta
     ) -> Sequence[frontend_pb2.ScheduleResult]:
-        call = self._caller.call(self._caller.frontend.Schedule, request, timeout)
+        call = self._caller.call(self._caller.schedule, request, timeout)
         response: frontend_pb2.ScheduleResponse = await call
         return response.results
 

@@ -11,14 +11,13 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-from structlog.testing import capture_logs
 
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.call_stream import CallStream
 from duly_core.rpc.call_streams import CallStreams
+from duly_core.rpc.hsc_calls import HscCallStream
 from duly_core.rpc.stubs import hsc_stub
-from tests.fixtures.scripted_hsc import DEADLINE
+from tests.fixtures.scripted_hsc import DEADLINE, WORK_METHODS
 from tests.fixtures.waiting import until
 
 SOON = 0.5
@@ -36,7 +35,9 @@ class Hsc(hsc_pb2_grpc.HscServiceServicer):
         self.due = asyncio.Event()
         self.polled = 0
         self.cancelled = 0
-        self.streams = CallStreams(self, timedelta(seconds=10), None, MOST_BYTES)
+        self.streams = CallStreams(
+            self, WORK_METHODS, hsc_pb2.WorkResponse, timedelta(seconds=10), None, MOST_BYTES
+        )
         self.work: Callable[[Any], Any] = self.streams.serve
         self.set_results: Callable[[Any], Any] = self._applied
         self.opened = 0
@@ -76,9 +77,9 @@ async def stub_of(hsc: hsc_pb2_grpc.HscServiceServicer) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def calls_of(hsc: hsc_pb2_grpc.HscServiceServicer) -> AsyncIterator[CallStream]:
+async def calls_of(hsc: hsc_pb2_grpc.HscServiceServicer) -> AsyncIterator[HscCallStream]:
     async with stub_of(hsc) as stub:
-        calls = CallStream(stub)
+        calls = HscCallStream(stub)
         try:
             yield calls
         finally:
@@ -143,7 +144,7 @@ async def test_calls_to_a_host_that_takes_connections_and_says_nothing_end_in_ti
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        calls = CallStream(hsc_stub(channel))
+        calls = HscCallStream(hsc_stub(channel))
         for _ in range(2):
             error = await refusal(calls.SetResults(results(MEBIBYTE), SOON))
             assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -171,7 +172,9 @@ async def test_the_status_of_a_stream_is_not_that_of_its_calls(status: grpc.Stat
     assert f"{status.name}: the proxy is tired" in (error.details() or "")
 
 
-async def test_where_streams_are_not_served_calls_are_made_one_by_one_and_the_log_says_so_once() -> None:
+async def test_where_streams_are_not_served_calls_are_made_one_by_one_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     hsc = Hsc()
     hsc.due.set()
 
@@ -179,14 +182,14 @@ async def test_where_streams_are_not_served_calls_are_made_one_by_one_and_the_lo
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such method")
 
     hsc.work = unknown
-    with capture_logs() as logs:
-        async with calls_of(hsc) as calls:
-            for _ in range(3):
-                assert len((await calls.SetResults(results(), LONG)).verdicts) == 1
-                assert len((await calls.ClaimWork(POLL, LONG)).tasks) == 1
+    caplog.set_level(logging.INFO, logger="duly")
+    async with calls_of(hsc) as calls:
+        for _ in range(3):
+            assert len((await calls.SetResults(results(), LONG)).verdicts) == 1
+            assert len((await calls.ClaimWork(POLL, LONG)).tasks) == 1
 
     assert hsc.opened == 1
-    assert [each["log_level"] for each in logs] == ["warning"]
+    assert sum("no streams of calls are served" in each.message for each in caplog.records) == 1
 
 
 async def test_a_request_too_large_for_the_hsc_is_refused_and_its_neighbours_are_not() -> None:

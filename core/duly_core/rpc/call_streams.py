@@ -1,8 +1,8 @@
-"""Serves calls of the HSC that come over one stream (HscService.Work), each as if it came alone."""
+"""Serves calls that come over one stream (HscService.Work, FrontendService.ScheduleStream), each as if it came alone."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 
-from duly.v1 import hsc_pb2
+from duly.v1 import task_pb2
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.rpc.interceptors import CallObserver, status_of
 from duly_core.rpc.stubs import Context
@@ -18,9 +18,6 @@ from duly_core.rpc.stubs import Context
 log = structlog.get_logger()
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
-
-_METHODS = {"claim_work": "ClaimWork", "set_results": "SetResults"}
-"""The RPC that serves a field of WorkRequest; its answer goes into the field of the same name."""
 
 _MOST_CALLS = 1_000
 """On one stream at a time: an Executor has a handful."""
@@ -54,6 +51,8 @@ class CallStreams:
     def __init__(
         self,
         servicer: object,
+        methods: Mapping[str, str],
+        response: Callable[..., Any],
         timeout: timedelta,
         observe: CallObserver | None,
         most_bytes: int | None = None,
@@ -62,13 +61,17 @@ class CallStreams:
 
         Args:
             servicer: has a method for each RPC.
+            methods: the RPC that serves a field of the stream's request; its answer goes into the response's field of
+                the same name.
+            response: makes the stream's response message.
             timeout: how long a call may wait before it is served.
             observe: told of each call that ended.
             most_bytes: how large an answer may be: a larger one would break the whole stream. None, or negative: any.
         """
         self._handlers: dict[str, tuple[str, Handler]] = {
-            field: (method, getattr(servicer, method)) for field, method in _METHODS.items()
+            field: (method, getattr(servicer, method)) for field, method in methods.items()
         }
+        self._response = response
         self._timeout = timeout
         self._observe = observe
         self._most_bytes = None if most_bytes is None or most_bytes < 0 else most_bytes
@@ -93,9 +96,7 @@ class CallStreams:
                         calls[request.cancel].cancel()
                 elif (refusal := _refusal(field, len(running))) is not None:
                     # not in a task: who sends without reading the answers is read no further
-                    await self._answer(
-                        hsc_pb2.WorkResponse(call=request.call, error=refusal), context, writing
-                    )
+                    await self._answer(self._response(call=request.call, error=refusal), context, writing)
                 else:
                     call = asyncio.get_running_loop().create_task(
                         self._serve(field, request, context, writing)
@@ -104,16 +105,19 @@ class CallStreams:
                     running.add(call)
                     call.add_done_callback(running.discard)
                     call.add_done_callback(partial(_forget, calls, request.call))
+        except asyncio.CancelledError:
+            if not self._is_closed:
+                raise
+            # gRPC tells the caller of a cancelled stream nothing until the server has stopped
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this server stops")
         finally:
             if stream is not None:
                 self._open.discard(stream)
             for call in running:
                 call.cancel()
 
-    async def _serve(
-        self, field: str, request: hsc_pb2.WorkRequest, context: Context, writing: asyncio.Lock
-    ) -> None:
-        response = hsc_pb2.WorkResponse(call=request.call)
+    async def _serve(self, field: str, request: Any, context: Context, writing: asyncio.Lock) -> None:
+        response = self._response(call=request.call)
         started = time.perf_counter()
         method, handler = self._handlers[field]
         code = "CANCELLED"
@@ -138,7 +142,7 @@ class CallStreams:
                 self._observe(method, code, time.perf_counter() - started)
         await self._answer(response, context, writing)
 
-    def _check_size(self, response: hsc_pb2.WorkResponse) -> None:
+    def _check_size(self, response: Any) -> None:
         if self._most_bytes is not None and (size := response.ByteSize()) > self._most_bytes:
             raise _AbortedError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -146,7 +150,7 @@ class CallStreams:
             )
 
     @staticmethod
-    async def _answer(response: hsc_pb2.WorkResponse, context: Context, writing: asyncio.Lock) -> None:
+    async def _answer(response: Any, context: Context, writing: asyncio.Lock) -> None:
         async with writing:
             await context.write(response)
 
@@ -162,7 +166,7 @@ def _forget(calls: dict[int, asyncio.Task[None]], number: int, ended: asyncio.Ta
         del calls[number]
 
 
-def _refusal(field: str | None, running: int) -> hsc_pb2.CallError | None:
+def _refusal(field: str | None, running: int) -> task_pb2.CallError | None:
     """Return why a call is not served; None: it is."""
     if field is None:
         code, message = grpc.StatusCode.UNIMPLEMENTED, "this call names no method that is known here"
@@ -171,13 +175,13 @@ def _refusal(field: str | None, running: int) -> hsc_pb2.CallError | None:
         message = f"this stream has {_MOST_CALLS} calls under way: wait for one of them"
     else:
         return None
-    return hsc_pb2.CallError(code=code.value[0], message=message)
+    return task_pb2.CallError(code=code.value[0], message=message)
 
 
-def _call_error(error: DulyError) -> hsc_pb2.CallError:
+def _call_error(error: DulyError) -> task_pb2.CallError:
     status = status_of(error)
     field = error.field if isinstance(error, InvalidRequestError) else ""
-    return hsc_pb2.CallError(code=status.code, message=status.message, field=field)
+    return task_pb2.CallError(code=status.code, message=status.message, field=field)
 
 
 _STATUS = {status.value[0]: status for status in grpc.StatusCode}

@@ -156,6 +156,65 @@ class ScheduleResult(_message.Message):
 Global___ScheduleResult: _TypeAlias = ScheduleResult  # noqa: Y015
 
 @_typing.final
+class ScheduleStreamRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    """Chosen by the caller, once on a stream; the answer bears it."""
+    cancel: _builtins.int
+    """Nobody waits for the answer to this call any more."""
+    @_builtins.property
+    def schedule(self) -> Global___ScheduleRequest: ...
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+        schedule: Global___ScheduleRequest | None = ...,
+        cancel: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "request", b"request", "schedule", b"schedule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "request", b"request", "schedule", b"schedule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["schedule", "cancel"]  # noqa: Y015
+    _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
+
+Global___ScheduleStreamRequest: _TypeAlias = ScheduleStreamRequest  # noqa: Y015
+
+@_typing.final
+class ScheduleStreamResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    @_builtins.property
+    def schedule(self) -> Global___ScheduleResponse: ...
+    @_builtins.property
+    def error(self) -> _task_pb2.CallError: ...
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+        schedule: Global___ScheduleResponse | None = ...,
+        error: _task_pb2.CallError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "response", b"response", "schedule", b"schedule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "error", b"error", "response", b"response", "schedule", b"schedule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["schedule", "error"]  # noqa: Y015
+    _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
+
+Global___ScheduleStreamResponse: _TypeAlias = ScheduleStreamResponse  # noqa: Y015
+
+@_typing.final
 class GetTaskRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

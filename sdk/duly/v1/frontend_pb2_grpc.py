@@ -39,6 +39,11 @@ class FrontendServiceStub:
                 request_serializer=duly_dot_v1_dot_frontend__pb2.ScheduleRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_frontend__pb2.ScheduleResponse.FromString,
                 _registered_method=True)
+        self.ScheduleStream = channel.stream_stream(
+                '/duly.v1.FrontendService/ScheduleStream',
+                request_serializer=duly_dot_v1_dot_frontend__pb2.ScheduleStreamRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_frontend__pb2.ScheduleStreamResponse.FromString,
+                _registered_method=True)
         self.GetTask = channel.unary_unary(
                 '/duly.v1.FrontendService/GetTask',
                 request_serializer=duly_dot_v1_dot_frontend__pb2.GetTaskRequest.SerializeToString,
@@ -78,6 +83,14 @@ class FrontendServiceServicer:
         """Writes tasks. Each item is answered for itself; an item with an error has written nothing.
         OK means durable. Unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED): send the same request again;
         an item with the same task_id or idempotency_key is not written twice.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScheduleStream(self, request_iterator, context):
+        """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
+        end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,6 +151,11 @@ def add_FrontendServiceServicer_to_server(servicer, server):
                     request_deserializer=duly_dot_v1_dot_frontend__pb2.ScheduleRequest.FromString,
                     response_serializer=duly_dot_v1_dot_frontend__pb2.ScheduleResponse.SerializeToString,
             ),
+            'ScheduleStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.ScheduleStream,
+                    request_deserializer=duly_dot_v1_dot_frontend__pb2.ScheduleStreamRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_frontend__pb2.ScheduleStreamResponse.SerializeToString,
+            ),
             'GetTask': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTask,
                     request_deserializer=duly_dot_v1_dot_frontend__pb2.GetTaskRequest.FromString,
@@ -196,6 +214,33 @@ class FrontendService:
             '/duly.v1.FrontendService/Schedule',
             duly_dot_v1_dot_frontend__pb2.ScheduleRequest.SerializeToString,
             duly_dot_v1_dot_frontend__pb2.ScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScheduleStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/duly.v1.FrontendService/ScheduleStream',
+            duly_dot_v1_dot_frontend__pb2.ScheduleStreamRequest.SerializeToString,
+            duly_dot_v1_dot_frontend__pb2.ScheduleStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,10 @@ class FrontendServiceStub:
     OK means durable. Unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED): send the same request again;
     an item with the same task_id or idempotency_key is not written twice.
     """
+    ScheduleStream: _grpc.StreamStreamMultiCallable[_frontend_pb2.ScheduleStreamRequest, _frontend_pb2.ScheduleStreamResponse]
+    """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
+    end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
+    """
     GetTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]
     """Reads tasks by id, payload and result included."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.ListTasksRequest, _frontend_pb2.ListTasksResponse]
@@ -64,6 +68,10 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     """Writes tasks. Each item is answered for itself; an item with an error has written nothing.
     OK means durable. Unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED): send the same request again;
     an item with the same task_id or idempotency_key is not written twice.
+    """
+    ScheduleStream: _aio.StreamStreamMultiCallable[_frontend_pb2.ScheduleStreamRequest, _frontend_pb2.ScheduleStreamResponse]  # type: ignore[assignment]
+    """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
+    end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]  # type: ignore[assignment]
     """Reads tasks by id, payload and result included."""
@@ -96,6 +104,16 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         """Writes tasks. Each item is answered for itself; an item with an error has written nothing.
         OK means durable. Unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED): send the same request again;
         an item with the same task_id or idempotency_key is not written twice.
+        """
+
+    @_abc_1.abstractmethod
+    def ScheduleStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[_frontend_pb2.ScheduleStreamRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_frontend_pb2.ScheduleStreamResponse], _abc.AsyncIterator[_frontend_pb2.ScheduleStreamResponse]]:
+        """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
+        end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
         """
 
     @_abc_1.abstractmethod

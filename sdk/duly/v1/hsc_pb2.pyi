@@ -640,14 +640,14 @@ class WorkResponse(_message.Message):
     @_builtins.property
     def set_results(self) -> Global___SetResultsResponse: ...
     @_builtins.property
-    def error(self) -> Global___CallError: ...
+    def error(self) -> _task_pb2.CallError: ...
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
         claim_work: Global___ClaimWorkResponse | None = ...,
         set_results: Global___SetResultsResponse | None = ...,
-        error: Global___CallError | None = ...,
+        error: _task_pb2.CallError | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim_work", b"claim_work", "error", b"error", "response", b"response", "set_results", b"set_results"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -658,35 +658,6 @@ class WorkResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 
 Global___WorkResponse: _TypeAlias = WorkResponse  # noqa: Y015
-
-@_typing.final
-class CallError(_message.Message):
-    """What a call that is made alone has as its status."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CODE_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    FIELD_FIELD_NUMBER: _builtins.int
-    code: _builtins.int
-    """A gRPC status code."""
-    message: _builtins.str
-    field: _builtins.str
-    """With INVALID_ARGUMENT: the field at fault."""
-    def __init__(
-        self,
-        *,
-        code: _builtins.int = ...,
-        message: _builtins.str = ...,
-        field: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "field", b"field", "message", b"message"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CallError: _TypeAlias = CallError  # noqa: Y015
 
 @_typing.final
 class ReleaseRequest(_message.Message):

@@ -12,8 +12,8 @@ from duly_core.claim_journal import ClaimJournal
 from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError, SettingsError
 from duly_core.loop import backoff, wait_for
-from duly_core.rpc.call_stream import HscCalls
 from duly_core.rpc.convert import from_duration
+from duly_core.rpc.hsc_calls import HscCalls
 from duly_core.timing import Timing
 from duly_executor import events
 from duly_executor.crew import Crew

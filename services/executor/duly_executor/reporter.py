@@ -11,7 +11,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.coalesce import Coalescer
 from duly_core.loop import backoff
-from duly_core.rpc.call_stream import HscCalls
+from duly_core.rpc.hsc_calls import HscCalls
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.delivery import Delivery

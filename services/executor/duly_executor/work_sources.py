@@ -14,8 +14,8 @@ from duly_core import failpoints
 from duly_core.claim_journal import ClaimJournal
 from duly_core.claim_tokens import new_prefix
 from duly_core.clock import nanoseconds, since_boot_ns
-from duly_core.rpc.call_stream import HscCalls
 from duly_core.rpc.convert import to_duration
+from duly_core.rpc.hsc_calls import HscCalls
 from duly_core.timing import RATE_ERROR, Timing
 from duly_executor.holdings import Holdings
 

@@ -13,8 +13,8 @@ from duly_core.clock import nanoseconds
 from duly_core.errors import DulyError
 from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
-from duly_core.rpc.call_stream import CallStream
 from duly_core.rpc.channel import open_channel
+from duly_core.rpc.hsc_calls import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
 from duly_core.task import TaskId
@@ -58,7 +58,7 @@ class Worker:
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
         self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
         hsc = hsc_stub(self._hsc_channel)
-        self._calls = CallStream(hsc, self._unwanted)
+        self._calls = HscCallStream(hsc, self._unwanted)
         self._heartbeat_line = HeartbeatLine(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
         self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(

@@ -48,7 +48,7 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         async with Store(store_settings) as store:
             known = KnownLambdas(store)
-            frontend = FrontendServicer(store, settings, known, Hinter(store, hints))
+            frontend = FrontendServicer(store, settings, known, Hinter(store, hints), rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
             server = RpcServer(

@@ -10,7 +10,9 @@ from duly_core import failpoints
 from duly_core.coalesce import Coalescer
 from duly_core.errors import InvalidRequestError
 from duly_core.lifecycle import FINAL, Status
+from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.convert import from_duration
+from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import dead_letters as store_dead_letters
 from duly_core.store import schedule as store_schedule
@@ -19,6 +21,7 @@ from duly_core.store.dead_letters import Verdict
 from duly_core.store.hints import Hinter
 from duly_core.store.pool import Store
 from duly_core.task import NewTask, Scheduled, Scheduling
+from duly_core.telemetry import observe_call
 from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.convert import STATUS_TO_WIRE, attempt_to_wire, may_have_attempts, task_to_wire
 from duly_frontend.known_lambdas import KnownLambdas
@@ -39,7 +42,16 @@ _SELDOM = 0.02
 class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     """Each RPC takes many and answers each for itself; an item with an error has changed nothing."""
 
-    def __init__(self, store: Store, settings: FrontendSettings, known: KnownLambdas, hinter: Hinter) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: FrontendSettings,
+        known: KnownLambdas,
+        hinter: Hinter,
+        rpc: RpcSettings | None = None,
+    ) -> None:
+        """Make one; `rpc` has the limits of calls over a stream. None: the defaults."""
+        rpc = rpc or RpcSettings()
         self._store = store
         self._settings = settings
         self._known = known
@@ -52,6 +64,15 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             weigh=_weight,
             concurrency=settings.group_concurrency,
             observe=events.group_written,
+        )
+
+        self._streams = CallStreams(
+            self,
+            {"schedule": "Schedule"},
+            frontend_pb2.ScheduleStreamResponse,
+            rpc.call_timeout,
+            observe_call,
+            rpc.max_message_bytes,
         )
 
     async def Schedule(  # noqa: N802 (the wire's name)
@@ -82,6 +103,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 refused += not _add_result(response, asked.task_id, next(answers))
         events.scheduled(len(checked) - refused, refused)
         return response
+
+    async def ScheduleStream(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
+        self, _requests: object, context: Context
+    ) -> None:
+        await self._streams.serve(context)
 
     async def _write_group(self, tasks: list[NewTask]) -> list[Scheduled]:
         if failpoints.on:
@@ -202,8 +228,9 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         return frontend_pb2.WaitTaskResponse(results=results, all_final=all_final)
 
     def close(self) -> None:
-        """Answer the long polls: the server is about to stop."""
+        """Answer the long polls and end the streams: the server is about to stop."""
         self._ends.close()
+        self._streams.close()
 
     async def _get(self, texts: Sequence[str], *, history: bool = False) -> list[frontend_pb2.GetTaskResult]:
         ids = self._ids(texts)

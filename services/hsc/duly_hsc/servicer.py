@@ -98,7 +98,14 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         )
         self._release = Coalescer(self._release_group, max_items=group)
         self._most_bytes = rpc.max_message_bytes // 2
-        self.streams = CallStreams(self, rpc.call_timeout, observe_call, rpc.max_message_bytes)
+        self.streams = CallStreams(
+            self,
+            {"claim_work": "ClaimWork", "set_results": "SetResults"},
+            hsc_pb2.WorkResponse,
+            rpc.call_timeout,
+            observe_call,
+            rpc.max_message_bytes,
+        )
         self.work = WorkDispatcher(
             stores.claims,
             timing.claim_timeout,

@@ -3,12 +3,14 @@
 
 import asyncio
 from collections import deque
+from datetime import timedelta
 
 import grpc
 import pytest
 
 import duly
 from duly.v1 import frontend_pb2, frontend_pb2_grpc, registry_pb2, registry_pb2_grpc, task_pb2
+from duly_core.rpc.call_streams import CallStreams
 
 
 class ScriptedFrontend(frontend_pb2_grpc.FrontendServiceServicer, registry_pb2_grpc.RegistryServiceServicer):
@@ -23,6 +25,9 @@ class ScriptedFrontend(frontend_pb2_grpc.FrontendServiceServicer, registry_pb2_g
         # What to answer for a lambda's tasks instead of writing them.
         self.item_errors = {}
         self.tasks = {}
+        # Whether ScheduleStream is served, and what served the streams that were opened.
+        self.serves_streams = False
+        self.streams = []
         # A request waits for this, once it is recorded; `arrived` tells that one was.
         self.open = asyncio.Event()
         self.open.set()
@@ -39,11 +44,22 @@ class ScriptedFrontend(frontend_pb2_grpc.FrontendServiceServicer, registry_pb2_g
         await self.open.wait()
         if self.failures:
             code, *trailer = self.failures.popleft()
-            await context.abort(code, self.words, trailing_metadata=tuple(trailer))
+            more = {"trailing_metadata": tuple(trailer)} if trailer else {}
+            await context.abort(code, self.words, **more)
 
     async def Schedule(self, request, context):
         await self._admit(request, context)
         return frontend_pb2.ScheduleResponse(results=[self._schedule(task) for task in request.tasks])
+
+    async def ScheduleStream(self, _requests, context):
+        if not self.serves_streams:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such method")
+        timeout = timedelta(seconds=10)
+        stream = CallStreams(
+            self, {"schedule": "Schedule"}, frontend_pb2.ScheduleStreamResponse, timeout, None
+        )
+        self.streams.append(stream)
+        await stream.serve(context)
 
     def _schedule(self, task):
         if error := self.item_errors.get(getattr(task, "lambda")):

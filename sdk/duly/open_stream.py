@@ -1,18 +1,21 @@
-"""One open stream of calls (HscService.Work): it numbers its calls, and fails them when it breaks."""
+"""One open stream of calls, such as FrontendService.ScheduleStream: numbers its calls, and fails them when it breaks.
+
+Requests have the fields `call` and `cancel`, responses `call`.
+"""
+
+from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import grpc
-import structlog
 
-from duly.v1 import hsc_pb2
+log = logging.getLogger("duly")
 
-log = structlog.get_logger()
-
-Unwanted = Callable[[hsc_pb2.ClaimWorkResponse], None]
+Unwanted = Callable[[Any], None]
 
 
 class StreamBrokenError(Exception):
@@ -27,20 +30,31 @@ class StreamBrokenError(Exception):
 class OpenStream:
     """A task of its own writes the requests, so that no caller waits longer than its timeout for a stuck write."""
 
-    def __init__(self, stream: Any, unwanted: Unwanted | None) -> None:
-        """Make one; `unwanted` takes the answers to calls of ClaimWork that nobody waits for any more."""
+    def __init__(
+        self, stream: Any, new_request: Callable[..., Any], unwanted: Unwanted | None = None
+    ) -> None:
+        """Start to read and write `stream`.
+
+        `new_request` makes an empty request. `unwanted` takes the responses that nobody waits for any more.
+        """
         self._stream = stream
+        self._new_request = new_request
         self._unwanted = unwanted
         self._numbers = itertools.count(1)
-        self._unsent: dict[int, hsc_pb2.WorkRequest] = {}
+        self._unsent: dict[int, Any] = {}
         self._has_unsent = asyncio.Event()
-        self._waiting: dict[int, asyncio.Future[hsc_pb2.WorkResponse]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._answers_read = 0
         self.is_broken = False
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._until_it_breaks(work)) for work in (self._read, self._write)]
 
-    async def call(self, request: hsc_pb2.WorkRequest, timeout: float) -> hsc_pb2.WorkResponse:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call waits for its answer."""
+        return not self._waiting
+
+    async def call(self, request: Any, timeout: float) -> Any:
         """Send a request and return its answer.
 
         Raises:
@@ -49,7 +63,7 @@ class OpenStream:
         """
         loop = asyncio.get_running_loop()
         number = request.call = next(self._numbers)
-        answer: asyncio.Future[hsc_pb2.WorkResponse] = loop.create_future()
+        answer: asyncio.Future[Any] = loop.create_future()
         self._waiting[number] = answer
         self._send(request)
         timer = loop.call_later(timeout, self._late, answer, self._answers_read)
@@ -64,16 +78,16 @@ class OpenStream:
             if answer.done() and not answer.cancelled():
                 answer.exception()  # asyncio would log that nobody did, if the caller was cancelled meanwhile
 
-    def _send(self, request: hsc_pb2.WorkRequest) -> None:
+    def _send(self, request: Any) -> None:
         self._unsent[request.call] = request
         self._has_unsent.set()
 
     def _forget(self, number: int) -> None:
-        """Tell the HSC that nobody waits for this call any more, if it was sent."""
+        """Tell the server that nobody waits for this call any more, if it was sent."""
         if self._unsent.pop(number, None) is None and not self.is_broken:
-            self._send(hsc_pb2.WorkRequest(call=next(self._numbers), cancel=number))
+            self._send(self._new_request(call=next(self._numbers), cancel=number))
 
-    def _late(self, answer: "asyncio.Future[hsc_pb2.WorkResponse]", answers_read: int) -> None:
+    def _late(self, answer: asyncio.Future[Any], answers_read: int) -> None:
         if answer.done():
             return
         answer.set_exception(TimeoutError("no answer in time"))
@@ -86,9 +100,9 @@ class OpenStream:
             answer = self._waiting.get(response.call)
             if answer is not None and not answer.done():
                 answer.set_result(response)
-            elif self._unwanted is not None and response.claim_work.tasks:
-                self._unwanted(response.claim_work)
-        self._break(grpc.StatusCode.UNAVAILABLE, "the HSC ended the stream")
+            elif self._unwanted is not None:
+                self._unwanted(response)
+        self._break(grpc.StatusCode.UNAVAILABLE, "the server ended the stream")
 
     async def _write(self) -> None:
         while await self._has_unsent.wait():

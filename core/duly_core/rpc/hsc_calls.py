@@ -1,0 +1,84 @@
+"""The calls of HscService.Work: looks like a stub to the Executor, and costs each call about half."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from duly.call_stream import CallStream
+from duly.v1 import hsc_pb2
+
+if TYPE_CHECKING:
+    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
+
+
+class HscCalls(Protocol):
+    """What Executors ask of the HSC, heartbeats aside: the stub, or a stream of calls."""
+
+    async def ClaimWork(  # noqa: N802 (the wire's name)
+        self, request: hsc_pb2.ClaimWorkRequest, timeout: float
+    ) -> hsc_pb2.ClaimWorkResponse: ...
+
+    async def SetResults(  # noqa: N802
+        self, request: hsc_pb2.SetResultsRequest, timeout: float
+    ) -> hsc_pb2.SetResultsResponse: ...
+
+    async def Release(  # noqa: N802
+        self, request: hsc_pb2.ReleaseRequest, timeout: float
+    ) -> hsc_pb2.ReleaseResponse: ...
+
+
+class HscCallStream:
+    """Its methods raise what the stub's raise; where streams are not served, calls are made one by one."""
+
+    def __init__(
+        self,
+        hsc: "HscServiceAsyncStub",
+        unwanted: Callable[[hsc_pb2.ClaimWorkResponse], None] | None = None,
+    ) -> None:
+        """Make one; `unwanted` takes the answers to calls of ClaimWork that nobody waits for any more."""
+        self._hsc = hsc
+
+        def pass_on(response: Any) -> None:
+            if unwanted is not None and response.claim_work.tasks:
+                unwanted(response.claim_work)
+
+        self._calls = CallStream(hsc.Work, hsc_pb2.WorkRequest, pass_on)
+
+    async def ClaimWork(  # noqa: N802 (the wire's name)
+        self, request: hsc_pb2.ClaimWorkRequest, timeout: float
+    ) -> hsc_pb2.ClaimWorkResponse:
+        ends_at = asyncio.get_running_loop().time() + timeout
+        answer = await self._calls.call(hsc_pb2.WorkRequest(claim_work=request), timeout)
+        response: hsc_pb2.ClaimWorkResponse
+        if answer is None:
+            response = await self._hsc.ClaimWork(request, timeout=_left(ends_at))
+        else:
+            response = answer.claim_work
+        return response
+
+    async def SetResults(  # noqa: N802
+        self, request: hsc_pb2.SetResultsRequest, timeout: float
+    ) -> hsc_pb2.SetResultsResponse:
+        ends_at = asyncio.get_running_loop().time() + timeout
+        answer = await self._calls.call(hsc_pb2.WorkRequest(set_results=request), timeout)
+        response: hsc_pb2.SetResultsResponse
+        if answer is None:
+            response = await self._hsc.SetResults(request, timeout=_left(ends_at))
+        else:
+            response = answer.set_results
+        return response
+
+    async def Release(  # noqa: N802
+        self, request: hsc_pb2.ReleaseRequest, timeout: float
+    ) -> hsc_pb2.ReleaseResponse:
+        """Make a call of its own: it is rare."""
+        response: hsc_pb2.ReleaseResponse = await self._hsc.Release(request, timeout=timeout)
+        return response
+
+    async def close(self) -> None:
+        """End the stream; calls that wait for it fail, and so do later ones."""
+        await self._calls.close()
+
+
+def _left(ends_at: float) -> float:
+    return max(0.0, ends_at - asyncio.get_running_loop().time())
