@@ -115,6 +115,7 @@ class Caller:
     ) -> tuple[Answer, int]:
         """Like `call`; return the answer and the number of tries: an earlier one may have done the work."""
         tries = 0
+        answer_before: grpc.aio.AioRpcError | None = None
         clock = asyncio.get_running_loop().time
         started_at = clock()
         deadline = started_at + seconds(timeout)
@@ -128,7 +129,12 @@ class Caller:
                 pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
                 end = min(deadline, self._reach.patience_ends_at(started_at, error))
                 if not again or error.code() not in RETRIED or clock() + pause >= end:
-                    raise error_mapping.from_status(error, self.address) from error
+                    is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                    # why the Frontend did not serve it says more than that there was no time for another try
+                    reason = answer_before if is_late and answer_before is not None else error
+                    raise error_mapping.from_status(reason, self.address) from error
+                if error_mapping.is_answer(error):
+                    answer_before = error
             except asyncio.CancelledError:
                 # Closing the channel cancels what is under way, though nobody cancelled the caller.
                 if not _is_cancelled_itself():
