@@ -76,6 +76,7 @@ class CallStreams:
         self._observe = observe
         self._most_bytes = None if most_bytes is None or most_bytes < 0 else most_bytes
         self._open: set[asyncio.Task[Any]] = set()
+        self._ended: set[asyncio.Task[Any]] = set()
         self._is_closed = False
 
     async def serve(self, context: Context) -> None:
@@ -106,13 +107,14 @@ class CallStreams:
                     call.add_done_callback(running.discard)
                     call.add_done_callback(partial(_forget, calls, request.call))
         except asyncio.CancelledError:
-            if not self._is_closed:
+            if stream is None or stream not in self._ended:
                 raise
             # gRPC tells the caller of a cancelled stream nothing until the server has stopped
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this server stops")
         finally:
             if stream is not None:
                 self._open.discard(stream)
+                self._ended.discard(stream)
             for call in running:
                 call.cancel()
 
@@ -157,6 +159,7 @@ class CallStreams:
     def close(self) -> None:
         """End all streams; one that is opened from now on ends at once."""
         self._is_closed = True
+        self._ended |= self._open
         for stream in self._open:
             stream.cancel()
 
