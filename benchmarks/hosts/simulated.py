@@ -25,6 +25,8 @@ _POLL = timedelta(seconds=20)
 """As Executors' `poll_timeout`."""
 _CALL = 40.0
 _MESSAGES = 10
+_RECEIVE = timedelta(seconds=1)
+"""Short: moto carries a poll on whose caller is gone, and what that receives stays hidden from the next one."""
 
 
 class Host:
@@ -37,6 +39,10 @@ class Host:
         self._name = f"host-{number}"
         self._lambda = lambda_name
         self._hosts = hosts
+
+    async def connect(self) -> None:
+        """Wait for the connection."""
+        await self._channel.channel_ready()
 
     async def poll(self) -> None:
         """Keep one ClaimWork open, as an Executor with free slots does (`queue.backend = store`)."""
@@ -91,6 +97,8 @@ class Hosts:
         self._hosts = [Host(next(addresses), n, next(names), self) for n in range(number)]
         self._running: set[asyncio.Task[None]] = set()
         self._receiver: SqsReceiver | None = None
+        self._receiving: list[asyncio.Task[None]] = []
+        self._is_ending = False
         self._resources = AsyncExitStack()
 
     @property
@@ -106,13 +114,14 @@ class Hosts:
 
     def check(self) -> None:
         """Raise what failed."""
-        for task in self._running:
+        for task in (*self._running, *self._receiving):
             if task.done():
                 task.result()
 
     async def __aenter__(self) -> Self:
-        for host in self._hosts:
+        for host in self._hosts:  # one by one: hundreds at once time out
             self._resources.push_async_callback(host.close)
+            await host.connect()
         if not self._sqs_endpoint:
             for host in self._hosts:
                 self.start(host.poll())
@@ -122,14 +131,15 @@ class Hosts:
         self._resources.push_async_callback(self._receiver.close)
         for number, name in enumerate(self._lambdas):
             hosts = self._hosts[number :: len(self._lambdas)]
-            self.start(self._receive(self._receiver, QueueKey(name, Priority.NORMAL), cycle(hosts)))
+            receiving = self._receive(self._receiver, QueueKey(name, Priority.NORMAL), cycle(hosts))
+            self._receiving.append(asyncio.ensure_future(receiving))
         return self
 
     async def _receive(self, receiver: SqsReceiver, queue: QueueKey, hosts: Iterable[Host]) -> None:
         """Share a queue's messages out one by one: moto could not answer a long poll of each host."""
         turns = iter(hosts)
-        while True:
-            messages = await receiver.receive(queue, _MESSAGES, _POLL)
+        while not self._is_ending:
+            messages = await receiver.receive(queue, _MESSAGES, _RECEIVE)
             if messages:
                 self.start(self._take(receiver, [(next(turns), message) for message in messages]))
 
@@ -140,6 +150,8 @@ class Hosts:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_ending = True
+        await asyncio.gather(*self._receiving, return_exceptions=True)
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
