@@ -1,0 +1,1 @@
+"""What each backend of the queue costs the store and the server as the number of hosts grows."""
