@@ -18,7 +18,7 @@ from benchmarks.rivals.venv import python
 from benchmarks.rounds import FLOORS, run_rounds
 from benchmarks.sqs import sqs
 from benchmarks.system import BenchmarkError, System
-from duly_local.binaries import ENVIRONMENT_VARIABLE
+from duly_local.postgres.binaries import ENVIRONMENT_VARIABLE
 
 _SQS_TASKS = 500
 

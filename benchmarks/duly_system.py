@@ -12,11 +12,11 @@ from typing import Literal
 from benchmarks import marks
 from benchmarks.duly_submitter import JSON
 from benchmarks.system import Description, Driver, Running, System, driving
+from duly_local.child_spec import SupervisionTiming
+from duly_local.merged_output import MergedOutput
 from duly_local.moto import MotoServer
 from duly_local.options import Ports, StackOptions
-from duly_local.prefixing import MergedOutput
 from duly_local.services import child_specs
-from duly_local.specification import Pace
 from duly_local.stack import LocalStack
 from duly_local.supervisor import Supervisor
 
@@ -52,7 +52,7 @@ class RunningDuly(Running):
         options = replace(self.stack.options, apps=(self._shape.app,))
         (*_, worker) = child_specs(options, self.stack.dsn, self.stack.ports)
         self._workers = Supervisor(
-            [replace(worker, depends_on=())], self._output, Pace(ready_within=_READY_WITHIN)
+            [replace(worker, depends_on=())], self._output, SupervisionTiming(ready_within=_READY_WITHIN)
         )
         self._workers.start()
         await self._workers.wait_until_ready(_READY_WITHIN)
@@ -98,7 +98,7 @@ class Duly(System):
                 moto = services.enter_context(MotoServer(folder / "sqs.log"))
                 options = replace(options, endpoint_url=moto.endpoint_url)
             output = MergedOutput(log)
-            async with LocalStack(options, output, Pace(ready_within=_READY_WITHIN)) as stack:
+            async with LocalStack(options, output, SupervisionTiming(ready_within=_READY_WITHIN)) as stack:
                 environment = {
                     "DULY_BENCH_FRONTEND": stack.frontend_address,
                     "DULY_BENCH_DSN": stack.dsn,

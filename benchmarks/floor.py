@@ -21,7 +21,7 @@ from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_core.task import TOKEN_PREFIX_BYTES, Encoding, NewTask, Outcome, Result, TaskId
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres.embedded import EmbeddedPostgres
 
 GROUP = 200
 _TIMEOUT = timedelta(minutes=1)

@@ -11,7 +11,7 @@ from benchmarks.meter import Figures
 from benchmarks.percentiles import percentile
 from benchmarks.system import BenchmarkError
 from duly_local.ports import LOOPBACK, free_ports
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres.embedded import EmbeddedPostgres
 
 _CALLS = 2_000
 _WARM_UP = 50

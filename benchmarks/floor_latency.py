@@ -27,7 +27,7 @@ from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_local.ports import LOOPBACK, free_ports
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres.embedded import EmbeddedPostgres
 
 TASKS = 200
 _WARM_UP = 20

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.system import ROOT
-from duly_local.binaries import find_binaries
+from duly_local.postgres.binaries import find_binaries
 
 _PACKAGES = ("grpcio", "protobuf", "psycopg", "uvloop")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import marks
-from duly_local.lifeline import signalled_at_our_death
+from duly_local.parent_death_signal import parent_death_signal
 from duly_local.processes import end_program
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +43,7 @@ class Program:
                 stdout=pipes.get("stdout", output),
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=signalled_at_our_death(signal.SIGTERM),  # noqa: PLW1509 (it makes two system calls)
+                preexec_fn=parent_death_signal(signal.SIGTERM),  # noqa: PLW1509 (it makes two system calls)
             )
 
     def stop(self) -> None:

@@ -11,15 +11,15 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_li
 pytest_plugins = [
     "tests.fixtures.clock",
     "tests.fixtures.embedded",
-    "tests.fixtures.ladder",
-    "tests.fixtures.dead_letters",  # after ladder, which it imports
+    "tests.fixtures.task_states",
+    "tests.fixtures.dead_letters",  # after task_states, which it imports
     "tests.fixtures.moto",
     "tests.fixtures.postgres",
     "tests.fixtures.postgres_versions",  # after postgres, which it imports
     "tests.fixtures.programs",
     "tests.fixtures.queues",
     "tests.fixtures.services",
-    "tests.fixtures.tidying",
+    "tests.fixtures.retention",
     "tests.fixtures.host",  # after those whose helpers it imports: pytest rewrites a module's asserts once
     "tests.fixtures.callback_process",
     "tests.fixtures.controllers",

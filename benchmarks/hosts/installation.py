@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
+from duly_local.child_spec import SupervisionTiming
+from duly_local.merged_output import MergedOutput
 from duly_local.moto import AWS_ENVIRONMENT, MotoServer
 from duly_local.options import HSC, SERVER, Ports, StackOptions
-from duly_local.prefixing import MergedOutput
 from duly_local.services import child_specs
-from duly_local.specification import Pace
 from duly_local.stack import LocalStack
 from duly_local.supervisor import Supervisor
 
@@ -33,7 +33,7 @@ class Installation:
 @asynccontextmanager
 async def installed(backend: str, servers: int, folder: Path) -> AsyncIterator[Installation]:
     """Start it in this folder; stop it."""
-    pace = Pace(ready_within=_READY_WITHIN)
+    pace = SupervisionTiming(ready_within=_READY_WITHIN)
     options = StackOptions(
         data_directory=folder / "data", queue="sqs" if backend == "sqs" else "store", ports=Ports.free(())
     )

@@ -12,11 +12,11 @@ from duly.v1 import hsc_pb2
 from duly_core.claim_tokens import new_prefix
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
-from duly_core.queues.sqs_receiver import SqsReceiver
+from duly_core.queues.sqs.receiver import SqsReceiver
 from duly_core.routing import Priority, QueueKey
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.convert import to_duration
-from duly_core.rpc.hsc_calls import HscCallStream
+from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
 

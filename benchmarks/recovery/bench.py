@@ -14,11 +14,11 @@ from typing import Literal
 
 import duly
 from benchmarks.recovery.app import STARTS
+from duly_local.child_spec import SupervisionTiming
+from duly_local.merged_output import MergedOutput
 from duly_local.options import StackOptions
 from duly_local.ports import free_port
-from duly_local.postgres import EmbeddedPostgres
-from duly_local.prefixing import MergedOutput
-from duly_local.specification import Pace
+from duly_local.postgres.embedded import EmbeddedPostgres
 from duly_local.stack import LocalStack
 
 Profile = Literal["embedded", "production"]
@@ -152,7 +152,9 @@ async def running(
         )
         with Path(os.environ.get(LOG, os.devnull)).open("ab") as log:  # noqa: ASYNC230 (once, before anything runs)
             async with (
-                LocalStack(options, MergedOutput(log), Pace(ready_within=_READY_WITHIN)) as stack,
+                LocalStack(
+                    options, MergedOutput(log), SupervisionTiming(ready_within=_READY_WITHIN)
+                ) as stack,
                 duly.AsyncClient(stack.frontend_address) as client,
             ):
                 yield Bench(stack, client, folder, port)

@@ -10,7 +10,7 @@ from pathlib import Path
 import duly
 from benchmarks.recovery.bench import running
 from benchmarks.recovery.kills import APP, schedule_when_possible
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres.embedded import EmbeddedPostgres
 
 _TASKS = 8
 """Half of the slots: other tasks must flow beside them."""

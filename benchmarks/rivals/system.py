@@ -12,7 +12,7 @@ from benchmarks.rivals.redis_server import missing as redis_is_missing
 from benchmarks.rivals.redis_server import redis_server
 from benchmarks.rivals.venv import python
 from benchmarks.system import Description, Driver, Program, Running, System, driving
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres.embedded import EmbeddedPostgres
 
 _POSTGRES = "Postgres, synchronous_commit on: an accepted task survives a server crash"
 _REDIS = "Redis, AOF everysec: up to about 1 s of accepted tasks lost on a server crash"

@@ -27,8 +27,8 @@ from benchmarks.store import growth, snapshot
 from benchmarks.store.fill import LAMBDA, fill
 from benchmarks.tables import rows
 from duly_core.store.migrate import migrate
-from duly_local.binaries import ENVIRONMENT_VARIABLE
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres.binaries import ENVIRONMENT_VARIABLE
+from duly_local.postgres.embedded import EmbeddedPostgres
 
 LEAST = 10_000
 KINDS = ("waiting", "finished")

@@ -47,7 +47,7 @@ def _poll(connection: psycopg.Connection[Any]) -> dict[str, int]:
             connection, TRANSITIONS["enqueue"], statements.enqueue(LAMBDA, 100, 1)
         ).pages,
         "next_triggers": touched(connection, READS["next_triggers"], busy).pages,
-        "next_silence": touched(connection, READS["next_silence"], {}).pages,
+        "next_timeout": touched(connection, READS["next_timeout"], {}).pages,
     }
 
 

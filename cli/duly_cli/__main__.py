@@ -10,9 +10,9 @@ from importlib.metadata import version
 from typing import Annotated
 
 if __name__ == "__main__":
-    from duly_cli import direct
+    from duly_cli import light_start
 
-    direct.run(sys.argv[1:])
+    light_start.run(sys.argv[1:])
 
 try:
     import typer

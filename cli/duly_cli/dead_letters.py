@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import duly
-from duly_cli.show import dead_letter_table
+from duly_cli.formatting import dead_letter_table
 from duly_cli.tasks import (
     DEFAULT_ADDRESS,
     Address,

@@ -3,13 +3,13 @@
 import signal
 import sys
 
-from duly_cli import direct
+from duly_cli import light_start
 
 
 def main() -> None:
     """Load the command, and run it."""
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    direct.run(sys.argv[1:])
+    light_start.run(sys.argv[1:])
     from duly_cli.__main__ import main as run
 
     signal.signal(signal.SIGINT, handler)

@@ -8,7 +8,7 @@ import typer
 
 import duly
 from duly.enums import SettingSource
-from duly_cli.show import columns
+from duly_cli.formatting import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need

@@ -190,7 +190,7 @@ def config(
     """Show every setting on one screen: its value, where it is set, and its meaning."""
     from duly_cli.config import example_toml, print_settings
     from duly_core.errors import DulyError
-    from duly_core.sections import misspelt_variables
+    from duly_core.settings_sections import misspelt_variables
 
     if toml:
         typer.echo(example_toml(), nl=False)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import duly
-from duly_cli.show import task_as_json, task_lines, task_table
+from duly_cli.formatting import task_as_json, task_lines, task_table
 
 _PANEL = "Tasks"
 
@@ -228,7 +228,7 @@ def cancel(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS) -> None:
 
 def lambdas(address: Address = DEFAULT_ADDRESS) -> None:
     """List the registered lambdas and their policies."""
-    from duly_cli.show import lambda_table
+    from duly_cli.formatting import lambda_table
 
     with connected(address) as client:
         typer.echo("\n".join(lambda_table(client.lambdas())))

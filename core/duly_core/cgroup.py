@@ -1,4 +1,4 @@
-"""Control groups (cgroup v2) as cages: what starts in one stays in it, however it daemonises, and dies at one word.
+"""Control groups (cgroup v2) as process trees: what starts in one stays in it, however it daemonises, and dies at one word.
 
 Only the hierarchy is used, to name processes; no resource controller is enabled in it. A group can be made
 where the own group's folder may be written: as root, or under systemd with `Delegate=yes`.

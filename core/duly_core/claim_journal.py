@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self, get_type_hints
 
-from duly_core.board import Board
 from duly_core.clock import since_boot_ns
-from duly_core.process_facts import boot_id, host_name, machine_id, pid_namespace, started
+from duly_core.process_identity import boot_id, host_name, machine_id, pid_namespace, started
+from duly_core.slot_board import SlotBoard
 from duly_core.task import TOKEN_PREFIX_BYTES, TaskId, Token
 
 _PAGE = 4096
@@ -84,7 +84,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class JournalContents:
     """What a journal says."""
 
     owner: Owner
@@ -92,7 +92,7 @@ class Left:
     prefixes: list[bytes]
     """Of requests for claims whose answer had not come."""
     alive_boot_ns: int
-    board: Board
+    board: SlotBoard
 
 
 class ClaimJournal:
@@ -112,7 +112,7 @@ class ClaimJournal:
             OSError: the file cannot be made so large.
             ValueError: the owner's description is too long.
         """
-        self.board = Board.create(processes, slots, descriptor)
+        self.board = SlotBoard.create(processes, slots, descriptor)
         start = _start(self.board)
         size = start + _CLAIMS + claims * _CLAIM.size
         os.posix_fallocate(descriptor, 0, size)  # writing to a hole on a full disk would kill this process
@@ -184,13 +184,13 @@ class ClaimJournal:
             self._free_prefixes.append(place)
 
 
-def read(descriptor: int) -> Left:
+def read(descriptor: int) -> JournalContents:
     """Read what a journal says; its writer must be dead, or may write on meanwhile.
 
     Raises:
         ValueError: it is no journal, or its writer died before it was complete.
     """
-    board = Board(descriptor)
+    board = SlotBoard(descriptor)
     start = _start(board)
     content = os.pread(descriptor, max(0, os.fstat(descriptor).st_size - start), start)
     if len(content) < _CLAIMS:
@@ -203,7 +203,7 @@ def read(descriptor: int) -> Left:
         raise ValueError(message)
     noted = _PREFIX.iter_unpack(content[_PREFIXES:_OWNER])
     held = _CLAIM.iter_unpack(content[_CLAIMS:end])
-    return Left(
+    return JournalContents(
         _owner(content[_OWNER : _OWNER + described]),
         {task_id: token for valid, task_id, token in held if valid == _HELD},
         [prefix for prefix, valid in noted if valid == _NOTED],
@@ -227,6 +227,6 @@ def _owner(described: bytes) -> Owner:
     return Owner(**said)
 
 
-def _start(board: Board) -> int:
+def _start(board: SlotBoard) -> int:
     """Where the journal begins: on the page after the board."""
     return -(-board.size // _PAGE) * _PAGE

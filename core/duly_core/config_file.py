@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from duly_core.errors import SettingsError
-from duly_core.sections import refuse_unknown_sections
+from duly_core.settings_sections import refuse_unknown_sections
 
 
 def config_file() -> Path:

@@ -76,21 +76,21 @@ FAILPOINTS = {
         *_of_statement("frontend", "schedule", "duly_frontend.servicer", "new tasks"),
         *_of_statement("frontend", "cancel", "duly_frontend.servicer", "a cancel"),
         *_of_statement("hsc", "claim", "duly_hsc.servicer", "claims"),
-        *_of_statement("hsc", "claim_work", "duly_hsc.work", "claims of what is due"),
+        *_of_statement("hsc", "claim_work", "duly_hsc.work_matcher", "claims of what is due"),
         *_of_statement("hsc", "heartbeat", "duly_hsc.servicer", "heartbeats"),
         *_of_statement("hsc", "set_results", "duly_hsc.servicer", "results"),
         *_of_statement("hsc", "release", "duly_hsc.servicer", "releases"),
         Failpoint(
             "store_consumer.push.before",
-            "duly_store_consumer.outlet",
+            "duly_store_consumer.reference_sender",
             "the rows say enqueued, no message is sent",
             "queue",
         ),
         Failpoint(
-            "store_consumer.push.after", "duly_store_consumer.outlet", "messages are sent, the round goes on", "queue"
+            "store_consumer.push.after", "duly_store_consumer.reference_sender", "messages are sent, the round goes on", "queue"
         ),
         Failpoint(
-            "store_consumer.put_back.before", "duly_store_consumer.outlet", "messages were refused, their rows wait", "store"
+            "store_consumer.put_back.before", "duly_store_consumer.reference_sender", "messages were refused, their rows wait", "store"
         ),
         Failpoint(
             "store_consumer.reclaim.before", "duly_store_consumer.timeouts", "somebody fell silent, nothing is done yet", "store"
@@ -98,10 +98,10 @@ FAILPOINTS = {
         Failpoint(
             "store_consumer.reclaim.after", "duly_store_consumer.timeouts", "taken back, and no message is sent", "store"
         ),
-        Failpoint("controller.receive.after", "duly_controller.poller", "messages are hidden from others", "queue"),
+        Failpoint("controller.receive.after", "duly_controller.queue_poller", "messages are hidden from others", "queue"),
         Failpoint("controller.claim.before", "duly_controller.claimer", "references are picked, nothing is claimed"),
         Failpoint("controller.claim.after", "duly_controller.claimer", "claims are granted, nobody has them"),
-        Failpoint("controller.delete.before", "duly_controller.disposal", "a settled message is still there", "queue"),
+        Failpoint("controller.delete.before", "duly_controller.message_acks", "a settled message is still there", "queue"),
         Failpoint(
             "controller.next_work.before_answer",
             "duly_controller.servicer",
@@ -109,11 +109,11 @@ FAILPOINTS = {
             drops_reply=True,
         ),
         Failpoint("executor.take.before", "duly_executor.work_sources", "an answer with claims came, nothing is held yet"),
-        Failpoint("executor.give.before", "duly_executor.crew", "a claim is held, no callback process has the task"),
+        Failpoint("executor.give.before", "duly_executor.callback_pool", "a claim is held, no callback process has the task"),
         Failpoint("executor.heartbeat.before_send", "duly_executor.heartbeat", "its time is taken, it is not sent"),
-        Failpoint("executor.set_results.before_send", "duly_executor.reporter", "the callback is over, nobody knows"),
-        Failpoint("executor.set_results.after_answer", "duly_executor.reporter", "the HSC knows, the claim is held"),
-        Failpoint("executor.release.before_send", "duly_executor.reporter", "a task is to be handed back"),
+        Failpoint("executor.set_results.before_send", "duly_executor.result_reporter", "the callback is over, nobody knows"),
+        Failpoint("executor.set_results.after_answer", "duly_executor.result_reporter", "the HSC knows, the claim is held"),
+        Failpoint("executor.release.before_send", "duly_executor.result_reporter", "a task is to be handed back"),
         Failpoint(
             "callback.user_code.before", "duly_executor.callback.slots", "it counts as started, and is not", None
         ),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from duly_core.claim_journal import ClaimJournal, Left, Owner, read
+from duly_core.claim_journal import ClaimJournal, JournalContents, Owner, read
 from duly_core.process import private_folder, runtime_folder
 
 log = structlog.get_logger()
@@ -25,7 +25,7 @@ _UNUSABLE = re.compile(r"[^A-Za-z0-9.-]")
 class TakenJournal:
     """A journal whose writer is dead, and whose lock we hold."""
 
-    def __init__(self, path: Path | None, descriptor: int, left: Left | None) -> None:
+    def __init__(self, path: Path | None, descriptor: int, left: JournalContents | None) -> None:
         """Args: `path` is None for one in memory; `left` is None when the journal cannot be read."""
         self.left = left
         self._path = path
@@ -117,7 +117,7 @@ class JournalFolder:
         return None
 
 
-def _read(descriptor: int) -> Left | None:
+def _read(descriptor: int) -> JournalContents | None:
     try:
         return read(descriptor)
     except ValueError:

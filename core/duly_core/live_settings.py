@@ -14,8 +14,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsConfigDict
 
 from duly_core.errors import SettingsError
-from duly_core.refusals import in_plain_words
 from duly_core.settings import Duration, Section, format_duration
+from duly_core.settings_errors import in_plain_words
 
 LONGEST_VALUE = 100
 """Characters; so long the store keeps them."""
@@ -25,7 +25,7 @@ class UnknownSettingError(SettingsError):
     """There is no such setting that can be changed while Duly runs."""
 
 
-class StoreConsumerTuning(Section):
+class LiveStoreConsumerSettings(Section):
     """The part of `[store_consumer]` that can be changed while it runs."""
 
     SECTION: ClassVar[str] = "store_consumer"
@@ -37,7 +37,7 @@ class StoreConsumerTuning(Section):
     )
     """The safety net: nothing that is due waits longer than this to be found."""
     exact: bool = True
-    """Wake at the next due instant and on hints; off: poll at the interval only, as Dropbox's ATF did."""
+    """Wake at the next due instant and on notifications; off: poll at the interval only, as Dropbox's ATF did."""
     batching_gap: Duration = Field(default=timedelta(milliseconds=2), le=timedelta(seconds=10))
     """Polls are never closer together than this."""
     batch: int = Field(default=2_000, ge=1, le=100_000)
@@ -52,15 +52,15 @@ class StoreConsumerTuning(Section):
     """Claims a second, at the most, that one Store Consumer takes from holders that fell silent."""
     depth_horizon: Duration = Field(default=timedelta(seconds=5), le=timedelta(hours=1))
     """Each queue holds about as much as its hosts claim in this time; the backlog stays in the store."""
-    depth_least: int = Field(default=100, ge=1, le=1_000_000)
+    min_depth: int = Field(default=100, ge=1, le=1_000_000)
     """So many references a queue may hold in any case, however slow its hosts are."""
-    depth_most: int = Field(default=20_000, ge=1, le=1_000_000)
-    """So many references a queue holds at most (depth_least goes before it), however fast its hosts are."""
+    max_depth: int = Field(default=20_000, ge=1, le=1_000_000)
+    """So many references a queue holds at most (min_depth goes before it), however fast its hosts are."""
 
 
 _FIELDS: Mapping[str, tuple[str, FieldInfo]] = {
-    f"{StoreConsumerTuning.SECTION}.{field}": (field, info)
-    for field, info in StoreConsumerTuning.model_fields.items()
+    f"{LiveStoreConsumerSettings.SECTION}.{field}": (field, info)
+    for field, info in LiveStoreConsumerSettings.model_fields.items()
 }
 _READERS: Mapping[str, TypeAdapter[Any]] = {
     name: TypeAdapter(Annotated[info.annotation, info])  # type: ignore[arg-type]  # no type checker follows
@@ -117,7 +117,7 @@ def effect_of(name: str) -> str:
     return " ".join((_FIELDS[name][1].description or "").split())
 
 
-def own(settings: StoreConsumerTuning) -> dict[str, str]:
+def own(settings: LiveStoreConsumerSettings) -> dict[str, str]:
     """What the file and the environment of a process say, where that is not the default."""
     texts = {name: written(getattr(settings, field)) for name, (field, _) in _FIELDS.items()}
     return {name: text for name, text in texts.items() if text != default_of(name)}

@@ -29,7 +29,7 @@ def backoff(failures: int, longest: timedelta = LONGEST_BACKOFF) -> timedelta:
     return limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load; no secret)
 
 
-def worth_telling(failures: int) -> bool:
+def worth_logging(failures: int) -> bool:
     """Whether to log this one of many failures in a row: the first, the second, the fourth, the eighth ..."""
     return failures & (failures - 1) == 0
 
@@ -54,7 +54,7 @@ async def repeat(
         except (StoreUnavailableError, QueueUnavailableError) as error:
             failures += 1
             pause = backoff(failures)
-            if worth_telling(failures):
+            if worth_logging(failures):
                 log.warning("a round failed; trying again", loop=name, failures=failures, reason=str(error))
         except Exception:
             failures += 1

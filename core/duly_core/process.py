@@ -12,8 +12,8 @@ from duly_core.errors import SettingsError
 
 PARENT_PID = "DULY_PARENT_PID"
 
-LIFELINE = "DULY_LIFELINE"
-"""DESCRIPTOR:SECONDS of a service that outlives its parent; see lifeline.py."""
+KEEPALIVE_PIPE = "DULY_KEEPALIVE_PIPE"
+"""DESCRIPTOR:SECONDS of a service that outlives its parent; see keepalive_pipe.py."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -36,7 +36,7 @@ def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
         signal.raise_signal(signal_number)
 
 
-def keep_orphans() -> None:
+def become_subreaper() -> None:
     """Have what our descendants leave behind become our own children, not init's."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 

@@ -14,9 +14,9 @@ import uvloop
 
 from duly_core import failpoints
 from duly_core.errors import DulyError, QueueUnavailableError, StoreUnavailableError
-from duly_core.lifeline import PARENT_DIED, Lifeline
+from duly_core.keepalive_pipe import PARENT_DIED, KeepalivePipe
 from duly_core.process import die_with_parent
-from duly_core.sections import misspelt_variables
+from duly_core.settings_sections import misspelt_variables
 from duly_core.telemetry import TelemetrySettings, serve_metrics, set_up_logging
 
 log = structlog.get_logger()
@@ -40,7 +40,7 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
     Exits with 0 after a graceful stop; 78 if settings, an address or an application are unusable (one line on
     stderr says which, and the mend); 69 if the store or the queue was not to be had.
     """
-    lifeline = Lifeline.from_environment()
+    keepalive = KeepalivePipe.from_environment()
     die_with_parent(PARENT_DIED)
     try:
         telemetry = TelemetrySettings.load()
@@ -51,7 +51,7 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
             log.warning("an environment variable is none of Duly's settings", variable=variable, meant=meant)
         serve = _set_up(name, build, telemetry)
         _collect_seldom()
-        uvloop.run(_until_stopped(serve, lifeline))
+        uvloop.run(_until_stopped(serve, keepalive))
     except (StoreUnavailableError, QueueUnavailableError) as error:
         fail(name, error, EXIT_UNAVAILABLE)
     except DulyError as error:
@@ -86,13 +86,13 @@ def fail(name: str, error: Exception, code: int) -> NoReturn:
     sys.exit(code)
 
 
-async def _until_stopped(serve: Serve, lifeline: Lifeline | None) -> None:
+async def _until_stopped(serve: Serve, keepalive: KeepalivePipe | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT, PARENT_DIED):
         loop.add_signal_handler(signal_number, stop.set)
-    if lifeline is not None:
-        lifeline.watch(loop, stop.set)
+    if keepalive is not None:
+        keepalive.watch(loop, stop.set)
     try:
         await serve(stop)
     except DulyError as error:

@@ -22,8 +22,8 @@ from pydantic_settings import (
 from duly_core.config_file import config_file, read_config
 from duly_core.durations import format_duration, parse_duration
 from duly_core.errors import SettingsError
-from duly_core.refusals import in_plain_words
-from duly_core.sections import SECTIONS
+from duly_core.settings_errors import in_plain_words
+from duly_core.settings_sections import SECTIONS
 
 __all__ = ["Duration", "Section", "config_file", "format_duration", "parse_duration", "read_config"]
 

@@ -124,7 +124,7 @@ class ClaimedTask(NamedTuple):
     max_runtime: timedelta
 
 
-class Beat(NamedTuple):
+class TaskHeartbeat(NamedTuple):
     """A running task's heartbeat; `progress` and `note` are None when nothing new was told."""
 
     task_id: TaskId
@@ -133,7 +133,7 @@ class Beat(NamedTuple):
     note: str | None = None
 
 
-class Kept(enum.Enum):
+class HeartbeatAnswer(enum.Enum):
     """The store's answer to a Beat."""
 
     KEPT = "kept"

@@ -9,10 +9,10 @@ from datetime import timedelta
 from signal import SIGKILL, SIGTERM
 
 from duly_core.process import PARENT_PID
-from duly_local.prefixing import MergedOutput
+from duly_local.child_spec import ChildGaveUpError, ChildSpec, SupervisionTiming
+from duly_local.merged_output import MergedOutput
 from duly_local.processes import clear_group, how_it_ended, signal_group
 from duly_local.readiness import wait_until_healthy
-from duly_local.specification import ChildGaveUpError, ChildSpec, Pace
 
 _REMEMBERED_LINES = 20
 _LAST_WORDS = timedelta(seconds=1)
@@ -21,13 +21,13 @@ _LAST_WORDS = timedelta(seconds=1)
 class Child:
     """Keeps one process running until `stop`."""
 
-    def __init__(self, spec: ChildSpec, output: MergedOutput, pace: Pace) -> None:
+    def __init__(self, spec: ChildSpec, output: MergedOutput, timing: SupervisionTiming) -> None:
         self.spec = spec
         self.ready = asyncio.Event()
         self.pid: int | None = None
         """Also the id of its process group; None: it does not run."""
         self._output = output
-        self._pace = pace
+        self._timing = timing
         self._last_lines: deque[bytes] = deque(maxlen=_REMEMBERED_LINES)
         self._ready_at: float | None = None
         self._stopping = asyncio.Event()
@@ -40,18 +40,18 @@ class Child:
         Raises:
             ChildGaveUpError: it exited with EX_CONFIG, or cannot be started; quotes the last it said.
         """
-        delay = self._pace.first_delay
+        delay = self._timing.first_delay
         while not self._stopping.is_set():
             code, was_ready_for = await self._run_once()
             if self._stopping.is_set():
                 return
             if code == os.EX_CONFIG:
                 raise ChildGaveUpError(f"{self.spec.name} cannot work as it is set up: {self.last_line}")
-            if was_ready_for > self._pace.healthy_after:
-                delay = self._pace.first_delay
+            if was_ready_for > self._timing.healthy_after:
+                delay = self._timing.first_delay
             self._say(f"{how_it_ended(code)}; starting it again in {delay.total_seconds():g} s")
             await _happens(self._stopping, delay)
-            delay = min(2 * delay, self._pace.longest_delay)
+            delay = min(2 * delay, self._timing.longest_delay)
 
     async def stop(self) -> None:
         """End it for good: SIGTERM, then after the grace SIGKILL to its process group."""
@@ -59,8 +59,8 @@ class Child:
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):  # it ended, and we have yet to hear of it
                 os.kill(self.pid, SIGTERM)
-        if not await _happens(self._gone, self._pace.grace):
-            self._say(f"still runs {self._pace.grace.total_seconds():g} s after SIGTERM; killing it")
+        if not await _happens(self._gone, self._timing.grace):
+            self._say(f"still runs {self._timing.grace.total_seconds():g} s after SIGTERM; killing it")
             self.kill()
             await self._gone.wait()
 
@@ -92,7 +92,7 @@ class Child:
             self.pid = self._ready_at = None
             self.ready.clear()
             watching.cancel()
-            await clear_group(process.pid, self.spec.last_words)
+            await clear_group(process.pid, self.spec.cleanup_grace)
             # A descendant in a group of its own may hold the pipe open.
             await asyncio.wait({forwarding}, timeout=_LAST_WORDS.total_seconds())
             forwarding.cancel()
@@ -133,8 +133,8 @@ class Child:
     async def _watch_readiness(self) -> None:
         addresses = self.spec.health_addresses
         for address in addresses:
-            while not await wait_until_healthy(address, self._pace.ready_within):
-                waited = self._pace.ready_within.total_seconds()
+            while not await wait_until_healthy(address, self._timing.ready_within):
+                waited = self._timing.ready_within.total_seconds()
                 self._say(f"not ready on {address} after {waited:g} s; still waiting for it")
         self._ready_at = time.monotonic()
         self.ready.set()

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from duly_core.errors import DulyError
-from duly_local.lifeline import signalled_at_our_death
-from duly_local.logs import ProgramLog
+from duly_local.parent_death_signal import parent_death_signal
 from duly_local.ports import LOOPBACK, free_port, require_free
 from duly_local.processes import end_program
+from duly_local.program_log import ProgramLog
 
 # boto3 wants some; moto takes any.
 AWS_ENVIRONMENT = {
@@ -41,7 +41,7 @@ _no_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class MotoServer:
-    """One server; start it from the main thread (see lifeline.py). It dies with us at once: it has nothing to save."""
+    """One server; start it from the main thread (see parent_death_signal.py). It dies with us at once: it has nothing to save."""
 
     def __init__(
         self, log_file: Path, port: int | None = None, *, ready_within: timedelta = timedelta(seconds=30)
@@ -92,7 +92,7 @@ class MotoServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=signalled_at_our_death(SIGKILL),  # noqa: PLW1509 (it takes no lock)
+                preexec_fn=parent_death_signal(SIGKILL),  # noqa: PLW1509 (it takes no lock)
             )
 
     def wait_until_ready(self) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from duly_core.errors import DulyError
-from duly_local.prefixing import MergedOutput
+from duly_local.merged_output import MergedOutput
 
 _LOOK_EVERY = timedelta(milliseconds=500)
 _AFTER_A_FAILURE = timedelta(seconds=5)

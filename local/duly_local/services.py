@@ -4,10 +4,10 @@ import sys
 from dataclasses import replace
 from datetime import timedelta
 
+from duly_local.child_spec import ChildSpec
 from duly_local.environment import service_environment
-from duly_local.lifelines import Lifelines
+from duly_local.keepalive_pipes import KeepalivePipes
 from duly_local.options import FRONTEND, HSC, SERVER, Ports, StackOptions
-from duly_local.specification import ChildSpec
 
 # Only a worker may import what stands in the working folder: a queue.py there must not become ours.
 _SERVICE = (sys.executable, "-P", "-m", "duly_cli")
@@ -18,10 +18,10 @@ _DRAINING = timedelta(seconds=10)
 
 
 def child_specs(
-    options: StackOptions, dsn: str, ports: Ports, lifelines: Lifelines | None = None
+    options: StackOptions, dsn: str, ports: Ports, keepalive_pipes: KeepalivePipes | None = None
 ) -> list[ChildSpec]:
-    """Return all of them, for one supervisor; without `lifelines`, the services die with us."""
-    lines = lifelines or Lifelines()
+    """Return all of them, for one supervisor; without `keepalive_pipes`, the services die with us."""
+    lines = keepalive_pipes or KeepalivePipes()
 
     def spec(name: str, command: tuple[str, ...]) -> ChildSpec:
         environment = service_environment(options, dsn, ports, name)
@@ -30,7 +30,7 @@ def child_specs(
     services = [lines.of_service(spec(name, (*_SERVICE, name))) for name in options.services]
     needed = (FRONTEND, HSC) if options.separate else (SERVER,)
     workers = [
-        replace(lines.of_worker(spec(name, (*_WORKER, app))), depends_on=needed, last_words=_DRAINING)
+        replace(lines.of_worker(spec(name, (*_WORKER, app))), depends_on=needed, cleanup_grace=_DRAINING)
         for name, app in options.workers.items()
     ]
     return services + workers

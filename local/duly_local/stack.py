@@ -10,18 +10,18 @@ from typing import Self
 
 from duly_core.config_file import read_config
 from duly_core.errors import DulyError, SettingsError
+from duly_local.child_spec import SupervisionTiming
 from duly_local.environment import drain_time, joining_environment
-from duly_local.lifelines import Lifelines
+from duly_local.keepalive_pipes import KeepalivePipes
+from duly_local.merged_output import MergedOutput
 from duly_local.moto import MotoServer
 from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
-from duly_local.ownership import make_data_directory
 from duly_local.ports import await_free
-from duly_local.postgres import EmbeddedPostgres
-from duly_local.prefixing import MergedOutput
+from duly_local.postgres.data_directory import make_data_directory
+from duly_local.postgres.embedded import EmbeddedPostgres
 from duly_local.programs import Program, keep_running
 from duly_local.services import child_specs
 from duly_local.signals import StoppedWhileStartingError, handled_by, interruptible
-from duly_local.specification import Pace
 from duly_local.supervisor import Supervisor
 from duly_local.worker_file import WorkerFile
 
@@ -36,7 +36,10 @@ class LocalStack:
     """One stack: `async with` it (returns when all is ready), or `await run_forever()`; main thread only."""
 
     def __init__(
-        self, options: StackOptions, output: MergedOutput | None = None, pace: Pace | None = None
+        self,
+        options: StackOptions,
+        output: MergedOutput | None = None,
+        timing: SupervisionTiming | None = None,
     ) -> None:
         self.options = options
         self.ports: Ports = options.choose_ports()
@@ -44,9 +47,9 @@ class LocalStack:
         self.supervisor: Supervisor | None = None
         self._worker_file: WorkerFile | None = None
         self._output = output or MergedOutput()
-        self._pace = pace or Pace()
+        self._timing = timing or SupervisionTiming()
         self._programs: dict[str, Program] = {}
-        self._lifelines = Lifelines(stay=drain_time() + _AFTER_WORKERS)
+        self._keepalive_pipes = KeepalivePipes(stay=drain_time() + _AFTER_WORKERS)
         self._keepers: list[asyncio.Task[None]] = []
 
     @property
@@ -62,7 +65,7 @@ class LocalStack:
     async def __aenter__(self) -> Self:
         try:
             supervisor = self.start()
-            await supervisor.wait_until_ready(self._pace.ready_within)
+            await supervisor.wait_until_ready(self._timing.ready_within)
         except BaseException:
             await self.stop()
             raise
@@ -111,11 +114,11 @@ class LocalStack:
             postgres = EmbeddedPostgres(
                 options.data_directory,
                 self.ports.postgres,
-                needed_for=self._lifelines.stay + _AFTER_SERVICES,
+                needed_for=self._keepalive_pipes.stay + _AFTER_SERVICES,
                 tell=lambda text: self._output.write("postgres", f"[duly] {text}"),
             )
             self._start_program("postgres", postgres)
-            self._lifelines.of_postgres = postgres.lifeline
+            self._keepalive_pipes.of_postgres = postgres.keepalive
             self.dsn = postgres.socket_dsn
         if options.needs_moto:
             make_data_directory(options.data_directory)
@@ -128,9 +131,9 @@ class LocalStack:
             self._await_port(self.ports.metrics_port(name), f"{name} (for its metrics)")
         told = joining_environment(options, self.ports)
         self._worker_file = WorkerFile(options.data_directory, told)
-        self._lifelines.open()
-        specs = child_specs(options, self.dsn, self.ports, self._lifelines)
-        self.supervisor = Supervisor(specs, self._output, self._pace)
+        self._keepalive_pipes.open()
+        specs = child_specs(options, self.dsn, self.ports, self._keepalive_pipes)
+        self.supervisor = Supervisor(specs, self._output, self._timing)
         self.supervisor.start()
         for name, program in self._programs.items():
             self._keepers.append(asyncio.create_task(keep_running(name, program, self._output)))
@@ -141,7 +144,7 @@ class LocalStack:
         await_free(
             port,
             owner,
-            self._lifelines.stay + _AFTER_SERVICES,
+            self._keepalive_pipes.stay + _AFTER_SERVICES,
             lambda text: self._output.write("duly", text),
             way_out,
         )
@@ -150,7 +153,7 @@ class LocalStack:
         """Stop everything, the services before what they stand on."""
         if self.supervisor is not None:
             await self.supervisor.stop()
-        self._lifelines.close()
+        self._keepalive_pipes.close()
         for keeper in self._keepers:
             keeper.cancel()
         for name in reversed(tuple(self._programs)):

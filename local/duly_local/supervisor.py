@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from duly_core.errors import DulyError
 from duly_local.child import Child
-from duly_local.prefixing import MergedOutput
-from duly_local.specification import ChildSpec, Pace
+from duly_local.child_spec import ChildSpec, SupervisionTiming
+from duly_local.merged_output import MergedOutput
 
 
 class Supervisor:
@@ -17,9 +17,11 @@ class Supervisor:
     started it.
     """
 
-    def __init__(self, specs: Iterable[ChildSpec], output: MergedOutput, pace: Pace | None = None) -> None:
-        pace = pace or Pace()
-        self._children = {spec.name: Child(spec, output, pace) for spec in specs}
+    def __init__(
+        self, specs: Iterable[ChildSpec], output: MergedOutput, timing: SupervisionTiming | None = None
+    ) -> None:
+        timing = timing or SupervisionTiming()
+        self._children = {spec.name: Child(spec, output, timing) for spec in specs}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stop_requested = asyncio.Event()
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from duly_core.errors import DulyError
-from duly_local.ownership import make_data_directory
+from duly_local.postgres.data_directory import make_data_directory
 
 _NAME = "worker.env"
 

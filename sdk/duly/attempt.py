@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from duly.enums import AttemptOutcome, FailureKind
-from duly.wire import to_datetime
+from duly.time_conversion import to_datetime
 
 if TYPE_CHECKING:
     from datetime import datetime

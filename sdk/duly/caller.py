@@ -43,7 +43,7 @@ RETRIED = (
 )
 
 
-class Reach:
+class Reachability:
     """Whether a client has reached its Frontend, and how long it tries until then; any thread may tell it."""
 
     def __init__(self, unreachable_after: timedelta | None) -> None:
@@ -74,10 +74,10 @@ class Caller:
         self,
         address: str,
         credentials: grpc.ChannelCredentials | None = None,
-        reach: Reach | None = None,
+        reach: Reachability | None = None,
     ) -> None:
         self.address = address
-        self._reach = reach or Reach(None)
+        self._reach = reach or Reachability(None)
         self._channel = open_channel(address, credentials)
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)

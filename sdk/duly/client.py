@@ -9,18 +9,18 @@ from typing import Any, Self, TypeAlias, Unpack
 
 import grpc
 
-from duly import dead_letters, error_mapping, reading
-from duly.caller import DEFAULT_TIMEOUT, Caller, Reach
+from duly import dead_letters, error_mapping, task_reads
+from duly.caller import DEFAULT_TIMEOUT, Caller, Reachability
 from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError, TaskFailedError
 from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
-from duly.reading import TaskRef, id_of
 from duly.scheduling import Scheduler
 from duly.settings import SettingCalls
 from duly.task import Task
+from duly.task_reads import TaskRef, id_of
 from duly.v1 import frontend_pb2, registry_pb2
 
 # Within the class `list` is a method, so these say what it would hide.
@@ -58,7 +58,7 @@ class AsyncClient(SettingCalls):
         """
         self.address = resolve_address(address)
         self._credentials = credentials
-        self.reach = Reach(unreachable_after)
+        self.reach = Reachability(unreachable_after)
         self._opened: tuple[Caller, Scheduler] | None = None
 
     async def open(self) -> None:
@@ -138,13 +138,13 @@ class AsyncClient(SettingCalls):
     async def get(self, task: TaskRef) -> Task:
         """Return a task as it stands now. Raises TaskNotFoundError."""
         if (found := (await self.get_many([task]))[0]) is None:
-            raise reading.no_task(id_of(task))
+            raise task_reads.no_task(id_of(task))
         return found
 
     async def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
         """Return tasks as they stand now, in order; None for one that there is not."""
         caller, _ = self._open()
-        return await reading.get_tasks(caller, [id_of(task) for task in tasks])
+        return await task_reads.get_tasks(caller, [id_of(task) for task in tasks])
 
     async def wait(
         self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
@@ -161,7 +161,7 @@ class AsyncClient(SettingCalls):
     ) -> _Tasks:
         """Return the tasks, in order, once all are final; otherwise as `wait`."""
         caller, _ = self._open()
-        ended = await reading.wait_tasks(caller, [id_of(task) for task in tasks], timeout)
+        ended = await task_reads.wait_tasks(caller, [id_of(task) for task in tasks], timeout)
         if raise_on_failure:
             for task in ended:
                 if task.status is not TaskStatus.SUCCESS:
@@ -183,7 +183,7 @@ class AsyncClient(SettingCalls):
         """Cancel tasks; return for each, in order, its status now, or why it was not cancelled."""
         caller, _ = self._open()
         results: _StatusesOrErrors = []
-        for ids in reading.in_chunks([id_of(task) for task in tasks]):
+        for ids in task_reads.in_chunks([id_of(task) for task in tasks]):
             request = frontend_pb2.CancelTaskRequest(task_ids=ids)
             response = await caller.call(caller.frontend.CancelTask, request)
             results += [
@@ -246,7 +246,7 @@ class AsyncClient(SettingCalls):
     ) -> AsyncIterator[_Tasks]:
         """Yield what `dead_letters` yields a page at a time; `page_size` is 1 to 1,000."""
         caller, _ = self._open()
-        return reading.list_pages(caller, dead_letters.list_request(page_size, **which))
+        return task_reads.list_pages(caller, dead_letters.list_request(page_size, **which))
 
     async def lambdas(self) -> _Lambdas:
         """Return the registered lambdas with their policies."""
@@ -291,8 +291,8 @@ class AsyncClient(SettingCalls):
     ) -> AsyncIterator[_Tasks]:
         """Yield what `list` yields a page at a time; `page_size` is 1 to 1,000."""
         caller, _ = self._open()
-        request = reading.list_request(page_size, lambda_name, collection, statuses, priorities)
-        return reading.list_pages(caller, request)
+        request = task_reads.list_request(page_size, lambda_name, collection, statuses, priorities)
+        return task_reads.list_pages(caller, request)
 
     def _open(self) -> tuple[Caller, Scheduler]:
         if self._opened is None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from duly.enums import Priority
 from duly.outcome import Cancelled
-from duly.wire import EPOCH, to_datetime, to_timedelta
+from duly.time_conversion import EPOCH, to_datetime, to_timedelta
 
 if TYPE_CHECKING:
     from collections.abc import Callable

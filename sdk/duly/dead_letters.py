@@ -12,9 +12,9 @@ from duly.caller import DEFAULT_TIMEOUT, Caller
 from duly.enums import FailureKind, TaskStatus, member
 from duly.errors import DulyError, InvalidTaskError, NotADeadLetterError, UnavailableError
 from duly.new_task import aware
-from duly.reading import in_chunks
+from duly.task_reads import in_chunks
+from duly.time_conversion import to_datetime, to_timedelta
 from duly.v1 import frontend_pb2, task_pb2
-from duly.wire import to_datetime, to_timedelta
 
 _PAGE = 1000
 """As many as one call redrives."""

@@ -10,8 +10,8 @@ from duly.enums import Priority, member
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.ids import new_task_id_text
 from duly.payload import HARD_LIMIT_BYTES, encode
+from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2
-from duly.wire import to_duration, to_timestamp
 
 
 @dataclass(frozen=True, slots=True)

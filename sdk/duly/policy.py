@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from duly.errors import RegistrationError
 from duly.payload import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES
+from duly.time_conversion import to_duration
 from duly.v1 import registry_pb2
-from duly.wire import to_duration
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration

@@ -1,4 +1,4 @@
-"""Sends new tasks: single ones coalesced, many of them in a few large calls."""
+"""Sends new tasks: single ones committed together, many of them in a few large calls."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 from duly import error_mapping
+from duly.batching import Batcher
 from duly.caller import Caller, seconds
-from duly.coalesce import Coalescer
 from duly.errors import DulyError, ScheduleManyError
 from duly.new_task import NewTask, ScheduledTask
 from duly.v1 import frontend_pb2
@@ -42,7 +42,7 @@ class Scheduler:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._coalescer: Coalescer[_Submission, frontend_pb2.ScheduleResult] = Coalescer(
+        self._coalescer: Batcher[_Submission, frontend_pb2.ScheduleResult] = Batcher(
             self._send_submissions, lambda submission: submission.task.ByteSize()
         )
 

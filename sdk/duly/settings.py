@@ -10,8 +10,8 @@ from duly import error_mapping
 from duly.caller import Caller
 from duly.enums import SettingSource
 from duly.errors import DulyError, InvalidSettingError, InvalidTaskError
+from duly.time_conversion import to_datetime
 from duly.v1 import settings_pb2, task_pb2
-from duly.wire import to_datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

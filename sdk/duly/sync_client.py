@@ -19,18 +19,18 @@ from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
 import grpc
 
+from duly.blocking_schedule import BlockingSchedule
 from duly.caller import DEFAULT_TIMEOUT, seconds
 from duly.client import AsyncClient
 from duly.dead_letters import DeadLetterFilter, Redrive
-from duly.direct_call import DirectCalls
 from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError
 from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
-from duly.reading import TaskRef
 from duly.scheduling import receipt
 from duly.settings import Setting
 from duly.task import Task
+from duly.task_reads import TaskRef
 
 Value = TypeVar("Value")
 
@@ -64,7 +64,7 @@ class Client:
         """Name the Frontend, as for AsyncClient."""
         self._client = AsyncClient(address, credentials=credentials, unreachable_after=unreachable_after)
         self._process = os.getpid()
-        self._direct = DirectCalls(self._client.address, credentials, self._client.reach)
+        self._direct = BlockingSchedule(self._client.address, credentials, self._client.reach)
         self._closed = False
         # Held to give the loop work, and to close: the loop drops silently what comes after its end. A signal
         # handler may use the client, too.

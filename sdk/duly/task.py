@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from duly.attempt import Attempt
 from duly.enums import FailureKind, Priority, TaskStatus
 from duly.payload import decode
-from duly.wire import to_datetime
+from duly.time_conversion import to_datetime
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -22,8 +22,8 @@ from duly.enums import FailureKind, Outcome, Priority
 from duly.errors import PayloadTooLargeError, UnknownLambdaError
 from duly.ids import new_task_id
 from duly.payload import DEFAULT_LIMIT_BYTES, decode, encode
+from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import hsc_pb2, task_pb2
-from duly.wire import to_duration, to_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

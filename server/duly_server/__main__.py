@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 
 from duly_core.service import Serve, run_service
-from duly_core.store.local_hints import LocalHints
+from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.start import Migration
 from duly_server.roles import ROLES, build_role, parse_roles
 
@@ -17,10 +17,10 @@ _LAST_WORDS = timedelta(seconds=10)
 
 
 def build(roles: Sequence[str]) -> Serve:
-    """Read the settings of each role; the roles share hints and one migration."""
-    hints = LocalHints()
+    """Read the settings of each role; the roles share notifications and one migration."""
+    notifications = LocalNotifications()
     migration = Migration()
-    serves = {name: build_role(name, hints, migration) for name in roles}
+    serves = {name: build_role(name, notifications, migration) for name in roles}
 
     async def serve(stop: asyncio.Event) -> None:
         await _run_all(serves, stop)

@@ -90,7 +90,7 @@ class Campaign:
                     running.remove(each)
                     self._note(each)
                 elif time.monotonic() > each.until:
-                    os.kill(each.pid, signal.SIGKILL)  # its nursery ends whatever it started
+                    os.kill(each.pid, signal.SIGKILL)  # its fork server ends whatever it started
 
     def _fork(self, plan: Plan, shared: Shared) -> _Running:
         own = self._folder / f"seed-{plan.seed}"

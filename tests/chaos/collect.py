@@ -13,7 +13,7 @@ from tests.chaos.topology import ENQUEUE_TIMEOUT
 _LIVENESS_S = 40
 """Leases, an enqueue timeout, a connection that is half open (25 s until it is noticed), backoffs of at most 2 s."""
 _START_S = 6
-"""The poll interval, which finds what no hint told of, and room for callback processes that are just replaced."""
+"""The poll interval, which finds what no notification told of, and room for callback processes that are just replaced."""
 _FEWEST_TASKS = 0.95
 """Of those that were to be sent."""
 _FEWEST_FAULTS = 0.5
@@ -25,7 +25,7 @@ _SECONDS_A_SAMPLE = 10
 _CONNECTIONS = 10
 """To Postgres for each pair that talks: a pool, and what a cut connection leaves for a while."""
 _PROCESSES = 6
-"""For each part: those that linger or are just being replaced, and those aside for suspects and lambdas kept apart."""
+"""For each part: those that linger or are just being replaced, and isolated ones for suspects and lambdas kept apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from duly_local.moto import AWS_ENVIRONMENT
 from duly_local.ports import LOOPBACK
-from tests.chaos.keeper import Spec
 from tests.chaos.links import Links
 from tests.chaos.plan import Plan
+from tests.chaos.process_keeper import Spec
+from tests.chaos.process_tree import MARK
 from tests.chaos.topology import (
     EMBEDDED_TIMING,
     ENQUEUE_TIMEOUT,
@@ -21,7 +22,6 @@ from tests.chaos.topology import (
     SHORT_TIMING,
     STORE_CONSUMER,
 )
-from tests.chaos.tree import MARK
 
 APPLICATION = "tests.chaos.application:app"
 JOURNAL = "DULY_CHAOS_JOURNAL"
@@ -51,7 +51,7 @@ _COMMON = {
 }
 _OF_HOST = {
     "DULY_CONTROLLER_DWELL_MARGIN": "2s",
-    "DULY_CONTROLLER_LONGEST_POLL": "5s",
+    "DULY_CONTROLLER_POLL_TIMEOUT": "5s",
     "DULY_EXECUTOR_POLL_TIMEOUT": "5s",
     "DULY_EXECUTOR_DRAIN_GRACE": "3s",
     "DULY_EXECUTOR_CANCEL_GRACE": "2s",

@@ -89,7 +89,7 @@ class Plan:
 
     @property
     def punctual(self) -> bool:
-        """Whether what is done may make no task late: hints are lost, or the Store Consumer is away from a store."""
+        """Whether what is done may make no task late: notifications are lost, or the Store Consumer is away from a store."""
         return self.queue == "store" and all(fault.kind.startswith(_PUNCTUAL) for fault in self.faults)
 
     @property
@@ -170,9 +170,9 @@ def _points(action: str, names: tuple[str, ...] = ("",)) -> Callable[[Topology],
     ]
 
 
-_PUNCTUAL = ("hint_", "away_store_consumer", "kill_store_consumer", "term_store_consumer")
-HARMLESS = ("hint_", "sqs_", "term_frontend", "kill_frontend")
-"""Kinds, by how they begin, of which no claim dies: messages are hints, and a dead Frontend holds none."""
+_PUNCTUAL = ("notification_", "away_store_consumer", "kill_store_consumer", "term_store_consumer")
+HARMLESS = ("notification_", "sqs_", "term_frontend", "kill_frontend")
+"""Kinds, by how they begin, of which no claim dies: messages are notifications, and a dead Frontend holds none."""
 
 SQS_CHANCES = (
     *("duplicate", "reorder", "delay", "lose_request", "lose_reply"),
@@ -224,8 +224,8 @@ KINDS: dict[str, Kind] = {
         for action in ("crash", "raise", "delay", "drop_reply")
     },
     "claim_freeze": Kind(_points("crash", _AROUND_CLAIMS), _pause),
-    "hint_lose": Kind(_POSTGRES, _span(1.0, 6.0), queue="store"),
-    "hint_forge": Kind(_POSTGRES, _span(0.5, 3.0), queue="store"),
+    "notification_lose": Kind(_POSTGRES, _span(1.0, 6.0), queue="store"),
+    "notification_forge": Kind(_POSTGRES, _span(0.5, 3.0), queue="store"),
     **{
         f"sqs_{what}": Kind(_QUEUE, _span(2.0, 8.0), amount=_one_of(0.05, 0.2, 0.5), queue="sqs")
         for what in SQS_CHANCES

@@ -14,9 +14,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from duly_core.errors import DulyError
 from duly_core.store.migrate import migrate
-from duly_local import leftovers
 from duly_local.ports import free_port
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres import stale_server
+from duly_local.postgres.embedded import EmbeddedPostgres
 from tests.chaos import audit
 from tests.fixtures.standby import Standby
 
@@ -219,7 +219,7 @@ class ChaosPostgres:
 
     def processes(self) -> list[int]:
         """The postmaster and its backends."""
-        return leftovers._processes_of(self._files)
+        return stale_server._processes_of(self._files)
 
     async def _keep_running(self) -> None:
         while True:
@@ -227,7 +227,7 @@ class ChaosPostgres:
             if self.pid is not None or self._down:
                 continue
             # In a thread, for it may wait; `launch` then finds nobody, and it has to be called here.
-            await asyncio.to_thread(leftovers.await_departure, self._files, _DEPART)
+            await asyncio.to_thread(stale_server.await_exit, self._files, _DEPART)
             if self._down:
                 continue
             self._server.launch()

@@ -18,14 +18,14 @@ from duly_core.clock import since_boot_ns
 from duly_core.errors import DulyError
 from tests.chaos.collect import Collected, collect, limits_of
 from tests.chaos.faults import inject
-from tests.chaos.forked import Nursery
+from tests.chaos.fork_client import ForkServer
 from tests.chaos.history import Fault, History, Leftover
 from tests.chaos.plan import Fault as Planned
 from tests.chaos.plan import Plan
+from tests.chaos.process_tree import command, descendants, is_running, marked
 from tests.chaos.replay import Replayer
 from tests.chaos.shared import Shared
 from tests.chaos.stack import System
-from tests.chaos.tree import command, descendants, is_running, marked
 from tests.chaos.watch import Watch
 from tests.chaos.workload import Workload
 
@@ -65,20 +65,22 @@ class Outcome:
 class Run:
     """One seed."""
 
-    def __init__(self, plan: Plan, folder: Path, rate: float, nursery: Nursery, shared: Shared) -> None:
+    def __init__(
+        self, plan: Plan, folder: Path, rate: float, fork_server: ForkServer, shared: Shared
+    ) -> None:
         """Make one.
 
         Args:
             plan: what is done.
             folder: where its files go.
             rate: tasks a second.
-            nursery: forks its processes.
+            fork_server: forks its processes.
             shared: what other runs use, too.
         """
         self._plan = plan
         self._folder = folder
         self._rate = rate
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._shared = shared
         self._faults: list[Fault] = []
         self._missed: list[str] = []
@@ -93,7 +95,7 @@ class Run:
             RunFailedError: it could not be carried out.
         """
         started, cpu = time.monotonic(), _cpu_seconds()
-        system = System(self._folder, self._plan, self._nursery, self._shared)
+        system = System(self._folder, self._plan, self._fork_server, self._shared)
         try:
             outcome = await self._execute(system)
         except (DulyError, psycopg.Error, TimeoutError, OSError) as error:
@@ -101,7 +103,7 @@ class Run:
         finally:
             self._wake_everybody()
             await system.stop()
-            self._nursery.close()
+            self._fork_server.close()
             await system.stop_postgres()
         outcome.cpu_s, outcome.wall_s = _cpu_seconds() - cpu, time.monotonic() - started
         return outcome
@@ -257,13 +259,13 @@ class Run:
         )
 
     def _processes(self, system: System) -> dict[int, str]:
-        """Whatever the run has started and still runs: below the nursery, or with its mark."""
-        below = {pid: command(pid) for pid in descendants(self._nursery.pid) if is_running(pid)}
+        """Whatever the run has started and still runs: below the fork server, or with its mark."""
+        below = {pid: command(pid) for pid in descendants(self._fork_server.pid) if is_running(pid)}
         return below | marked(system.run_id)
 
     def _wake_everybody(self) -> None:
         """After a failure: what is stopped by SIGSTOP does not end when it is told to."""
-        for pid in descendants(self._nursery.pid):
+        for pid in descendants(self._fork_server.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 

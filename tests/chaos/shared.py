@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 
 from duly_local.moto import MotoServer
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres.embedded import EmbeddedPostgres
 from tests.chaos.postgres import SHARED_SETTINGS, TEMPLATE_DATABASE, make_template, prepare
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import uvloop
 
 from tests.chaos.checker import check
-from tests.chaos.forked import Nursery
-from tests.chaos.kept import dump
+from tests.chaos.fork_client import ForkServer
 from tests.chaos.plan import Plan
 from tests.chaos.report import as_json, show
 from tests.chaos.runner import Run, RunFailedError
+from tests.chaos.saved_history import dump
 from tests.chaos.shared import Shared
 
 EXIT_HELD, EXIT_BROKEN, EXIT_INCONCLUSIVE = 0, 1, 2
@@ -24,7 +24,7 @@ EXIT_HELD, EXIT_BROKEN, EXIT_INCONCLUSIVE = 0, 1, 2
 
 def run_single(plan: Plan, arguments: argparse.Namespace, shared: Shared) -> int:
     """Run it, report it; the exit code. Call it before this process has threads or connections."""
-    nursery = Nursery()
+    fork_server = ForkServer()
     replay = replay_command(plan, arguments)
     print(f"chaos: seed {plan.seed}; to replay: {replay}", flush=True)
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="duly-chaos-"))
@@ -33,7 +33,7 @@ def run_single(plan: Plan, arguments: argparse.Namespace, shared: Shared) -> int
     try:
         # Every byte of the system goes through our proxies: on asyncio's own loop they cost as much as a service.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            outcome = runner.run(Run(plan, folder, arguments.rate, nursery, shared).execute())
+            outcome = runner.run(Run(plan, folder, arguments.rate, fork_server, shared).execute())
     except Exception as error:  # noqa: BLE001 (whatever it is, it is no violation: nothing was judged)
         if not isinstance(error, RunFailedError):
             traceback.print_exc()

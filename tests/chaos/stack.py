@@ -8,12 +8,12 @@ from duly_local.moto import MotoServer
 from duly_local.ports import LOOPBACK
 from tests.chaos.environment import Environments, mark
 from tests.chaos.faulty_sqs import FaultySqs
-from tests.chaos.forked import Nursery
-from tests.chaos.keeper import Keepers
+from tests.chaos.fork_client import ForkServer
 from tests.chaos.links import Links
 from tests.chaos.plan import Plan
 from tests.chaos.ports import free_ports
 from tests.chaos.postgres import ChaosPostgres, SharedPostgres
+from tests.chaos.process_keeper import ProcessKeepers
 from tests.chaos.shared import Shared
 
 _READY_WITHIN = timedelta(seconds=90)
@@ -22,13 +22,13 @@ _READY_WITHIN = timedelta(seconds=90)
 class System:
     """One installation; main thread only."""
 
-    def __init__(self, folder: Path, plan: Plan, nursery: Nursery, shared: Shared) -> None:
+    def __init__(self, folder: Path, plan: Plan, fork_server: ForkServer, shared: Shared) -> None:
         """Make one; `shared`: what the campaign has for all of its runs."""
         self.run_id = uuid4().hex
         self.folder = folder
         self.plan = plan
         self.topology = plan.topology
-        self.nursery = nursery
+        self.fork_server = fork_server
         self.journal = folder / "journal"
         self.journal.mkdir(parents=True)
         self.failpoints = folder / "failpoints"
@@ -50,7 +50,7 @@ class System:
         """Where each service listens itself, by its name."""
         self.clock_moves: list[tuple[int, int]] = []
         """When the store's clock was moved: before and after, each."""
-        self._keepers: Keepers | None = None
+        self._keepers: ProcessKeepers | None = None
 
     def dsn_through(self, name: str) -> str:
         """The store's DSN by way of a process's proxy."""
@@ -81,7 +81,7 @@ class System:
         specs = Environments(
             self.plan, self.links, self.addresses, self.dsn_through, own, self.claim_journals
         ).specs()
-        self._keepers = Keepers(specs, self.nursery, self.folder / "logs")
+        self._keepers = ProcessKeepers(specs, self.fork_server, self.folder / "logs")
         self._keepers.start()
         await self.wait_until_ready()
 

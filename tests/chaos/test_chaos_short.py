@@ -36,9 +36,11 @@ def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_breaks(
 def test_tasks_start_when_they_are_due_though_hints_are_lost_and_the_store_consumer_is_away(
     tmp_path: Path,
 ) -> None:
-    figures = _run(["--seed=4", "--queue=store", "--only=hint", "--only=away_store_consumer"], tmp_path)
+    figures = _run(
+        ["--seed=4", "--queue=store", "--only=notification", "--only=away_store_consumer"], tmp_path
+    )
 
-    assert {"hint_lose", "away_store_consumer"} <= set(figures["faults"])
+    assert {"notification_lose", "away_store_consumer"} <= set(figures["faults"])
 
 
 def test_without_faults_every_task_runs_once(tmp_path: Path) -> None:

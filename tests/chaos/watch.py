@@ -13,8 +13,8 @@ from duly_core.clock import since_boot_ns
 from tests.chaos import audit
 from tests.chaos.history import Fault, Sample, Seen
 from tests.chaos.journal import SUFFIX
+from tests.chaos.process_tree import descendants
 from tests.chaos.stack import System
-from tests.chaos.tree import descendants
 
 _EVERY_S = 2.0
 _SEEN_EVERY_S = 0.4

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from duly_core.store.migrate import migrate
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres.embedded import EmbeddedPostgres
 from tests.fuzz.campaign import Tally, fuzz, rss_megabytes
 from tests.fuzz.installation import install
 

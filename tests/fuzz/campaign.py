@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.fuzz.generator import Generator
 from tests.fuzz.installation import Installation
 from tests.fuzz.targets import targets
-from tests.fuzz.wild import Wild
 
 HANG_S = 1.0
 """No answer may take longer (the machine's own slowness aside: see `patience`)."""
@@ -52,7 +52,7 @@ async def fuzz(
     while time.monotonic() < end:
         round_number += 1
         for name, target in every.items():
-            wild = Wild(seed * 1_000_003 + executions, installation.known)
+            wild = Generator(seed * 1_000_003 + executions, installation.known)
             started = time.monotonic()
             try:
                 answer = await target(wild)

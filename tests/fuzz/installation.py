@@ -22,12 +22,12 @@ from duly_core.queues.settings import QueueSettings
 from duly_core.routing import Priority, QueueKey
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
-from duly_core.store import lambdas, trigger
+from duly_core.store import lambdas, polling
 from duly_core.store.lambdas import LambdaPolicy
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from tests.fixtures.services import serve_frontend, serve_hsc
-from tests.fuzz.wild import Known
+from tests.fuzz.generator import Known
 
 LAMBDAS = ["fuzz.one", "fuzz.two"]
 EXECUTOR = "fuzz-executor"
@@ -60,10 +60,10 @@ class Installation:
     async def crank(self) -> None:
         """What a Store Consumer would do: due tasks become claimable, silent ones are taken up."""
         room = {QueueKey(name, priority): 50 for name in LAMBDAS for priority in Priority}
-        await trigger.enqueue(self.store, room, _MINUTE)
+        await polling.enqueue(self.store, room, _MINUTE)
         # with a queue, then without one: what was enqueued is due again
         for queues in (room, None):
-            await trigger.end_silence(self.store, queues, _MINUTE, 100)
+            await polling.handle_timeouts(self.store, queues, _MINUTE, 100)
 
     def send_body(self, body: bytes) -> bool:
         """Have the Controller receive a message; False: nothing of it would reach the Controller."""

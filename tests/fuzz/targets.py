@@ -16,15 +16,15 @@ from google.protobuf.message_factory import GetMessageClass
 from duly.v1 import callback_pb2, controller_pb2, frontend_pb2, hsc_pb2, registry_pb2, settings_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.queues import message as queue_message
-from duly_core.rpc.malformed import explain
+from duly_core.rpc.decode_errors import explain
 from duly_core.task import TOKEN_PREFIX_BYTES
 from duly_executor import frames
-from duly_executor.process import CallbackProcess
+from duly_executor.callback_process import CallbackProcess
 from duly_frontend import page_token
+from tests.fuzz.generator import Generator, Known
 from tests.fuzz.installation import Installation
-from tests.fuzz.wild import Known, Wild
 
-Target = Callable[[Wild], Awaitable[str]]
+Target = Callable[[Generator], Awaitable[str]]
 """One execution; its answer in a word. Raises AssertionError if it is none that is allowed."""
 
 _CODES = grpc.StatusCode
@@ -96,7 +96,7 @@ def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Tar
     if raw and method.client_streaming:
         allowed |= {_CODES.UNKNOWN}  # gRPC reads the messages of a stream itself, and ends it so
 
-    async def run(wild: Wild) -> str:
+    async def run(wild: Generator) -> str:
         data = wild.message(kind).SerializeToString()
         if raw:
             data = _harmless(wild.mutate(data), kind, known)
@@ -151,25 +151,25 @@ def _learn(answer: Message, known: Known) -> None:
         del values[1:-100]
 
 
-def _pure(reader: Callable[[Wild], str]) -> Target:
-    async def run(wild: Wild) -> str:
+def _pure(reader: Callable[[Generator], str]) -> Target:
+    async def run(wild: Generator) -> str:
         return reader(wild)
 
     return run
 
 
 def _sent(installation: Installation) -> Target:
-    async def run(wild: Wild) -> str:
+    async def run(wild: Generator) -> str:
         return "sent" if installation.send_body(wild.mutate(_body(wild))) else "foreign"
 
     return run
 
 
-def _body(wild: Wild) -> bytes:
+def _body(wild: Generator) -> bytes:
     return queue_message.pack([wild.random.randbytes(16) for _ in range(wild.random.randrange(1, 4))])
 
 
-def _queue_body(wild: Wild) -> str:
+def _queue_body(wild: Generator) -> str:
     try:
         ids = queue_message.unpack(wild.mutate(_body(wild)))
     except queue_message.ForeignBodyError:
@@ -178,7 +178,7 @@ def _queue_body(wild: Wild) -> str:
     return "read"
 
 
-def _queue_text(wild: Wild) -> str:
+def _queue_text(wild: Generator) -> str:
     text = "duly1:" + base64.b64encode(_body(wild)[6:]).decode()
     try:
         queue_message.unpack_text(wild.mutate(text.encode()).decode(errors="surrogateescape"))
@@ -187,7 +187,7 @@ def _queue_text(wild: Wild) -> str:
     return "read"
 
 
-def _page_token(wild: Wild) -> str:
+def _page_token(wild: Generator) -> str:
     request = frontend_pb2.ListTasksRequest(collection="c")
     token = page_token.write(request, wild.random.randbytes(16))
     request.page_token = wild.mutate(token.encode()).decode(errors="replace")
@@ -198,7 +198,7 @@ def _page_token(wild: Wild) -> str:
     return "read"
 
 
-def _frame(wild: Wild) -> str:
+def _frame(wild: Generator) -> str:
     stream = io.BytesIO(wild.mutate(frames.write(wild.message(callback_pb2.CallbackOrder))))
     try:
         while frames.read(stream, callback_pb2.CallbackOrder) is not None:
@@ -208,7 +208,7 @@ def _frame(wild: Wild) -> str:
     return "read"
 
 
-def _report(wild: Wild) -> str:
+def _report(wild: Generator) -> str:
     """What the Executor reads of a callback process in which user code wrote whatever it liked."""
     reader = asyncio.StreamReader()
     reader.feed_data(wild.mutate(frames.write(wild.message(callback_pb2.CallbackReport))))
@@ -221,7 +221,7 @@ def _report(wild: Wild) -> str:
     raise AssertionError("the reader waits though the stream has ended")
 
 
-def _malformed(wild: Wild) -> str:
+def _malformed(wild: Generator) -> str:
     method = wild.random.choice([method for service in _SERVICES for method in service.methods])
     data = wild.mutate(wild.message(GetMessageClass(method.input_type)).SerializeToString())
     field, problem = explain(data, method.input_type)

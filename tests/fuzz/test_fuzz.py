@@ -6,7 +6,7 @@ import time
 import pytest
 
 from duly.v1 import frontend_pb2
-from duly_core.rpc.malformed import explain
+from duly_core.rpc.decode_errors import explain
 from tests.fuzz.campaign import fuzz
 from tests.fuzz.installation import install
 

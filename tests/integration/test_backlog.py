@@ -4,17 +4,17 @@ import psycopg
 import pytest
 
 from duly_core.routing import Priority, QueueKey
-from duly_store_consumer.pace import VoidingPace
-from tests.fixtures.ladder import LAMBDA, SECOND
-from tests.fixtures.pretend_host import (
+from duly_store_consumer.reclaim_limiter import ReclaimLimiter
+from tests.fixtures.simulated_host import (
     CountingSender,
-    PretendHost,
+    SimulatedHost,
     Time,
     consumer_on,
     make_due,
     round_of,
     straight_to,
 )
+from tests.fixtures.task_states import LAMBDA, SECOND
 
 QUEUE = QueueKey(LAMBDA, Priority.NORMAL)
 CAPACITY, LOAD, BURST = 50, 30, 700
@@ -50,7 +50,7 @@ def ask(dsn):
 
 @pytest.mark.parametrize("bounded", [True, False], ids=["depth bound", "no depth bound"])
 async def test_a_burst_over_capacity_drains_at_the_hosts_rate_without_sending_twice(
-    ladder, dsn, time, sent, receiver, bounded
+    task_states, dsn, time, sent, receiver, bounded
 ):
     """The metastable trap: references that wait longer than enqueue_timeout are sent again, and each costs a claim.
 
@@ -60,9 +60,9 @@ async def test_a_burst_over_capacity_drains_at_the_hosts_rate_without_sending_tw
     """
     depth = 2 * CAPACITY if bounded else 1_000_000
     consumer = consumer_on(
-        ladder.store, sent, time, enqueue_timeout=ENQUEUE_TIMEOUT, depth_least=depth, depth_most=depth
+        task_states.store, sent, time, enqueue_timeout=ENQUEUE_TIMEOUT, min_depth=depth, max_depth=depth
     )
-    host = PretendHost(receiver, [QUEUE], CAPACITY, *straight_to(ladder.store))
+    host = SimulatedHost(receiver, [QUEUE], CAPACITY, *straight_to(task_states.store))
     made = BURST
     make_due(dsn, BURST, LAMBDA)
     consumer._bounds._queue(QUEUE).bound = depth  # as if the queue had been seen drain before
@@ -94,15 +94,15 @@ update task_assoc set status = 'processing', token = task_id, holder = 'gone', f
 
 
 async def test_leases_that_end_together_are_taken_back_at_the_rate_and_due_tasks_go_on_meanwhile(
-    ladder, dsn, time, sent, ask
+    task_states, dsn, time, sent, ask
 ):
     make_due(dsn, 5_000, LAMBDA)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(SILENT_TOGETHER)
-    await ladder.register("report.make")
-    consumer = consumer_on(ladder.store, sent, time)
+    await task_states.register("report.make")
+    consumer = consumer_on(task_states.store, sent, time)
     elapsed = 0.0
-    consumer._timeouts._pace = VoidingPace(400, lambda: elapsed)
+    consumer._timeouts._limiter = ReclaimLimiter(400, lambda: elapsed)
 
     reclaimed, due_sent = [], []
     for _ in range(15):
@@ -118,9 +118,9 @@ async def test_leases_that_end_together_are_taken_back_at_the_rate_and_due_tasks
     assert set(due_sent) == {5}
 
 
-async def test_at_that_rate_nothing_is_forgotten(ladder, dsn, time, sent, ask):
+async def test_at_that_rate_nothing_is_forgotten(task_states, dsn, time, sent, ask):
     """Every kind of silence gets its turn: reclaimed, quarantined and cancelled alike."""
-    await ladder.register("report.make", max_crashes=1)
+    await task_states.register("report.make", max_crashes=1)
     for name in (LAMBDA, "report.make"):
         make_due(dsn, 60, name)
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -128,9 +128,9 @@ async def test_at_that_rate_nothing_is_forgotten(ladder, dsn, time, sent, ask):
         connection.execute(
             "update task_assoc set cancel_requested = true where task_id in (select task_id from task_assoc limit 30)"
         )
-    consumer = consumer_on(ladder.store, sent, time)
+    consumer = consumer_on(task_states.store, sent, time)
     elapsed = 0.0
-    consumer._timeouts._pace = VoidingPace(20, lambda: elapsed)
+    consumer._timeouts._limiter = ReclaimLimiter(20, lambda: elapsed)
 
     for _ in range(12):
         await round_of(consumer)

@@ -13,13 +13,13 @@ from tests.fixtures.programs import Programs
 
 PARENT = """
 import asyncio
-from duly_core.board import Board
-from duly_executor.process import CallbackProcess
-from tests.fixtures.callback_process import Uncaged
+from duly_core.slot_board import SlotBoard
+from duly_executor.callback_process import CallbackProcess
+from tests.fixtures.callback_process import NoProcessTree
 
 async def main():
     process = await CallbackProcess.start(
-        0, "executor-id", "tests.fixtures.callbacks:app", Board.create(1, 1), Uncaged()
+        0, "executor-id", "tests.fixtures.callbacks:app", SlotBoard.create(1, 1), NoProcessTree()
     )
     await process.hello()
     print("started process", process.process.pid, flush=True)

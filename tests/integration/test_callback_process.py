@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from duly.v1 import hsc_pb2, task_pb2
-from duly_core.board import Board
 from duly_core.errors import ApplicationError
-from duly_executor.process import CallbackProcess, StartKilledError
-from tests.fixtures.callback_process import SLOTS, Callbacks, Uncaged
+from duly_core.slot_board import SlotBoard
+from duly_executor.callback_process import CallbackProcess, StartKilledError
+from tests.fixtures.callback_process import SLOTS, Callbacks, NoProcessTree
 from tests.fixtures.host import APP, Journal, claimed, value_of
 from tests.fixtures.programs import is_alive
 from tests.fixtures.waiting import wait_until
@@ -27,7 +27,7 @@ MODULES = {
 
 
 async def test_hello_lists_the_lambdas_with_their_policies(in_root: None) -> None:
-    process = await CallbackProcess.start(0, "executor-id", APP, Board.create(1, 1), Uncaged())
+    process = await CallbackProcess.start(0, "executor-id", APP, SlotBoard.create(1, 1), NoProcessTree())
 
     lambdas = {declared.name: declared for declared in await process.hello()}
 
@@ -55,7 +55,9 @@ async def test_an_application_that_cannot_be_imported_is_told_why(
     for name, source in MODULES.items():
         (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.chdir(tmp_path)
-    process = await CallbackProcess.start(0, "executor-id", f"{module}:app", Board.create(1, 1), Uncaged())
+    process = await CallbackProcess.start(
+        0, "executor-id", f"{module}:app", SlotBoard.create(1, 1), NoProcessTree()
+    )
 
     with pytest.raises(ApplicationError) as refused:
         await process.hello()
@@ -69,7 +71,9 @@ async def test_a_process_that_is_killed_while_it_imports_is_told_apart(
 ) -> None:
     (tmp_path / "kills_itself.py").write_text(MODULES["kills_itself"])
     monkeypatch.chdir(tmp_path)
-    process = await CallbackProcess.start(0, "executor-id", "kills_itself:app", Board.create(1, 1), Uncaged())
+    process = await CallbackProcess.start(
+        0, "executor-id", "kills_itself:app", SlotBoard.create(1, 1), NoProcessTree()
+    )
 
     with pytest.raises(StartKilledError, match="signal 9"):
         await process.hello()
@@ -111,9 +115,9 @@ async def test_callbacks_run_beside_each_other_on_all_slots_and_no_more(
     ],
 )
 async def test_how_a_callback_failed_is_told(
-    callbacks: Callbacks, misdeed: str, outcome: str, kind: str, message: str
+    callbacks: Callbacks, fault: str, outcome: str, kind: str, message: str
 ) -> None:
-    task, after = claimed("test.misbehave", misdeed), claimed()
+    task, after = claimed("test.misbehave", fault), claimed()
 
     callbacks.give(task, after)
 
@@ -159,9 +163,9 @@ async def test_a_lambda_that_the_application_does_not_have_is_said_to_be_missing
 
 @pytest.mark.parametrize(("misdeed", "value"), [("thread", "left a thread behind"), ("fork", 5)])
 async def test_threads_and_forks_of_a_callback_do_no_harm(
-    callbacks: Callbacks, misdeed: str, value: object
+    callbacks: Callbacks, fault: str, value: object
 ) -> None:
-    task, after = claimed("test.misbehave", misdeed), claimed()
+    task, after = claimed("test.misbehave", fault), claimed()
 
     callbacks.give(task)
     assert value_of(await callbacks.result(task)) == value
@@ -206,7 +210,7 @@ async def test_a_callback_process_knows_no_driver_and_no_address_of_the_store(
     assert [name for name in names if name.startswith(withheld)] == []
 
 
-class RecordingCage(Uncaged):
+class RecordingCage(NoProcessTree):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -224,7 +228,7 @@ class RecordingCage(Uncaged):
 @pytest.mark.parametrize(
     "step",
     [
-        "duly_executor.process.LastWords",
+        "duly_executor.callback_process.LastWords",
         "socket.socketpair",
         "asyncio.create_subprocess_exec",
         "asyncio.open_connection",
@@ -237,11 +241,11 @@ async def test_of_a_start_that_fails_half_way_nothing_is_left(
         raise OSError(errno.EMFILE, "too many open files")
 
     monkeypatch.setattr(step, fail)
-    cage, board = RecordingCage(), Board.create(1, 1)
+    tree, board = RecordingCage(), SlotBoard.create(1, 1)
 
     with pytest.raises(OSError, match="too many open files"):
-        await CallbackProcess.start(0, "executor-id", APP, board, cage)
+        await CallbackProcess.start(0, "executor-id", APP, board, tree)
 
-    assert cage.proven == 1
-    assert (cage.pid is not None) == (step == "asyncio.open_connection")
+    assert tree.proven == 1
+    assert (tree.pid is not None) == (step == "asyncio.open_connection")
     assert board.pids() == []

@@ -9,14 +9,14 @@ import pytest
 
 from duly_core.clock import since_boot_ns
 from duly_core.routing import Priority, QueueKey
-from duly_core.store import trigger
+from duly_core.store import polling
 from duly_core.store.results import set_results
 from duly_core.store.statements import TRANSITIONS
 from duly_core.task import FailureKind, Outcome, Result
 from tests.chaos import audit
 from tests.chaos.checker import check
 from tests.chaos.history import AckedTask, Execution, Fault, History, Limits
-from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
+from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 
@@ -31,10 +31,10 @@ def arrows(dsn):
     return [(each.before, each.after) for each in audit.read_transitions(dsn, audit.boot_minus_wall_ns())]
 
 
-async def test_a_task_that_succeeds_leaves_one_transition_a_move(audited, ladder):
+async def test_a_task_that_succeeds_leaves_one_transition_a_move(audited, task_states):
     before = since_boot_ns()
-    task = await ladder.processing()
-    await set_results(ladder.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
+    task = await task_states.processing()
+    await set_results(task_states.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
 
     moves = audit.read_transitions(audited, audit.boot_minus_wall_ns())
 
@@ -54,8 +54,8 @@ async def test_a_task_that_succeeds_leaves_one_transition_a_move(audited, ladder
     assert all(each.application.startswith("duly") for each in moves)
 
 
-async def test_a_failure_and_a_silence_are_recorded_with_their_charges(audited, ladder, clock):
-    task = await ladder.claimed()
+async def test_a_failure_and_a_silence_are_recorded_with_their_charges(audited, task_states, clock):
+    task = await task_states.claimed()
     failed = Result(
         task.task_id,
         task.token,
@@ -63,12 +63,12 @@ async def test_a_failure_and_a_silence_are_recorded_with_their_charges(audited, 
         failure_kind=FailureKind.CALLBACK,
         failure_message="no",
     )
-    await set_results(ladder.store, [failed])
+    await set_results(task_states.store, [failed])
     await clock.tick(timedelta(days=1))
-    await trigger.enqueue(ladder.store, ROOM, ENQUEUE_TIMEOUT)
-    await ladder.claim(task)
+    await polling.enqueue(task_states.store, ROOM, ENQUEUE_TIMEOUT)
+    await task_states.claim(task)
     await clock.tick(CLAIM_TIMEOUT + SECOND)
-    await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 10)
+    await polling.handle_timeouts(task_states.store, ROOM, ENQUEUE_TIMEOUT, 10)
 
     retry, _, _, reclaim = audit.read_transitions(audited, 0)[3:]
 
@@ -83,8 +83,8 @@ async def test_a_failure_and_a_silence_are_recorded_with_their_charges(audited, 
     assert -2 * 10**9 < reclaim.trigger_before_in_ns <= 0
 
 
-async def test_a_write_past_the_store_shows_as_what_it_is(audited, ladder):
-    task = await ladder.new()
+async def test_a_write_past_the_store_shows_as_what_it_is(audited, task_states):
+    task = await task_states.new()
     with psycopg.connect(audited, autocommit=True) as connection:
         connection.execute("delete from task_assoc where task_id = %s::uuid", (task.task_id.hex(),))
         connection.execute(
@@ -94,10 +94,10 @@ async def test_a_write_past_the_store_shows_as_what_it_is(audited, ladder):
     assert arrows(audited) == [("", "new"), ("new", ""), ("", "success")]
 
 
-async def test_final_rows_and_samples_tell_how_the_tables_stand(audited, ladder):
-    task = await ladder.processing()
-    await ladder.new(delay=timedelta(days=10))
-    await set_results(ladder.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
+async def test_final_rows_and_samples_tell_how_the_tables_stand(audited, task_states):
+    task = await task_states.processing()
+    await task_states.new(delay=timedelta(days=10))
+    await set_results(task_states.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
 
     rows = audit.read_final_rows(audited)
     with psycopg.connect(audited, autocommit=True) as connection:
@@ -140,12 +140,12 @@ async def history_of(dsn, task, *, executions=()):
     )
 
 
-async def lost_and_claimed_again(ladder, clock):
+async def lost_and_claimed_again(task_states, clock):
     """The task as its first holder knows it, and as the second does."""
-    first = await ladder.processing()
+    first = await task_states.processing()
     await clock.tick(2 * CLAIM_TIMEOUT)
-    await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 10)
-    return first, await ladder.claim(first)
+    await polling.handle_timeouts(task_states.store, ROOM, ENQUEUE_TIMEOUT, 10)
+    return first, await task_states.claim(first)
 
 
 def without(name, guard):
@@ -155,10 +155,10 @@ def without(name, guard):
     return replace(statement, sql=statement.sql.replace(guard, " "))
 
 
-async def test_a_late_result_that_is_refused_leaves_a_sound_history(audited, ladder, clock):
-    first, second = await lost_and_claimed_again(ladder, clock)
+async def test_a_late_result_that_is_refused_leaves_a_sound_history(audited, task_states, clock):
+    first, second = await lost_and_claimed_again(task_states, clock)
     for task in (first, second):
-        await set_results(ladder.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
+        await set_results(task_states.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
 
     verdict = check(await history_of(audited, first, executions={2}))
 
@@ -166,27 +166,27 @@ async def test_a_late_result_that_is_refused_leaves_a_sound_history(audited, lad
 
 
 async def test_a_late_result_that_a_statement_without_its_guard_accepts_is_found(
-    audited, ladder, clock, monkeypatch
+    audited, task_states, clock, monkeypatch
 ):
     unguarded = without("finish", " and assoc.token = asked.token")
     monkeypatch.setitem(TRANSITIONS, "finish", unguarded)
-    first, _ = await lost_and_claimed_again(ladder, clock)
-    await set_results(ladder.store, [Result(first.task_id, first.token, Outcome.SUCCESS)])
+    first, _ = await lost_and_claimed_again(task_states, clock)
+    await set_results(task_states.store, [Result(first.task_id, first.token, Outcome.SUCCESS)])
 
     verdict = check(await history_of(audited, first, executions={2}))
 
     assert "C3.stale" in {violation.rule for violation in verdict.violations}
 
 
-async def test_a_claim_that_is_taken_back_too_early_is_found(audited, ladder, monkeypatch):
+async def test_a_claim_that_is_taken_back_too_early_is_found(audited, task_states, monkeypatch):
     early = without(
         "reclaim", "and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))"
     )
     monkeypatch.setitem(TRANSITIONS, "reclaim", early)
-    task = await ladder.processing()
-    await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 10)
-    again = await ladder.claim(task)
-    await set_results(ladder.store, [Result(again.task_id, again.token, Outcome.SUCCESS)])
+    task = await task_states.processing()
+    await polling.handle_timeouts(task_states.store, ROOM, ENQUEUE_TIMEOUT, 10)
+    again = await task_states.claim(task)
+    await set_results(task_states.store, [Result(again.task_id, again.token, Outcome.SUCCESS)])
 
     verdict = check(await history_of(audited, task, executions={2}))
 

@@ -20,7 +20,7 @@ async def test_of_an_executor_that_dies_what_ran_crashed_and_what_did_not_is_han
     pid = await journal.started(*running)
     await controller.enqueue(first)
     await journal.started(first)
-    await controller.enqueue(suspect)  # it waits until the spare process is empty
+    await controller.enqueue(suspect)  # it waits until the isolated process is empty
     await controller.hsc.beat_of(suspect)
 
     executor.kill(signal.SIGKILL)

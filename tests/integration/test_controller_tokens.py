@@ -3,10 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
-from duly_controller.buffer import Buffer
 from duly_controller.claimer import Claimer
-from duly_controller.disposal import Disposal
-from duly_core.claim_journal import Left, read
+from duly_controller.message_acks import MessageAcks
+from duly_controller.reference_buffer import ReferenceBuffer
+from duly_core.claim_journal import JournalContents, read
 from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.clock import seconds_since_boot
 from duly_core.journal_folder import JournalFolder
@@ -26,9 +26,9 @@ QUEUE = QueueKey("mail", Priority.NORMAL)
 
 async def test_all_claims_of_a_call_have_its_prefix_and_a_number_each(scripted_hsc: ScriptedHsc) -> None:
     channel = open_channel(scripted_hsc.address, RpcSettings())
-    buffer = Buffer(0)
+    buffer = ReferenceBuffer(0)
     claimer = Claimer(
-        hsc_stub(channel), buffer, Disposal(NoQueue()), Timing(profile="embedded"), timedelta(seconds=5)
+        hsc_stub(channel), buffer, MessageAcks(NoQueue()), Timing(profile="embedded"), timedelta(seconds=5)
     )
     prefix = new_prefix()
     tokens = Tokens(prefix)
@@ -44,7 +44,7 @@ async def test_all_claims_of_a_call_have_its_prefix_and_a_number_each(scripted_h
     ]
 
 
-def left_in(tmp_path: Path) -> Left:
+def left_in(tmp_path: Path) -> JournalContents:
     """What the one Executor of the test has journaled; it must be dead."""
     folder = JournalFolder(tmp_path / JOURNALS)
     (name,) = folder.names()

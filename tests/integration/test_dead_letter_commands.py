@@ -18,8 +18,8 @@ from duly_cli.__main__ import app
 from duly_core.store.results import set_results
 from duly_core.task import FailureKind, Outcome, Result
 from duly_frontend.servicer import FrontendServicer
-from tests.fixtures.ladder import LAMBDA
 from tests.fixtures.services import serve_frontend
+from tests.fixtures.task_states import LAMBDA
 
 NEW = duly.TaskStatus.NEW
 FATAL = duly.TaskStatus.FATAL_FAILURE
@@ -61,7 +61,7 @@ async def test_a_dead_letter_is_redriven_once(client, dead_letter):
         await client.redrive(new_task_id())
 
 
-async def test_many_are_redriven_each_for_itself(client, ladder, dead_letter):
+async def test_many_are_redriven_each_for_itself(client, task_states, dead_letter):
     task_id = await dead_letter()
 
     done, missing, refused = await client.redrive_many([task_id, str(new_task_id()), "nonsense"])
@@ -120,7 +120,7 @@ async def test_a_limit_holds_over_all_pages(client, dead_letter, monkeypatch):
     assert await statuses(client, ids) == [NEW] * 3 + [FATAL] * 2
 
 
-async def test_what_was_done_before_an_error_is_told_with_it(store, ladder, dead_letter, monkeypatch):
+async def test_what_was_done_before_an_error_is_told_with_it(store, task_states, dead_letter, monkeypatch):
     monkeypatch.setattr("duly.dead_letters._PAGE", 2)
     for _ in range(5):
         await dead_letter()
@@ -136,7 +136,7 @@ async def test_what_was_done_before_an_error_is_told_with_it(store, ladder, dead
 
 
 @pytest.fixture
-async def loses_replies(store, ladder, monkeypatch):
+async def loses_replies(store, task_states, monkeypatch):
     """A client of a Frontend that does what it is asked to, and whose first reply to each redrive is lost."""
     lost = []
 
@@ -197,10 +197,10 @@ async def test_the_client_without_a_loop_does_the_same(frontend, dead_letter):
 # ---- the shell -------------------------------------------------------------------------------------------
 
 
-async def test_dead_letters_are_listed_as_a_table_and_as_json(run, ladder, dead_letter):
+async def test_dead_letters_are_listed_as_a_table_and_as_json(run, task_states, dead_letter):
     spring = await dead_letter(FailureKind.EXCEPTION, collection="spring")
     other = await dead_letter()
-    await ladder.new()
+    await task_states.new()
 
     table = await run("dead-letters", "--collection", "spring", "--kind", "exception", "--since", "1h")
     lines = await run("dead-letters", "--until", "2126-01-01T00:00:00Z", "--json")
@@ -253,9 +253,9 @@ async def test_a_redrive_by_filter_says_what_it_will_do_and_what_it_did(run, cli
     assert (await run(*which, "--yes")).stdout.strip() == "no dead letters match"
 
 
-async def test_what_operations_md_shows_finds_a_task_that_failed_too_often(run, client, ladder):
-    await ladder.register(max_attempts=1)
-    claimed = await ladder.claimed()
+async def test_what_operations_md_shows_finds_a_task_that_failed_too_often(run, client, task_states):
+    await task_states.register(max_attempts=1)
+    claimed = await task_states.claimed()
     failed = Result(
         claimed.task_id,
         claimed.token,
@@ -263,7 +263,7 @@ async def test_what_operations_md_shows_finds_a_task_that_failed_too_often(run, 
         failure_kind=FailureKind.EXCEPTION,
         failure_message="the printer is out of paper",
     )
-    await set_results(ladder.store, [failed])
+    await set_results(task_states.store, [failed])
     text = Path(__file__).parents[2].joinpath("docs", "operations.md").read_text(encoding="utf-8")
     commands = [
         shlex.split(line, comments=True)[1:]
@@ -307,7 +307,7 @@ BAD_COMMANDS = [
 ]
 
 
-async def test_what_cannot_be_done_is_said_with_the_mend(run, ladder):
+async def test_what_cannot_be_done_is_said_with_the_mend(run, task_states):
     for arguments, code, complaint in BAD_COMMANDS:
         result = await run(*arguments)
 

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from duly_core.errors import DulyError, PortInUseError, SettingsError
-from duly_local import binaries
-from duly_local.binaries import find_binaries
-from duly_local.ownership import DataDirectoryLock
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres import binaries
+from duly_local.postgres.binaries import find_binaries
+from duly_local.postgres.data_directory import DataDirectoryLock
+from duly_local.postgres.embedded import EmbeddedPostgres
 from tests.fixtures.embedded import NEEDED, OWNER, read_the_row, setting, write_one_row
 from tests.fixtures.programs import Programs, is_alive
 from tests.fixtures.waiting import wait_until

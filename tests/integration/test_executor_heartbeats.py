@@ -14,12 +14,12 @@ from duly_core.loop import wait_for
 from duly_core.queues.port import Outgoing
 from duly_core.routing import Priority, QueueKey
 from duly_core.rpc.settings import RpcSettings
-from duly_executor.line import HeartbeatLine
-from tests.fixtures.cable import Cable, cable_to
+from duly_executor.heartbeat_channel import HeartbeatChannel
 from tests.fixtures.host import APP, LIVELY, SECOND, SHORT, Host, claimed, gone, value_of
 from tests.fixtures.programs import is_alive
 from tests.fixtures.queues import Installation
 from tests.fixtures.scripted_hsc import ScriptedHsc
+from tests.fixtures.silent_cut import SilentlyCutConnection, silently_cut_connection_to
 
 TRY = 0.5
 """Seconds for one try of a heartbeat."""
@@ -83,7 +83,7 @@ async def test_a_cancel_reaches_a_running_callback_with_the_next_heartbeat(host:
 async def test_an_executor_survives_a_connection_that_died_without_a_sign(
     host: Host, peers: AsyncExitStack
 ) -> None:
-    cable = await peers.enter_async_context(cable_to(host.hsc.address))
+    cable = await peers.enter_async_context(silently_cut_connection_to(host.hsc.address))
     task = host.waiting()
     # three strikes would take six seconds; the keepalive notices after 25
     executor = await host.ready(
@@ -103,19 +103,23 @@ async def test_an_executor_survives_a_connection_that_died_without_a_sign(
 
 
 @pytest.fixture
-async def silent_and_well(scripted_hsc: ScriptedHsc, peers: AsyncExitStack) -> tuple[Cable, Cable]:
+async def silent_and_well(
+    scripted_hsc: ScriptedHsc, peers: AsyncExitStack
+) -> tuple[SilentlyCutConnection, SilentlyCutConnection]:
     """Two ways to one HSC, of which the first swallows everything."""
-    silent = await peers.enter_async_context(cable_to(scripted_hsc.address))
+    silent = await peers.enter_async_context(silently_cut_connection_to(scripted_hsc.address))
     silent.swallows_all = True
-    return silent, await peers.enter_async_context(cable_to(scripted_hsc.address))
+    return silent, await peers.enter_async_context(silently_cut_connection_to(scripted_hsc.address))
 
 
 async def test_the_second_try_of_a_heartbeat_goes_to_another_hsc(
-    silent_and_well: tuple[Cable, Cable], monkeypatch: pytest.MonkeyPatch, peers: AsyncExitStack
+    silent_and_well: tuple[SilentlyCutConnection, SilentlyCutConnection],
+    monkeypatch: pytest.MonkeyPatch,
+    peers: AsyncExitStack,
 ) -> None:
     silent, well = silent_and_well
     monkeypatch.setattr("random.shuffle", lambda _: None)
-    line = HeartbeatLine(f"{silent.address}, {well.address}", RpcSettings())
+    line = HeartbeatChannel(f"{silent.address}, {well.address}", RpcSettings())
     peers.push_async_callback(line.close)
     request = hsc_pb2.HeartbeatRequest(items=[hsc_pb2.HeartbeatItem(claim=claimed().claim)])
 

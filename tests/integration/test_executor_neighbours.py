@@ -224,8 +224,8 @@ async def test_a_lambda_that_overran_shares_no_process_with_others_until_its_tim
     assert len(separate) == 1
     assert separate.isdisjoint(shared)
     await executor.says("share processes with others again")
-    forgiven = claimed("test.spin", host.journal.payload())
-    assert await host.running(forgiven) == pid
+    isolation_ended = claimed("test.spin", host.journal.payload())
+    assert await host.running(isolation_ended) == pid
 
 
 async def test_a_lambda_whose_task_crashed_a_process_shares_none_with_others(host: Host) -> None:

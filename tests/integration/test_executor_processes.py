@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from duly.v1 import hsc_pb2, task_pb2
-from tests.chaos import tree
+from tests.chaos import process_tree
 from tests.fixtures.host import SECOND, Host, claimed, gone, until, value_of
 from tests.fixtures.programs import is_alive
 
@@ -217,7 +217,7 @@ async def test_a_process_that_is_killed_while_it_starts_again_does_not_end_the_e
     pid = await host.running(first)
 
     def another_process() -> int | None:
-        children = set(tree.children(executor.pid)) - {pid}
+        children = set(process_tree.children(executor.pid)) - {pid}
         return next(iter(children), None)
 
     os.kill(pid, signal.SIGKILL)

@@ -10,8 +10,8 @@ import pytest
 
 import duly
 from duly.v1 import hsc_pb2, task_pb2
-from duly_executor import delivery
-from duly_executor.reporter import Reporter
+from duly_executor import batch_sender
+from duly_executor.result_reporter import ResultReporter
 from tests.fixtures.host import claimed, until
 
 MANY_BYTES = 1_000_000
@@ -55,7 +55,7 @@ class Fixture:
     def __init__(self) -> None:
         self.hsc = FussyHsc()
         self.settled: list[hsc_pb2.Claim] = []
-        self.reporter = Reporter(self.hsc, TIMEOUT, MANY_BYTES, self.settled.extend)  # type: ignore[arg-type]
+        self.reporter = ResultReporter(self.hsc, TIMEOUT, MANY_BYTES, self.settled.extend)  # type: ignore[arg-type]
         self.results = [
             hsc_pb2.TaskResult(claim=claimed().claim, outcome=hsc_pb2.OUTCOME_SUCCESS) for _ in range(9)
         ]
@@ -73,7 +73,7 @@ class Fixture:
 
 @pytest.fixture
 def reporting(monkeypatch: pytest.MonkeyPatch) -> Fixture:
-    monkeypatch.setattr(delivery, "backoff", lambda _: timedelta())
+    monkeypatch.setattr(batch_sender, "backoff", lambda _: timedelta())
     return Fixture()
 
 

@@ -11,14 +11,14 @@ import pytest
 
 from duly.v1 import hsc_pb2
 from duly_core.timing import Timing
-from duly_executor.assignment import Assignment
-from duly_executor.conduct import Conduct
-from duly_executor.heartbeat import Heart
-from duly_executor.holdings import Holdings
-from duly_executor.leases import Leases
-from duly_executor.patience import Patience
+from duly_executor.claim_deadlines import ClaimDeadlines
+from duly_executor.dispatch import Dispatcher
+from duly_executor.heartbeat import HeartbeatLoop
+from duly_executor.held_claims import HeldClaims
+from duly_executor.isolation import IsolatedLambdas
 from duly_executor.settings import ExecutorSettings
-from tests.chaos import tree
+from duly_executor.watchdog.waits import WaitLimits
+from tests.chaos import process_tree
 from tests.fixtures.host import ROOT, SECOND, Host, claimed, gone, value_of
 from tests.fixtures.programs import is_alive
 
@@ -44,7 +44,7 @@ async def test_what_a_stopped_idle_process_was_given_runs_in_another_one_here(ho
         DULY_EXECUTOR_RECALL_AFTER="200ms",
         DULY_EXECUTOR_ANSWER_WITHIN="500ms",
     )
-    stopped = tree.children(executor.pid)[0]
+    stopped = process_tree.children(executor.pid)[0]
     os.kill(stopped, signal.SIGSTOP)
     task = claimed("test.context")
 
@@ -60,7 +60,7 @@ async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back_or_run_
     executor = await host.ready(
         "--slots", 1, DULY_EXECUTOR_RECALL_AFTER="200ms", DULY_EXECUTOR_ANSWER_WITHIN="500ms"
     )
-    stopped = tree.children(executor.pid)[0]
+    stopped = process_tree.children(executor.pid)[0]
     os.kill(stopped, signal.SIGSTOP)
     task, after = claimed(), claimed("test.context")
 
@@ -109,7 +109,7 @@ async def test_an_application_that_cannot_be_imported_again_is_tried_until_it_ca
         DULY_EXECUTOR_IMPORT_TIMEOUT="3s",
         DULY_EXECUTOR_RECALL_AFTER="1h",  # else a slow machine hands the task back before the process is there
     )
-    (pid,) = tree.children(executor.pid)
+    (pid,) = process_tree.children(executor.pid)
     task = claimed()
 
     (tmp_path / trouble).touch()
@@ -144,7 +144,7 @@ class Process:
         self.slow = slow
         self.slow_slots = 0
         self.tasks: set[bytes] = set()
-        self.alone = self.aside = False
+        self.alone = self.isolated = False
         self.separate = ""
         self.takes_others = self.takes_any = self.works = True
         self.killed_for: bytes | None = None
@@ -177,122 +177,122 @@ class FakeCrew:
     def unassigned(self) -> int:
         return 0
 
-    def hand_back_aside(self, came_before: float) -> None:
+    def hand_back_isolated(self, came_before: float) -> None:
         self.aside_before = came_before
 
-    def retire_aside(self, idle_since: float) -> None:
+    def retire_isolated(self, idle_since: float) -> None:
         self.aside_idle_since = idle_since
 
     def kill_for(self, task_id: bytes, process: Process, reason: str) -> None:
         self.killed.append(process)
 
 
-def assignment_of(slots: int, moving: Callable[[Any], bool]) -> Assignment:
-    return Assignment(slots, moving, Conduct(SECOND), 4)
+def assignment_of(slots: int, moving: Callable[[Any], bool]) -> Dispatcher:
+    return Dispatcher(slots, moving, IsolatedLambdas(SECOND), 4)
 
 
 @pytest.fixture
-def crew() -> FakeCrew:
+def pool() -> FakeCrew:
     return FakeCrew()
 
 
 @pytest.fixture
-def look(crew: FakeCrew) -> Callable[[float], None]:
-    settings = ExecutorSettings(recall_after=SECOND, answer_within=5 * SECOND)
-    return Patience(crew, settings).look  # type: ignore[arg-type]
+def look(pool: FakeCrew) -> Callable[[float], None]:
+    settings = ExecutorSettings(recall_after=SECOND, answer_timeout=5 * SECOND)
+    return WaitLimits(pool, settings).look  # type: ignore[arg-type]
 
 
 def test_what_waits_in_a_stuck_process_is_recalled_though_another_moves(
-    crew: FakeCrew, look: Callable[[float], None]
+    pool: FakeCrew, look: Callable[[float], None]
 ) -> None:
     for now in (100.0, 100.6, 101.2):
         look(now)
-        crew.all[1].waits_since = None  # something ended there
+        pool.all[1].waits_since = None  # something ended there
 
-    assert [process.recalls for process in crew.all] == [1, 0]
+    assert [process.recalls for process in pool.all] == [1, 0]
 
 
 def test_a_process_that_does_not_answer_a_recall_is_killed(
-    crew: FakeCrew, look: Callable[[float], None]
+    pool: FakeCrew, look: Callable[[float], None]
 ) -> None:
-    crew.all[0].recall_sent_at = 100.0
+    pool.all[0].recall_sent_at = 100.0
 
     look(104.9)
-    assert not crew.killed
+    assert not pool.killed
     look(105.1)
 
-    assert crew.killed == [crew.all[0]]
+    assert pool.killed == [pool.all[0]]
 
 
 def test_a_process_that_runs_a_callback_may_be_unable_to_answer_and_is_left_to_max_runtime(
-    crew: FakeCrew, look: Callable[[float], None]
+    pool: FakeCrew, look: Callable[[float], None]
 ) -> None:
-    crew.all[0].recall_sent_at = 100.0
-    crew.running = {b"holds the GIL"}
+    pool.all[0].recall_sent_at = 100.0
+    pool.running = {b"holds the GIL"}
 
     look(1000.0)
 
-    assert not crew.killed
+    assert not pool.killed
 
 
 def test_suspects_wait_ten_seconds_for_a_process_of_their_own_and_it_a_minute_for_them(
-    crew: FakeCrew, look: Callable[[float], None]
+    pool: FakeCrew, look: Callable[[float], None]
 ) -> None:
     look(100.0)
 
-    assert (crew.aside_before, crew.aside_idle_since) == (90.0, 40.0)
-    assignment = assignment_of(1, lambda _: True)
+    assert (pool.aside_before, pool.aside_idle_since) == (90.0, 40.0)
+    dispatcher = assignment_of(1, lambda _: True)
     early, late = claimed(crashes=1), claimed(crashes=1)
-    assignment.add(early, 89.9)
-    assignment.add(late, 90.1)
-    assert assignment.take_back_aside(crew.aside_before) == [early.claim.task_id]
-    assert len(assignment) == 1
+    dispatcher.add(early, 89.9)
+    dispatcher.add(late, 90.1)
+    assert dispatcher.take_back_isolated(pool.aside_before) == [early.claim.task_id]
+    assert len(dispatcher) == 1
 
 
-def test_only_a_process_that_moves_is_given_more_than_its_slots(crew: FakeCrew) -> None:
-    assignment = assignment_of(2, lambda process: not process.slow)  # type: ignore[attr-defined]
-    processes: Any = crew.all
+def test_only_a_process_that_moves_is_given_more_than_its_slots(pool: FakeCrew) -> None:
+    dispatcher = assignment_of(2, lambda process: not process.slow)  # type: ignore[attr-defined]
+    processes: Any = pool.all
 
-    assert assignment.plan_ahead(10, processes, len(processes)) == (2 + 2 + 5, 5)
+    assert dispatcher.plan_prefetch(10, processes, len(processes)) == (2 + 2 + 5, 5)
     for _ in range(20):
-        assignment.add(claimed(), 0.0)
-    given = {process.number: len(batch) for process, batch in assignment.assign(processes, 0.0)}
+        dispatcher.add(claimed(), 0.0)
+    given = {process.number: len(batch) for process, batch in dispatcher.assign(processes, 0.0)}
 
     assert given == {0: 2, 1: 7}
 
 
-def test_a_process_that_has_just_begun_gets_work_however_fast_tasks_ended_before(crew: FakeCrew) -> None:
+def test_a_process_that_has_just_begun_gets_work_however_fast_tasks_ended_before(pool: FakeCrew) -> None:
     """It holds nothing ahead yet; nothing that runs would end, and have the Executor ask again."""
-    assignment = assignment_of(2, lambda _: False)
-    processes: Any = crew.all
+    dispatcher = assignment_of(2, lambda _: False)
+    processes: Any = pool.all
 
-    plan = assignment.plan_ahead(1_000, processes, len(processes))
+    plan = dispatcher.plan_prefetch(1_000, processes, len(processes))
 
     assert [plan.room(held) for held in (0, 1, 2, 3, 4)] == [4, 3, 2, 1, 0]
 
 
 def test_while_short_tasks_stream_through_a_quarter_of_what_is_held_ahead_is_asked_for(
-    crew: FakeCrew,
+    pool: FakeCrew,
 ) -> None:
-    assignment = assignment_of(2, lambda _: True)
-    processes: Any = crew.all
+    dispatcher = assignment_of(2, lambda _: True)
+    processes: Any = pool.all
 
-    plan = assignment.plan_ahead(100, processes, len(processes))
+    plan = dispatcher.plan_prefetch(100, processes, len(processes))
 
     assert plan == (4 + 100, 100)
     assert [plan.room(held) for held in (0, 78, 79, 104, 200)] == [104, 26, 0, 0, 0]
 
 
-def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(crew: FakeCrew) -> None:
-    assignment = assignment_of(8, lambda _: True)
-    processes: Any = crew.all
-    held_up, free = crew.all
+def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(pool: FakeCrew) -> None:
+    dispatcher = assignment_of(8, lambda _: True)
+    processes: Any = pool.all
+    held_up, free = pool.all
     held_up.tasks, held_up.slow_slots = {bytes([number]) for number in range(7)}, 7
 
-    assert assignment.plan_ahead(90, processes, len(processes)) == (8 + 8 + 90, 90)
+    assert dispatcher.plan_prefetch(90, processes, len(processes)) == (8 + 8 + 90, 90)
     for _ in range(200):
-        assignment.add(claimed(), 0.0)
-    given = {process.number: len(batch) for process, batch in assignment.assign(processes, 0.0)}
+        dispatcher.add(claimed(), 0.0)
+    given = {process.number: len(batch) for process, batch in dispatcher.assign(processes, 0.0)}
 
     assert given == {held_up.number: 1 + 10, free.number: 8 + 80}
 
@@ -304,29 +304,29 @@ def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(crew: F
 async def test_a_lost_claim_whose_result_is_on_its_way_no_longer_limits_the_executors_life(
     runs: bool, deadlines: int
 ) -> None:
-    holdings = Holdings(Leases(1_000))
+    held_claims = HeldClaims(ClaimDeadlines(1_000))
     task = claimed()
-    holdings.add([task], 0)
-    holdings.report(task.claim.task_id)
+    held_claims.add([task], 0)
+    held_claims.report(task.claim.task_id)
 
     async def answer(request: Any, timeout: float) -> Any:
         return hsc_pb2.HeartbeatResponse(verdicts=[hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM])
 
     stopped: list[bytes] = []
     hsc: Any = SimpleNamespace(Heartbeat=answer)
-    deadman: Any = SimpleNamespace(arm=lambda _: None)
-    heart = Heart(
+    kill_timer: Any = SimpleNamespace(arm=lambda _: None)
+    heartbeat_loop = HeartbeatLoop(
         hsc,
-        holdings,
+        held_claims,
         Timing(),
-        deadman,
+        kill_timer,
         lost=stopped.append,
         cancel_requested=stopped.append,
         runs=lambda _: runs,
     )
 
-    await heart.beat("executor")
+    await heartbeat_loop.beat("executor")
 
-    assert len(holdings.leases) == deadlines
-    assert len(holdings) == 1  # the answer to its result settles it
+    assert len(held_claims.deadlines) == deadlines
+    assert len(held_claims) == 1  # the answer to its result settles it
     assert not stopped

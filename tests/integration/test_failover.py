@@ -18,17 +18,17 @@ from duly_core.store import claims
 from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import Beat, Kept
+from duly_core.task import HeartbeatAnswer, TaskHeartbeat
 from duly_core.timing import Timing
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres.embedded import EmbeddedPostgres
 from duly_store_consumer.consumer import Consumer
-from duly_store_consumer.quiet import QuietLease
+from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.fixtures.clock import REPLACED
-from tests.fixtures.ladder import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND, Ladder
 from tests.fixtures.memory_queue import MemoryQueues
 from tests.fixtures.queues import MemoryInstallation
 from tests.fixtures.standby import Standby, either_of
+from tests.fixtures.task_states import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND, TaskStates
 
 TIMING = Timing(profile="embedded")
 LEASE = TIMING.heartbeat_timeout
@@ -89,8 +89,8 @@ class Fleet:
             return since_boot_ns() + int(self.pair.ahead / timedelta(microseconds=1)) * 1000
 
         settings = StoreConsumerSettings()
-        quiet = QuietLease(TIMING, since_boot)
-        return Consumer(self.store, self.sender, settings, quiet)
+        reclaim_guard = ReclaimGuard(TIMING, since_boot)
+        return Consumer(self.store, self.sender, settings, reclaim_guard)
 
     async def turn(self, *consumers: Consumer) -> None:
         """A round of each, that takes up silences; the first after an outage has to find the new primary."""
@@ -124,18 +124,20 @@ SILENT = "select task_id from task_assoc where status = 'processing' and next_tr
 async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_task_is_lost(
     pair: Pair, fleet: Fleet
 ) -> None:
-    ladder = Ladder(fleet.store)
-    await ladder.register()
-    running, dead = await ladder.processing(), await ladder.processing()
-    on_its_way = await ladder.enqueued()
+    task_states = TaskStates(fleet.store)
+    await task_states.register()
+    running, dead = await task_states.processing(), await task_states.processing()
+    on_its_way = await task_states.enqueued()
     seasoned, other = fleet.consumer(), fleet.consumer()
     await fleet.turn(seasoned, other)
     pair.standby.catch_up()
     pair.standby.cut_off()
 
     pair.tick(LEASE - 5 * SECOND)
-    beat = Beat(running.task_id, running.token)
-    assert await claims.heartbeat(ladder.store, [beat], HEARTBEAT_TIMEOUT) == [Kept.KEPT]  # and this is lost
+    beat = TaskHeartbeat(running.task_id, running.token)
+    assert await claims.heartbeat(task_states.store, [beat], HEARTBEAT_TIMEOUT) == [
+        HeartbeatAnswer.KEPT
+    ]  # and this is lost
     pair.fail_over()
     await asyncio.to_thread(migrate, pair.dsn)  # as a service that starts now would: it finds the new primary
     pair.tick(6 * SECOND)
@@ -145,13 +147,13 @@ async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_tas
     await fleet.turn(seasoned, newcomer, other)
     pair.tick(LEASE - 2 * SECOND)
     await fleet.turn(other, seasoned, newcomer, fleet.consumer())
-    assert [await ladder.status(task.task_id) for task in (running, dead)] == ["processing"] * 2
-    assert await claims.heartbeat(ladder.store, [beat], HEARTBEAT_TIMEOUT) == [Kept.KEPT]
+    assert [await task_states.status(task.task_id) for task in (running, dead)] == ["processing"] * 2
+    assert await claims.heartbeat(task_states.store, [beat], HEARTBEAT_TIMEOUT) == [HeartbeatAnswer.KEPT]
 
     pair.tick(3 * SECOND)
     await fleet.turn(newcomer)
-    assert await ladder.status(running.task_id) == "processing"
-    assert [await ladder.status(task.task_id) for task in (dead, on_its_way)] == ["enqueued"] * 2
+    assert await task_states.status(running.task_id) == "processing"
+    assert [await task_states.status(task.task_id) for task in (dead, on_its_way)] == ["enqueued"] * 2
     assert fleet.queues.references(LAMBDA) == Counter([dead.task_id])
 
     pair.tick(ENQUEUE_TIMEOUT)
@@ -162,26 +164,29 @@ async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_tas
 async def test_a_claim_that_a_failover_loses_is_given_again_and_new_tasks_go_on(
     pair: Pair, fleet: Fleet
 ) -> None:
-    ladder = Ladder(fleet.store)
-    await ladder.register()
+    task_states = TaskStates(fleet.store)
+    await task_states.register()
     consumer = fleet.consumer()
-    tasks = [await ladder.new() for _ in range(20)]
+    tasks = [await task_states.new() for _ in range(20)]
     await fleet.turn(consumer)
     pair.standby.catch_up()
     pair.standby.cut_off()
-    lost = await ladder.claim(tasks[0])  # the standby will never know of this claim
+    lost = await task_states.claim(tasks[0])  # the standby will never know of this claim
     pair.fail_over()
     pair.tick(timedelta())
 
     await fleet.turn(consumer)  # which finds the new primary
-    new = await ladder.new()
+    new = await task_states.new()
     async with asyncio.timeout(10):
-        while await ladder.status(new.task_id) != "enqueued":
+        while await task_states.status(new.task_id) != "enqueued":
             await fleet.turn(consumer)
     pair.tick(ENQUEUE_TIMEOUT + SECOND)
     await fleet.turn(consumer)
 
     assert fleet.queues.references(LAMBDA)[tasks[0].task_id] == 2  # the first one is gone with the claim
-    again = await ladder.claim(tasks[0])
-    beats = [Beat(lost.task_id, lost.token), Beat(again.task_id, again.token)]
-    assert await claims.heartbeat(ladder.store, beats, HEARTBEAT_TIMEOUT) == [Kept.LOST, Kept.KEPT]
+    again = await task_states.claim(tasks[0])
+    beats = [TaskHeartbeat(lost.task_id, lost.token), TaskHeartbeat(again.task_id, again.token)]
+    assert await claims.heartbeat(task_states.store, beats, HEARTBEAT_TIMEOUT) == [
+        HeartbeatAnswer.LOST,
+        HeartbeatAnswer.KEPT,
+    ]

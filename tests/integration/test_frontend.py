@@ -15,8 +15,8 @@ from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.store.results import set_results
 from duly_core.task import FailureKind, Outcome, Result
-from tests.fixtures.ladder import LAMBDA
 from tests.fixtures.services import serve_frontend
+from tests.fixtures.task_states import LAMBDA
 
 DEADLINE = 5
 
@@ -47,11 +47,11 @@ async def wait(frontend, *task_ids, seconds=20.0):
     return await frontend.stub.WaitTask(frontend_pb2.WaitTaskRequest(task_ids=task_ids, timeout=timeout))
 
 
-async def succeed(ladder, task):
-    await set_results(ladder.store, [Result(task.task_id, task.token, Outcome.SUCCESS, result=b"1")])
+async def succeed(task_states, task):
+    await set_results(task_states.store, [Result(task.task_id, task.token, Outcome.SUCCESS, result=b"1")])
 
 
-async def test_a_scheduled_task_reads_back_as_it_was_asked_for(frontend, ladder):
+async def test_a_scheduled_task_reads_back_as_it_was_asked_for(frontend, task_states):
     task_id = str(new_task_id())
     task = asked(
         payload=bytes(range(256)),
@@ -75,7 +75,7 @@ async def test_a_scheduled_task_reads_back_as_it_was_asked_for(frontend, ladder)
     assert not found.task.HasField("last_failure")
 
 
-async def test_what_is_not_said_has_its_default(frontend, ladder):
+async def test_what_is_not_said_has_its_default(frontend, task_states):
     (result,) = await schedule(frontend, asked())
 
     (found,) = await get(frontend, result.task_id)
@@ -87,7 +87,7 @@ async def test_what_is_not_said_has_its_default(frontend, ladder):
 @pytest.mark.parametrize(
     "when", [{"delay": Duration(seconds=-5)}, {"scheduled_at": Timestamp(seconds=-62135596800)}]
 )
-async def test_the_past_is_now(frontend, ladder, when):
+async def test_the_past_is_now(frontend, task_states, when):
     (result,) = await schedule(frontend, asked(**when))
 
     (found,) = await get(frontend, result.task_id)
@@ -95,7 +95,7 @@ async def test_the_past_is_now(frontend, ladder, when):
 
 
 @pytest.mark.parametrize("by", ["task_id", "idempotency_key"])
-async def test_a_repeated_call_answers_the_same_task_as_not_created(frontend, ladder, by):
+async def test_a_repeated_call_answers_the_same_task_as_not_created(frontend, task_states, by):
     task = asked(**{by: str(new_task_id())})
 
     (first,) = await schedule(frontend, task)
@@ -105,7 +105,7 @@ async def test_a_repeated_call_answers_the_same_task_as_not_created(frontend, la
     assert (again.task_id, again.HasField("error")) == (first.task_id, False)
 
 
-async def test_single_calls_at_once_are_each_answered_with_their_own_task(frontend, ladder):
+async def test_single_calls_at_once_are_each_answered_with_their_own_task(frontend, task_states):
     tasks = [asked(task_id=str(new_task_id()), payload=str(n).encode()) for n in range(60)]
 
     results = await asyncio.gather(*(schedule(frontend, task) for task in tasks))
@@ -115,7 +115,7 @@ async def test_single_calls_at_once_are_each_answered_with_their_own_task(fronte
     assert [each.task.payload for each in found] == [task.payload for task in tasks]
 
 
-async def test_a_client_that_gives_up_hurts_nobody_it_was_grouped_with(frontend, ladder):
+async def test_a_client_that_gives_up_hurts_nobody_it_was_grouped_with(frontend, task_states):
     impatient = [
         frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[asked()]), timeout=0.001)
         for _ in range(20)
@@ -127,7 +127,7 @@ async def test_a_client_that_gives_up_hurts_nobody_it_was_grouped_with(frontend,
     assert all(result.created for (result,) in results)
 
 
-async def test_a_failed_task_tells_its_last_failure(frontend, ladder, processing_task):
+async def test_a_failed_task_tells_its_last_failure(frontend, task_states, processing_task):
     failure = Result(
         processing_task.task_id,
         processing_task.token,
@@ -135,7 +135,7 @@ async def test_a_failed_task_tells_its_last_failure(frontend, ladder, processing
         failure_kind=FailureKind.EXCEPTION,
         failure_message="ValueError: no",
     )
-    await set_results(ladder.store, [failure])
+    await set_results(task_states.store, [failure])
 
     (found,) = await get(frontend, text_of(processing_task))
 
@@ -145,7 +145,9 @@ async def test_a_failed_task_tells_its_last_failure(frontend, ladder, processing
     assert found.task.last_failure.failed_at.seconds > 0
 
 
-async def test_pages_are_complete_without_duplicates_though_tasks_come_and_end_meanwhile(frontend, ladder):
+async def test_pages_are_complete_without_duplicates_though_tasks_come_and_end_meanwhile(
+    frontend, task_states
+):
     before = {result.task_id for result in await schedule(frontend, *[asked() for _ in range(25)])}
     seen, token = [], ""
     while True:
@@ -163,7 +165,7 @@ async def test_pages_are_complete_without_duplicates_though_tasks_come_and_end_m
     assert seen == sorted(seen, reverse=True)
 
 
-async def test_a_list_of_exactly_one_page_has_no_next_one(frontend, ladder):
+async def test_a_list_of_exactly_one_page_has_no_next_one(frontend, task_states):
     await schedule(frontend, *[asked() for _ in range(4)])
 
     page = await frontend.stub.ListTasks(frontend_pb2.ListTasksRequest(page_size=4))
@@ -172,10 +174,10 @@ async def test_a_list_of_exactly_one_page_has_no_next_one(frontend, ladder):
     assert page.tasks[0].payload == b""
 
 
-async def test_a_cancel_is_answered_for_each_task_with_its_status(frontend, ladder):
-    done = await ladder.processing()
-    await succeed(ladder, done)
-    running, waiting = await ladder.processing(), await ladder.new()
+async def test_a_cancel_is_answered_for_each_task_with_its_status(frontend, task_states):
+    done = await task_states.processing()
+    await succeed(task_states, done)
+    running, waiting = await task_states.processing(), await task_states.new()
     unknown = str(new_task_id())
 
     results = await cancel(frontend, text_of(running), "nonsense", text_of(done), unknown, text_of(waiting))
@@ -196,21 +198,23 @@ async def test_a_cancel_is_answered_for_each_task_with_its_status(frontend, ladd
     ]
 
 
-async def test_a_wait_ends_when_the_last_of_its_tasks_does(frontend, ladder):
-    first, last = await ladder.processing(), await ladder.processing()
-    await succeed(ladder, first)
+async def test_a_wait_ends_when_the_last_of_its_tasks_does(frontend, task_states):
+    first, last = await task_states.processing(), await task_states.processing()
+    await succeed(task_states, first)
     waiting = asyncio.ensure_future(wait(frontend, text_of(first), text_of(last)))
     assert not (await wait(frontend, text_of(last), seconds=0)).all_final
     assert not waiting.done()
 
-    await succeed(ladder, last)
+    await succeed(task_states, last)
 
     answer = await asyncio.wait_for(waiting, DEADLINE)
     assert answer.all_final
     assert [result.task.result for result in answer.results] == [b"1", b"1"]
 
 
-async def test_a_wait_returns_at_its_timeout_with_what_is_known_by_then(frontend, ladder, processing_task):
+async def test_a_wait_returns_at_its_timeout_with_what_is_known_by_then(
+    frontend, task_states, processing_task
+):
     begun = monotonic()
 
     answer = await wait(frontend, text_of(processing_task), seconds=0.3)
@@ -220,7 +224,7 @@ async def test_a_wait_returns_at_its_timeout_with_what_is_known_by_then(frontend
     assert answer.results[0].task.status == task_pb2.TASK_STATUS_PROCESSING
 
 
-async def test_a_wait_for_unknown_tasks_ends_at_once_and_says_so(frontend, ladder):
+async def test_a_wait_for_unknown_tasks_ends_at_once_and_says_so(frontend, task_states):
     answer = await asyncio.wait_for(wait(frontend, str(new_task_id()), "nonsense"), DEADLINE)
 
     assert [result.error.code for result in answer.results] == [
@@ -230,12 +234,12 @@ async def test_a_wait_for_unknown_tasks_ends_at_once_and_says_so(frontend, ladde
     assert answer.all_final
 
 
-async def test_a_lambda_is_known_as_soon_as_it_is_registered(frontend, ladder):
+async def test_a_lambda_is_known_as_soon_as_it_is_registered(frontend, task_states):
     name = "report.make"
     (refused,) = await schedule(frontend, asked(**{"lambda": name}))
     assert refused.error.code == task_pb2.ERROR_CODE_UNKNOWN_LAMBDA
 
-    await ladder.register(name)  # through another replica: this one remembers that there was none
+    await task_states.register(name)  # through another replica: this one remembers that there was none
 
     async with asyncio.timeout(DEADLINE):
         while (await schedule(frontend, asked(**{"lambda": name})))[0].HasField("error"):

@@ -7,11 +7,11 @@ import pytest
 
 import duly
 from duly.v1 import frontend_pb2, task_pb2
-from duly_cli.show import lambda_table, task_as_json, task_lines
+from duly_cli.formatting import lambda_table, task_as_json, task_lines
 from duly_core.store import claims
 from duly_core.store.results import set_results
 from duly_core.task import FailureKind, Outcome, ReleasedClaim, Result
-from tests.fixtures.ladder import LAMBDA
+from tests.fixtures.task_states import LAMBDA
 
 STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FAILED = {
@@ -22,20 +22,20 @@ FAILED = {
 
 
 @pytest.fixture
-async def tried(ladder):
+async def tried(task_states):
     """A task that was handed back, put off and refused."""
-    task = await ladder.claimed()
-    await claims.release(ladder.store, [ReleasedClaim(task.task_id, task.token)])
+    task = await task_states.claimed()
+    await claims.release(task_states.store, [ReleasedClaim(task.task_id, task.token)])
     for outcome in (Outcome.SNOOZED, Outcome.FATAL_FAILURE):
-        await enqueue(ladder)
-        task = await ladder.claim(task)
+        await enqueue(task_states)
+        task = await task_states.claim(task)
         result = Result(task.task_id, task.token, outcome, retry_after=timedelta(), **FAILED)
-        await set_results(ladder.store, [result])
+        await set_results(task_states.store, [result])
     return str(UUID(bytes=task.task_id))
 
 
-async def enqueue(ladder):
-    await ladder.enqueued()  # and whatever else is due
+async def enqueue(task_states):
+    await task_states.enqueued()  # and whatever else is due
 
 
 async def get(frontend, *task_ids):
@@ -63,11 +63,13 @@ async def test_get_task_answers_how_each_attempt_ended(frontend, tried):
 
 
 async def test_each_task_has_its_own_attempts_and_one_that_succeeded_at_once_has_none(
-    frontend, ladder, tried
+    frontend, task_states, tried
 ):
-    success = await ladder.claimed()
-    await set_results(ladder.store, [Result(success.task_id, success.token, Outcome.SUCCESS, result=b"1")])
-    running = await ladder.claimed()
+    success = await task_states.claimed()
+    await set_results(
+        task_states.store, [Result(success.task_id, success.token, Outcome.SUCCESS, result=b"1")]
+    )
+    running = await task_states.claimed()
     ids = [str(UUID(bytes=task.task_id)) for task in (success, running)]
 
     tasks = await get(frontend, ids[0], tried, ids[1])
@@ -141,14 +143,14 @@ async def test_scripts_read_the_same_as_json(frontend, tried):
     }
 
 
-async def test_a_task_without_a_history_shows_none(frontend, ladder, new_task):
+async def test_a_task_without_a_history_shows_none(frontend, task_states, new_task):
     (message,) = await get(frontend, str(UUID(bytes=new_task.task_id)))
 
     assert not [line for line in task_lines(duly.Task.from_proto(message)) if "attempt" in line]
 
 
-async def test_the_table_of_lambdas_says_within_what_time_crashes_count(frontend, ladder):
-    await ladder.register(max_crashes=2, crash_window=timedelta(hours=5))
+async def test_the_table_of_lambdas_says_within_what_time_crashes_count(frontend, task_states):
+    await task_states.register(max_crashes=2, crash_window=timedelta(hours=5))
     async with duly.AsyncClient(frontend.address) as client:
         heads, line = lambda_table(await client.lambdas())
 

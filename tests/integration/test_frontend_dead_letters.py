@@ -12,11 +12,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
-from duly_core.store.hints import Listener
+from duly_core.store.notifications import Listener
 from duly_core.store.settings import StoreSettings
 from duly_core.task import FailureKind
-from tests.fixtures.ladder import LAMBDA, SECOND
 from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA, SECOND
 
 DEADLINE = 5
 HUGE = 2**63 - 1
@@ -41,9 +41,9 @@ async def get(frontend, task_id):
     return (await frontend.stub.GetTask(request)).results[0].task
 
 
-async def test_a_redrive_by_ids_is_answered_for_each_task(frontend, ladder, dead_letter):
+async def test_a_redrive_by_ids_is_answered_for_each_task(frontend, task_states, dead_letter):
     dead, unknown = await dead_letter(), str(new_task_id())
-    live = str(UUID(bytes=(await ladder.new()).task_id))
+    live = str(UUID(bytes=(await task_states.new()).task_id))
 
     results = await redrive(frontend, live, dead, "nonsense", unknown, dead)
 
@@ -91,12 +91,12 @@ async def test_a_dead_letter_whose_lambda_nobody_serves_names_the_mend(frontend,
 
 
 async def test_a_list_is_filtered_by_kind_of_failure_and_by_when_a_task_ended(
-    frontend, ladder, dead_letter, clock
+    frontend, task_states, dead_letter, clock
 ):
     early = await dead_letter(FailureKind.EXCEPTION)
     await clock.tick(timedelta(hours=1))
     late = [await dead_letter(FailureKind.BAD_RESULT) for _ in range(3)]
-    await ladder.processing()
+    await task_states.processing()
     between = Timestamp(seconds=(await get(frontend, late[0])).finished_at.seconds - 60)
     fatal = {"statuses": [task_pb2.TASK_STATUS_FATAL_FAILURE]}
 

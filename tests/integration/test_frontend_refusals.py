@@ -12,8 +12,8 @@ from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.rpc.settings import RpcSettings
 from tests.fixtures.database import count
-from tests.fixtures.ladder import LAMBDA
 from tests.fixtures.services import refusal, serve_frontend
+from tests.fixtures.task_states import LAMBDA
 
 INVALID = task_pb2.ERROR_CODE_INVALID_ARGUMENT
 LARGEST = 1024 * 1024
@@ -99,7 +99,9 @@ async def schedule(frontend, *tasks):
     return list((await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=tasks))).results)
 
 
-async def test_each_bad_item_is_refused_by_its_field_and_the_good_ones_are_written(frontend, ladder, written):
+async def test_each_bad_item_is_refused_by_its_field_and_the_good_ones_are_written(
+    frontend, task_states, written
+):
     bad = [asked(**fields) for fields, _, _ in BAD_ITEMS.values()]
 
     results = await schedule(frontend, asked(), *bad, asked())
@@ -113,7 +115,7 @@ async def test_each_bad_item_is_refused_by_its_field_and_the_good_ones_are_writt
     assert written() == [2, 2, 0]
 
 
-async def test_times_and_keys_at_their_very_limits_are_taken(frontend, ladder):
+async def test_times_and_keys_at_their_very_limits_are_taken(frontend, task_states):
     limits = [
         asked(delay=Duration(seconds=365 * 86400)),
         asked(expires_at=Timestamp(seconds=253402300799, nanos=999_999_999)),
@@ -127,7 +129,7 @@ async def test_times_and_keys_at_their_very_limits_are_taken(frontend, ladder):
     assert [result.error.message for result in await schedule(frontend, *limits)] == [""] * len(limits)
 
 
-async def test_an_unknown_lambda_says_how_to_make_it_known(frontend, ladder, written):
+async def test_an_unknown_lambda_says_how_to_make_it_known(frontend, task_states, written):
     (result,) = await schedule(frontend, asked(**{"lambda": "nobody.knows"}))
 
     assert (result.error.code, result.error.field) == (task_pb2.ERROR_CODE_UNKNOWN_LAMBDA, "lambda")
@@ -137,8 +139,10 @@ async def test_an_unknown_lambda_says_how_to_make_it_known(frontend, ladder, wri
 
 
 @pytest.mark.parametrize("limit", [0, 10, LARGEST])
-async def test_a_payload_may_be_as_large_as_its_lambda_takes_and_no_larger(frontend, ladder, written, limit):
-    await ladder.register(payload_limit=limit)
+async def test_a_payload_may_be_as_large_as_its_lambda_takes_and_no_larger(
+    frontend, task_states, written, limit
+):
+    await task_states.register(payload_limit=limit)
 
     fits, exceeds = await schedule(frontend, asked(payload=b"x" * limit), asked(payload=b"x" * (limit + 1)))
 
@@ -149,7 +153,7 @@ async def test_a_payload_may_be_as_large_as_its_lambda_takes_and_no_larger(front
 
 
 @pytest.mark.parametrize("by", ["task_id", "idempotency_key"])
-async def test_a_key_of_another_task_is_a_conflict_that_names_its_holder(frontend, ladder, written, by):
+async def test_a_key_of_another_task_is_a_conflict_that_names_its_holder(frontend, task_states, written, by):
     key = {by: str(new_task_id())}
     (first,) = await schedule(frontend, asked(**key))
 
@@ -227,8 +231,8 @@ def whole_call_refusals():
     }
 
 
-async def test_calls_that_are_unusable_as_a_whole_name_the_field_in_their_details(ladder, written):
-    async with serve_frontend(ladder.store, max_tasks_per_call=3, max_waited_per_call=3) as frontend:
+async def test_calls_that_are_unusable_as_a_whole_name_the_field_in_their_details(task_states, written):
+    async with serve_frontend(task_states.store, max_tasks_per_call=3, max_waited_per_call=3) as frontend:
         for name, (method, request, field, words) in whole_call_refusals().items():
             refused = await refusal(getattr(frontend.stub, method)(request))
 
@@ -237,7 +241,7 @@ async def test_calls_that_are_unusable_as_a_whole_name_the_field_in_their_detail
     assert written() == [0, 0, 0]
 
 
-async def test_a_page_token_holds_for_the_filters_it_was_made_for(frontend, ladder):
+async def test_a_page_token_holds_for_the_filters_it_was_made_for(frontend, task_states):
     await schedule(frontend, *[asked() for _ in range(3)])
     page = await frontend.stub.ListTasks(frontend_pb2.ListTasksRequest(page_size=1))
 
@@ -248,7 +252,7 @@ async def test_a_page_token_holds_for_the_filters_it_was_made_for(frontend, ladd
     assert "other filters" in refused.message
 
 
-async def test_a_message_beyond_the_limit_is_refused_before_it_is_read(frontend, ladder, written):
+async def test_a_message_beyond_the_limit_is_refused_before_it_is_read(frontend, task_states, written):
     size = RpcSettings().max_message_bytes
     request = frontend_pb2.ScheduleRequest(tasks=[asked(payload=b"x" * (size // 4)) for _ in range(5)])
 
@@ -271,7 +275,7 @@ async def test_a_message_beyond_the_limit_is_refused_before_it_is_read(frontend,
     ],
     ids=["lambda", "collection", "idempotency_key", "task_id"],
 )
-async def test_text_that_is_not_utf_8_is_refused(frontend, ladder, written, request_message, request):
+async def test_text_that_is_not_utf_8_is_refused(frontend, task_states, written, request_message, request):
     body = request_message.SerializeToString().replace(PLACEHOLDER.encode(), b"\xff\xfe")
 
     refused = await refusal(frontend.channel.unary_unary("/duly.v1.FrontendService/Schedule")(body))

@@ -5,15 +5,15 @@ from datetime import timedelta
 
 from duly.ids import new_task_id
 from duly_core.store.tasks import final_of
-from duly_frontend import waiting
-from duly_frontend.waiting import EndWatch
+from duly_frontend import completion_watcher
+from duly_frontend.completion_watcher import CompletionWatcher
 
 HOUR = timedelta(hours=1)
 SOON = 10
 
 
-async def test_who_waits_is_answered_when_the_frontend_stops(ladder, processing_task):
-    watch = EndWatch(ladder.store)
+async def test_who_waits_is_answered_when_the_frontend_stops(task_states, processing_task):
+    watch = CompletionWatcher(task_states.store)
     waits = asyncio.ensure_future(watch.wait([processing_task.task_id], HOUR))
     await asyncio.wait([waits], timeout=0)
 
@@ -25,7 +25,7 @@ async def test_who_waits_is_answered_when_the_frontend_stops(ladder, processing_
 
 
 async def test_a_newcomer_does_not_wait_for_the_pause_of_those_who_have_waited_long(
-    ladder, processing_task, monkeypatch
+    task_states, processing_task, monkeypatch
 ):
     looked = asyncio.Event()
 
@@ -34,10 +34,10 @@ async def test_a_newcomer_does_not_wait_for_the_pause_of_those_who_have_waited_l
         looked.set()
         return final
 
-    monkeypatch.setattr(waiting, "final_of", look)
-    monkeypatch.setattr(waiting, "_GROWTH", 1_000_000)
-    monkeypatch.setattr(waiting, "_LONGEST", HOUR)
-    watch = EndWatch(ladder.store)
+    monkeypatch.setattr(completion_watcher, "final_of", look)
+    monkeypatch.setattr(completion_watcher, "_GROWTH", 1_000_000)
+    monkeypatch.setattr(completion_watcher, "_LONGEST", HOUR)
+    watch = CompletionWatcher(task_states.store)
     patient = asyncio.ensure_future(watch.wait([processing_task.task_id], HOUR))
     await asyncio.wait_for(looked.wait(), SOON)  # and looks again in an hour
 

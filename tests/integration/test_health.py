@@ -12,10 +12,10 @@ from duly_core.loop import repeat
 from duly_core.store.health import HealthFollower
 from duly_core.store.pool import Store, connect_arguments
 from duly_core.store.settings import StoreSettings
-from duly_store_consumer import progress
+from duly_store_consumer import liveness
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
-from tests.fixtures.ladder import SECOND
+from tests.fixtures.task_states import SECOND
 from tests.fixtures.waiting import until
 
 PATIENCE = SECOND
@@ -95,7 +95,7 @@ async def test_an_answer_to_any_of_its_pools_is_an_answer_and_makes_asking_needl
 async def test_a_consumer_that_completes_no_round_is_not_healthy(
     line, far_store, store, followed, memory_queue, monkeypatch
 ):
-    monkeypatch.setattr(progress, "_LONGEST_ROUND", 0.5)
+    monkeypatch.setattr(liveness, "_LONGEST_ROUND", 0.5)
     sender = await memory_queue.open_sender()
     consumer = Consumer(far_store, sender, StoreConsumerSettings(poll_interval=timedelta(milliseconds=100)))
     stop = asyncio.Event()

@@ -14,8 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.lifecycle import Status
 from duly_core.store.tasks import cancel_tasks, get_attempts
-from tests.fixtures.ladder import LAMBDA
 from tests.fixtures.services import TIMING, refusal, serve_hsc
+from tests.fixtures.task_states import LAMBDA
 
 CLAIMED, NOT_CLAIMED = hsc_pb2.CLAIM_VERDICT_CLAIMED, hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED
 KEPT, LOST_CLAIM = hsc_pb2.HEARTBEAT_VERDICT_KEPT, hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM
@@ -59,9 +59,9 @@ async def release(hsc, *claims):
     return list((await hsc.stub.Release(hsc_pb2.ReleaseRequest(claims=claims))).verdicts)
 
 
-async def test_claims_are_answered_one_by_one_with_the_terms_of_the_lease(hsc, ladder):
-    free = await ladder.enqueued(payload=b"\x00\xff", priority=1)
-    taken, waiting = await ladder.claimed(), await ladder.new()
+async def test_claims_are_answered_one_by_one_with_the_terms_of_the_lease(hsc, task_states):
+    free = await task_states.enqueued(payload=b"\x00\xff", priority=1)
+    taken, waiting = await task_states.claimed(), await task_states.new()
 
     response = await claim(hsc, proposal(taken), asked := proposal(free), proposal(waiting))
 
@@ -72,7 +72,7 @@ async def test_claims_are_answered_one_by_one_with_the_terms_of_the_lease(hsc, l
     assert not response.answers[0].HasField("task")
     assert response.terms.claim_timeout.ToTimedelta() == TIMING.claim_timeout
     assert response.terms.heartbeat_timeout.ToTimedelta() == TIMING.heartbeat_timeout
-    assert (await ladder.row(free.task_id))["holder"] == "host-1"
+    assert (await task_states.row(free.task_id))["holder"] == "host-1"
 
 
 async def test_a_claim_asked_for_again_with_its_token_is_answered_in_the_same_way(hsc, enqueued_task):
@@ -81,7 +81,7 @@ async def test_a_claim_asked_for_again_with_its_token_is_answered_in_the_same_wa
     assert await claim(hsc, asked) == await claim(hsc, asked)
 
 
-async def test_calls_that_claim_one_task_at_once_grant_it_once(hsc, ladder, enqueued_task):
+async def test_calls_that_claim_one_task_at_once_grant_it_once(hsc, task_states, enqueued_task):
     responses = await asyncio.gather(
         *(claim(hsc, proposal(enqueued_task), holder=f"h{n}") for n in range(30))
     )
@@ -89,12 +89,12 @@ async def test_calls_that_claim_one_task_at_once_grant_it_once(hsc, ladder, enqu
     verdicts = [response.answers[0].verdict for response in responses]
     assert sorted(verdicts) == [CLAIMED] + [NOT_CLAIMED] * 29
     winner = verdicts.index(CLAIMED)
-    assert (await ladder.row(enqueued_task.task_id))["holder"] == f"h{winner}"
+    assert (await task_states.row(enqueued_task.task_id))["holder"] == f"h{winner}"
 
 
-async def test_claims_too_large_for_one_answer_are_to_be_had_in_parts_with_the_same_tokens(hsc, ladder):
-    await ladder.register(payload_limit=1024 * 1024)
-    large = [await ladder.enqueued(payload=b"x" * 1024 * 1024) for _ in range(9)]
+async def test_claims_too_large_for_one_answer_are_to_be_had_in_parts_with_the_same_tokens(hsc, task_states):
+    await task_states.register(payload_limit=1024 * 1024)
+    large = [await task_states.enqueued(payload=b"x" * 1024 * 1024) for _ in range(9)]
     proposals = [proposal(task) for task in large]
 
     refused = await refusal(claim(hsc, *proposals))
@@ -104,47 +104,53 @@ async def test_claims_too_large_for_one_answer_are_to_be_had_in_parts_with_the_s
     assert [answer.verdict for part in parts for answer in part.answers] == [CLAIMED] * 9
 
 
-async def test_heartbeats_are_answered_one_by_one(hsc, ladder):
-    kept, lost, asked = await ladder.claimed(), await ladder.claimed(), await ladder.processing()
+async def test_heartbeats_are_answered_one_by_one(hsc, task_states):
+    kept, lost, asked = (
+        await task_states.claimed(),
+        await task_states.claimed(),
+        await task_states.processing(),
+    )
     await release(hsc, claim_of(lost))
-    await cancel_tasks(ladder.store, [asked.task_id])
+    await cancel_tasks(task_states.store, [asked.task_id])
 
     verdicts = await beat(
         hsc, beat_of(kept, progress=0.5, progress_note="half"), beat_of(lost), beat_of(asked)
     )
 
     assert verdicts == [KEPT, LOST_CLAIM, CANCEL_REQUESTED]
-    row = await ladder.row(kept.task_id)
+    row = await task_states.row(kept.task_id)
     assert (row["status"], row["progress"], row["progress_note"]) == ("processing", 0.5, "half")
 
 
 @pytest.mark.parametrize("progress", [0.0, 1.0, 1e-60, 1e-320, 1 - 1e-16, 0.1 + 0.2])
-async def test_any_progress_from_nothing_to_all_is_taken(hsc, ladder, claimed_task, progress):
+async def test_any_progress_from_nothing_to_all_is_taken(hsc, task_states, claimed_task, progress):
     assert await beat(hsc, beat_of(claimed_task, progress=progress)) == [KEPT]
-    assert (await ladder.row(claimed_task.task_id))["progress"] == pytest.approx(progress, abs=1e-6)
+    assert (await task_states.row(claimed_task.task_id))["progress"] == pytest.approx(progress, abs=1e-6)
 
 
-async def test_results_are_answered_one_by_one(hsc, ladder):
-    done, gone = await ladder.claimed(), await ladder.claimed()
+async def test_results_are_answered_one_by_one(hsc, task_states):
+    done, gone = await task_states.claimed(), await task_states.claimed()
     await release(hsc, claim_of(gone))
-    await claim(hsc, proposal(await ladder.enqueued()))
+    await claim(hsc, proposal(await task_states.enqueued()))
 
     success = result_of(done, result=b"1", started_at=Timestamp(seconds=1))
-    answers = await set_results(hsc, success, result_of(await ladder.new()))
+    answers = await set_results(hsc, success, result_of(await task_states.new()))
     again = await set_results(hsc, success)
 
     assert (answers, again) == ([APPLIED, LOST], [ALREADY_APPLIED])
-    assert await ladder.status(done.task_id) == Status.SUCCESS
+    assert await task_states.status(done.task_id) == Status.SUCCESS
 
 
-async def test_a_release_is_applied_once(hsc, ladder, claimed_task):
+async def test_a_release_is_applied_once(hsc, task_states, claimed_task):
     assert await release(hsc, claim_of(claimed_task)) == [APPLIED]
     assert await release(hsc, claim_of(claimed_task)) == [ALREADY_APPLIED]
     assert await release(hsc, claim_of(claimed_task, token=b"x" * 16)) == [LOST]
-    assert await ladder.status(claimed_task.task_id) == Status.NEW
+    assert await task_states.status(claimed_task.task_id) == Status.NEW
 
 
-async def test_a_release_may_say_when_the_callback_started_and_why_it_was_stopped(hsc, ladder, claimed_task):
+async def test_a_release_may_say_when_the_callback_started_and_why_it_was_stopped(
+    hsc, task_states, claimed_task
+):
     stopped = hsc_pb2.StoppedRun(
         task_id=claimed_task.task_id, started_at=Timestamp(seconds=1), reason="its process was \0 killed"
     )
@@ -152,13 +158,13 @@ async def test_a_release_may_say_when_the_callback_started_and_why_it_was_stoppe
 
     assert list((await hsc.stub.Release(request)).verdicts) == [APPLIED]
 
-    (line,) = (await get_attempts(ladder.store, [claimed_task.task_id]))[claimed_task.task_id]
+    (line,) = (await get_attempts(task_states.store, [claimed_task.task_id]))[claimed_task.task_id]
     assert line.started_at == datetime.fromtimestamp(1, UTC)
     assert line.failure_message == "its process was \N{REPLACEMENT CHARACTER} killed"
 
 
-async def test_a_failure_without_a_reason_gets_one(hsc, ladder):
-    failed, crashed = await ladder.claimed(), await ladder.claimed()
+async def test_a_failure_without_a_reason_gets_one(hsc, task_states):
+    failed, crashed = await task_states.claimed(), await task_states.claimed()
 
     await set_results(
         hsc,
@@ -166,8 +172,8 @@ async def test_a_failure_without_a_reason_gets_one(hsc, ladder):
         result_of(crashed, hsc_pb2.OUTCOME_CRASHED, retry_after=Duration(seconds=30)),
     )
 
-    assert (await ladder.row(failed.task_id))["failure_kind"] == task_pb2.FAILURE_KIND_CALLBACK
-    assert (await ladder.row(crashed.task_id))["failure_kind"] == task_pb2.FAILURE_KIND_CRASH
+    assert (await task_states.row(failed.task_id))["failure_kind"] == task_pb2.FAILURE_KIND_CALLBACK
+    assert (await task_states.row(crashed.task_id))["failure_kind"] == task_pb2.FAILURE_KIND_CRASH
 
 
 @pytest.mark.parametrize(
@@ -182,20 +188,20 @@ async def test_a_failure_without_a_reason_gets_one(hsc, ladder):
     ids=["NUL", "long", "of two bytes each", "cut within a letter", "all NUL"],
 )
 @pytest.mark.parametrize("last", [False, True])
-async def test_a_failure_message_is_mended_and_cut_never_refused(hsc, ladder, message, kept, last):
-    await ladder.register(max_attempts=1 if last else 10)
-    task = await ladder.claimed()
+async def test_a_failure_message_is_mended_and_cut_never_refused(hsc, task_states, message, kept, last):
+    await task_states.register(max_attempts=1 if last else 10)
+    task = await task_states.claimed()
     result = result_of(task, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, failure_message=message)
 
     assert await set_results(hsc, result) == [APPLIED]
 
-    written = (await ladder.row(task.task_id))["failure_message"]
+    written = (await task_states.row(task.task_id))["failure_message"]
     assert written == kept if not last else kept[:900] in written
 
 
-async def test_claims_wait_for_neither_heartbeats_nor_results_and_all_come_through_at_once(hsc, ladder):
-    held = [await ladder.claimed() for _ in range(10)]
-    free = [await ladder.enqueued() for _ in range(10)]
+async def test_claims_wait_for_neither_heartbeats_nor_results_and_all_come_through_at_once(hsc, task_states):
+    held = [await task_states.claimed() for _ in range(10)]
+    free = [await task_states.enqueued() for _ in range(10)]
 
     answers = await asyncio.gather(
         *(claim(hsc, proposal(task)) for task in free),
@@ -208,16 +214,16 @@ async def test_claims_wait_for_neither_heartbeats_nor_results_and_all_come_throu
     assert answers[20:] == [[APPLIED]] * 10
 
 
-async def test_tasks_that_run_again_soon_are_hinted_at(hsc, ladder, dsn, claimed_task):
+async def test_tasks_that_run_again_soon_are_hinted_at(hsc, task_states, dsn, claimed_task):
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as listening:
         await listening.execute("listen duly_due")
         await set_results(
             hsc, result_of(claimed_task, hsc_pb2.OUTCOME_SNOOZED, retry_after=Duration(seconds=3))
         )
 
-        (hint,) = [each async for each in listening.notifies(timeout=5, stop_after=1)]
+        (note_due,) = [each async for each in listening.notifies(timeout=5, stop_after=1)]
 
-    assert abs(int(hint.payload) - 3000) < 500
+    assert abs(int(note_due.payload) - 3000) < 500
 
 
 async def test_health_answers(store):

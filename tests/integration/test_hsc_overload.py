@@ -10,8 +10,8 @@ import pytest
 
 from duly.v1 import hsc_pb2
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
-from tests.fixtures.ladder import SECOND
 from tests.fixtures.services import TIMING, refusal, serve_hsc
+from tests.fixtures.task_states import SECOND
 from tests.fixtures.waiting import until
 from tests.integration.test_hsc import APPLIED, CLAIMED, KEPT, beat_of, claim_of, proposal, result_of
 
@@ -40,9 +40,11 @@ async def beaten(hsc, *tasks, timeout=DEADLINE):
     return list((await hsc.stub.Heartbeat(request, timeout=timeout)).verdicts)
 
 
-async def test_a_row_that_another_holds_costs_the_heartbeats_beside_it_their_lease_no_more(hsc, ladder, dsn):
-    locked = [await ladder.claimed() for _ in range(3)]
-    free = [await ladder.claimed() for _ in range(2)]
+async def test_a_row_that_another_holds_costs_the_heartbeats_beside_it_their_lease_no_more(
+    hsc, task_states, dsn
+):
+    locked = [await task_states.claimed() for _ in range(3)]
+    free = [await task_states.claimed() for _ in range(2)]
     async with held_rows(dsn, locked):
         # the first two take both connections, the others make one group
         calls = [asyncio.ensure_future(beaten(hsc, task, timeout=3 * DEADLINE)) for task in locked + free]
@@ -54,10 +56,10 @@ async def test_a_row_that_another_holds_costs_the_heartbeats_beside_it_their_lea
 
 
 async def test_with_every_claim_connection_blocked_heartbeats_results_and_releases_meet_their_deadline(
-    hsc, ladder, dsn
+    hsc, task_states, dsn
 ):
-    free = [await ladder.enqueued() for _ in range(8)]
-    beating, ended, released = [await ladder.claimed() for _ in range(3)]
+    free = [await task_states.enqueued() for _ in range(8)]
+    beating, ended, released = [await task_states.claimed() for _ in range(3)]
     async with held_rows(dsn, free):
         claims = [claiming(hsc, task) for task in free]
         await until_a_statement_waits_for_a_lock(dsn)
@@ -74,9 +76,9 @@ async def test_with_every_claim_connection_blocked_heartbeats_results_and_releas
 
 
 async def test_a_heartbeat_that_waits_for_a_row_holds_up_no_other_and_leaves_time_to_try_again(
-    hsc, ladder, dsn
+    hsc, task_states, dsn
 ):
-    stuck, free = await ladder.claimed(), await ladder.claimed()
+    stuck, free = await task_states.claimed(), await task_states.claimed()
     async with held_rows(dsn, [stuck]):
         blocked = asyncio.ensure_future(refusal(beaten(hsc, stuck)))
         await until_a_statement_waits_for_a_lock(dsn)
@@ -86,24 +88,24 @@ async def test_a_heartbeat_that_waits_for_a_row_holds_up_no_other_and_leaves_tim
     assert await beaten(hsc, stuck) == [KEPT]
 
 
-async def test_a_claim_that_nobody_waits_for_any_more_is_not_written(store, ladder, dsn):
-    first, second = await ladder.enqueued(), await ladder.enqueued()
+async def test_a_claim_that_nobody_waits_for_any_more_is_not_written(store, task_states, dsn):
+    first, second = await task_states.enqueued(), await task_states.enqueued()
     async with serve_hsc(store, claim_concurrency=1) as hsc:
         async with held_rows(dsn, [first]):
             begun = claiming(hsc, first)
             await until_a_statement_waits_for_a_lock(dsn)
             late = await refusal(claiming(hsc, second, timeout=0.2))
         await begun
-        third = await ladder.enqueued()
+        third = await task_states.enqueued()
         await claiming(hsc, third)  # whatever waited before it has had its turn
 
         assert late.code is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert await ladder.status(second.task_id) == "enqueued"
+        assert await task_states.status(second.task_id) == "enqueued"
 
 
-async def test_when_too_much_is_asked_claims_are_refused_first(store, ladder, dsn):
-    held = [await ladder.claimed() for _ in range(30)]
-    free = [await ladder.enqueued() for _ in range(30)]
+async def test_when_too_much_is_asked_claims_are_refused_first(store, task_states, dsn):
+    held = [await task_states.claimed() for _ in range(30)]
+    free = [await task_states.enqueued() for _ in range(30)]
     async with serve_hsc(store, claim_concurrency=1, max_group=2) as hsc:
         async with held_rows(dsn, free):
             claims = [claiming(hsc, task) for task in free]
@@ -118,18 +120,18 @@ async def test_when_too_much_is_asked_claims_are_refused_first(store, ladder, ds
 
 
 @pytest.mark.parametrize("rpc", ["ClaimTask", "Heartbeat", "SetResults", "Release"])
-async def test_each_kind_of_call_tells_how_long_its_caller_waits(store, ladder, dsn, rpc, monkeypatch):
+async def test_each_kind_of_call_tells_how_long_its_caller_waits(store, task_states, dsn, rpc, monkeypatch):
     told = []
-    from duly_core.coalesce import Coalescer
+    from duly_core.group_commit import GroupCommit
 
-    served = Coalescer.__call__
+    served = GroupCommit.__call__
 
     async def tell(self, items, within=None):
         told.append(within)
         return await served(self, items, within)
 
-    monkeypatch.setattr(Coalescer, "__call__", tell)
-    task = await ladder.claimed()
+    monkeypatch.setattr(GroupCommit, "__call__", tell)
+    task = await task_states.claimed()
     async with serve_hsc(store) as hsc:
         requests = {
             "ClaimTask": hsc_pb2.ClaimTaskRequest(proposals=[proposal(task)], holder="host-1"),

@@ -9,8 +9,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly.v1 import hsc_pb2
-from tests.fixtures.ladder import LAMBDA
 from tests.fixtures.services import refusal, serve_hsc
+from tests.fixtures.task_states import LAMBDA
 
 ID = os.urandom(16)
 LARGEST = 1024 * 1024
@@ -105,7 +105,7 @@ BAD_REQUESTS = {
 }
 
 
-async def test_each_bad_request_is_refused_by_its_field(store, ladder):
+async def test_each_bad_request_is_refused_by_its_field(store, task_states):
     async with serve_hsc(store, max_items_per_call=3) as hsc:
         for name, ((method, request), field, words) in BAD_REQUESTS.items():
             refused = await refusal(getattr(hsc.stub, method)(request))
@@ -114,8 +114,8 @@ async def test_each_bad_request_is_refused_by_its_field(store, ladder):
             assert words in refused.message, name
 
 
-async def test_bad_requests_at_the_same_moment_spoil_nobody_elses(store, ladder):
-    held = [await ladder.processing() for _ in range(5)]
+async def test_bad_requests_at_the_same_moment_spoil_nobody_elses(store, task_states):
+    held = [await task_states.processing() for _ in range(5)]
     async with serve_hsc(store, max_items_per_call=3) as hsc:
         bad = [getattr(hsc.stub, method)(request) for (method, request), _, _ in BAD_REQUESTS.values()]
         good = [
@@ -131,25 +131,25 @@ async def test_bad_requests_at_the_same_moment_spoil_nobody_elses(store, ladder)
     assert {each.code for each in refused} == {grpc.StatusCode.INVALID_ARGUMENT}
 
 
-async def test_nothing_of_a_refused_request_is_written(store, ladder):
-    good, other = await ladder.processing(), await ladder.processing()
-    before = [await ladder.row(task.task_id) for task in (good, other)]
+async def test_nothing_of_a_refused_request_is_written(store, task_states):
+    good, other = await task_states.processing(), await task_states.processing()
+    before = [await task_states.row(task.task_id) for task in (good, other)]
     fine = hsc_pb2.TaskResult(claim=claim(good.task_id, good.token), outcome=hsc_pb2.OUTCOME_SUCCESS)
     bad = hsc_pb2.TaskResult(claim=claim(other.task_id, other.token), outcome=99)
     async with serve_hsc(store) as hsc:
         refused = await refusal(hsc.stub.SetResults(hsc_pb2.SetResultsRequest(results=[fine, bad])))
 
     assert refused.field == "results.outcome"
-    assert [await ladder.row(task.task_id) for task in (good, other)] == before
+    assert [await task_states.row(task.task_id) for task in (good, other)] == before
 
 
-async def test_a_result_of_the_largest_size_is_taken(hsc, ladder, claimed_task):
+async def test_a_result_of_the_largest_size_is_taken(hsc, task_states, claimed_task):
     method, request = set_results(claim(claimed_task.task_id, claimed_task.token), result=b"x" * LARGEST)
 
     answer = await getattr(hsc.stub, method)(request)
 
     assert list(answer.verdicts) == [hsc_pb2.RESULT_VERDICT_APPLIED]
-    assert len((await ladder.row(claimed_task.task_id))["result"]) == LARGEST
+    assert len((await task_states.row(claimed_task.task_id))["result"]) == LARGEST
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,22 @@ import pytest
 
 import duly
 from duly.v1 import hsc_pb2
-from duly_core.live_settings import StoreConsumerTuning
+from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.routing import Priority
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.convert import to_duration
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
 from duly_core.store import schedule
-from duly_core.store.hints import Hinter, Listener
-from duly_core.store.local_hints import LocalHints
+from duly_core.store.local_notifications import LocalNotifications
+from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.settings import StoreSettings
 from duly_core.task import TOKEN_PREFIX_BYTES, NewTask
 from duly_hsc.__main__ import build
 from tests.fixtures.failpoints import Failpoints
-from tests.fixtures.ladder import LAMBDA, SECOND
 from tests.fixtures.service_processes import until_health_is
 from tests.fixtures.services import TIMING, refusal, serve_hsc
+from tests.fixtures.task_states import LAMBDA, SECOND
 from tests.fixtures.waiting import until
 
 OTHER = "report.make"
@@ -40,21 +40,21 @@ class Tuning:
         self.set()
 
     def set(self, **settings):
-        self._now = StoreConsumerTuning(**{"poll_interval": NOBODY_POLLS} | settings)
+        self._now = LiveStoreConsumerSettings(**{"poll_interval": NOBODY_POLLS} | settings)
 
     def __call__(self):
         return self._now
 
 
 @pytest.fixture
-def tuning():
+def live_settings():
     return Tuning()
 
 
 @pytest.fixture
-async def hsc(store, ladder, tuning):
-    """An HSC that gets no hints but the test's, and looks by itself once in two minutes."""
-    async with serve_hsc(store, tuning=tuning) as served:
+async def hsc(store, task_states, live_settings):
+    """An HSC that gets no notifications but the test's, and looks by itself once in two minutes."""
+    async with serve_hsc(store, live_settings=live_settings) as served:
         yield served
 
 
@@ -95,8 +95,8 @@ def ids(tasks):
 # ---- when it is answered -----------------------------------------------------------------------------------
 
 
-async def test_what_is_due_is_claimed_at_once_under_the_callers_prefix(hsc, ladder):
-    tasks = [await ladder.new(payload=b"%d" % number) for number in range(3)]
+async def test_what_is_due_is_claimed_at_once_under_the_callers_prefix(hsc, task_states):
+    tasks = [await task_states.new(payload=b"%d" % number) for number in range(3)]
     asked = request(holder="executor-1")
 
     response = await hsc.stub.ClaimWork(asked, timeout=DEADLINE)
@@ -108,29 +108,29 @@ async def test_what_is_due_is_claimed_at_once_under_the_callers_prefix(hsc, ladd
     assert sorted(task.claim.token for task in response.tasks) == [asked.token_prefix + n for n in numbers]
     assert {(task.attempt, task.fence) for task in response.tasks} == {(1, 1)}
     assert response.terms.claim_timeout.ToTimedelta() == TIMING.claim_timeout
-    assert (await ladder.row(tasks[0].task_id))["holder"] == "executor-1"
+    assert (await task_states.row(tasks[0].task_id))["holder"] == "executor-1"
 
 
-async def test_a_call_waits_until_a_hint_says_that_something_is_due(hsc, ladder):
+async def test_a_call_waits_until_a_hint_says_that_something_is_due(hsc, task_states):
     answer = asking(hsc)
     await waiting(hsc)
-    task = await ladder.new()
+    task = await task_states.new()
     assert not answer.done()
 
-    hsc.work.hint(timedelta(), {LAMBDA})
+    hsc.work.note_due(timedelta(), {LAMBDA})
 
     assert ids(await answer) == [task.task_id]
 
 
-async def test_the_answer_tells_how_long_the_call_waited_before_its_claims_were_made(hsc, ladder):
+async def test_the_answer_tells_how_long_the_call_waited_before_its_claims_were_made(hsc, task_states):
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     answer = asyncio.ensure_future(hsc.stub.ClaimWork(request(), timeout=DEADLINE))
     await waiting(hsc)
-    await ladder.new()
+    await task_states.new()
     arrived_by = loop.time()
     await asyncio.wait({answer}, timeout=0.3)
-    hsc.work.hint(timedelta())
+    hsc.work.note_due(timedelta())
     hinted_at = loop.time()
 
     waited = (await answer).waited.ToTimedelta().total_seconds()
@@ -138,42 +138,44 @@ async def test_the_answer_tells_how_long_the_call_waited_before_its_claims_were_
     assert hinted_at - arrived_by <= waited <= loop.time() - began_at
 
 
-async def test_a_hint_of_what_is_due_in_a_moment_is_gone_by_then(hsc, ladder):
+async def test_a_hint_of_what_is_due_in_a_moment_is_gone_by_then(hsc, task_states):
     answer = asking(hsc)
     await waiting(hsc)
-    task = await ladder.new(delay=0.3 * SECOND)
+    task = await task_states.new(delay=0.3 * SECOND)
 
-    hsc.work.hint(0.3 * SECOND, {LAMBDA})
+    hsc.work.note_due(0.3 * SECOND, {LAMBDA})
 
     assert ids(await answer) == [task.task_id]
 
 
-async def test_the_next_due_instant_is_known_from_the_last_look_and_needs_no_hint(hsc, ladder):
-    task = await ladder.new(delay=0.5 * SECOND)
+async def test_the_next_due_instant_is_known_from_the_last_look_and_needs_no_hint(hsc, task_states):
+    task = await task_states.new(delay=0.5 * SECOND)
 
     assert ids(await ask(hsc)) == [task.task_id]
 
 
-async def test_with_every_hint_lost_the_poll_interval_finds_what_is_due(hsc, ladder, tuning):
-    tuning.set(poll_interval=0.3 * SECOND)
+async def test_with_every_hint_lost_the_poll_interval_finds_what_is_due(hsc, task_states, live_settings):
+    live_settings.set(poll_interval=0.3 * SECOND)
     answer = asking(hsc)
     await waiting(hsc)
 
-    task = await ladder.new()
+    task = await task_states.new()
 
     assert ids(await answer) == [task.task_id]
 
 
-async def test_without_exactness_a_hint_changes_nothing_until_the_settings_do(hsc, ladder, tuning):
-    tuning.set(exact=False)
+async def test_without_exactness_a_hint_changes_nothing_until_the_settings_do(
+    hsc, task_states, live_settings
+):
+    live_settings.set(exact=False)
     answer = asking(hsc)
     await waiting(hsc)
-    task = await ladder.new()
-    hsc.work.hint(timedelta(), {LAMBDA})
+    task = await task_states.new()
+    hsc.work.note_due(timedelta(), {LAMBDA})
     assert not hsc.work._running
 
-    tuning.set(exact=True)
-    hsc.work.retune()
+    live_settings.set(exact=True)
+    hsc.work.settings_changed()
 
     assert ids(await answer) == [task.task_id]
 
@@ -184,7 +186,7 @@ async def test_a_call_that_finds_nothing_is_answered_with_nothing_when_its_time_
 
 
 async def test_a_lambda_of_which_a_look_found_nothing_costs_no_second_look_before_its_time(
-    hsc, ladder, points
+    hsc, task_states, points
 ):
     points.arm("hsc.claim_work.before_commit", "delay 1ms")
     await ask(hsc, timeout=timedelta())
@@ -198,24 +200,24 @@ async def test_a_lambda_of_which_a_look_found_nothing_costs_no_second_look_befor
 # ---- who gets what -----------------------------------------------------------------------------------------
 
 
-async def test_hosts_that_wait_share_what_becomes_due(hsc, ladder):
+async def test_hosts_that_wait_share_what_becomes_due(hsc, task_states):
     answers = [asking(hsc, holder=holder, most=4) for holder in ("one", "two")]
     await waiting(hsc, 2)
     for _ in range(4):
-        await ladder.new()
+        await task_states.new()
 
-    hsc.work.hint(timedelta(), {LAMBDA})
+    hsc.work.note_due(timedelta(), {LAMBDA})
 
     assert [len(tasks) for tasks in await asyncio.gather(*answers)] == [2, 2]
 
 
-async def test_of_two_calls_of_one_host_one_is_answered_and_the_other_waits(hsc, ladder):
+async def test_of_two_calls_of_one_host_one_is_answered_and_the_other_waits(hsc, task_states):
     answers = [asking(hsc) for _ in range(2)]
     await waiting(hsc, 2)
-    await ladder.new()
-    await ladder.new()
+    await task_states.new()
+    await task_states.new()
 
-    hsc.work.hint(timedelta(), {LAMBDA})
+    hsc.work.note_due(timedelta(), {LAMBDA})
 
     done, pending = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
     assert [len(answer.result()) for answer in done] == [2]
@@ -224,21 +226,21 @@ async def test_of_two_calls_of_one_host_one_is_answered_and_the_other_waits(hsc,
     assert [await answer for answer in pending] == [[]]
 
 
-async def test_lambdas_take_turns(hsc, ladder):
-    await ladder.register(OTHER)
+async def test_lambdas_take_turns(hsc, task_states):
+    await task_states.register(OTHER)
     for name in (LAMBDA, OTHER):
         for _ in range(6):
-            await ladder.new(lambda_name=name)
+            await task_states.new(lambda_name=name)
 
     tasks = await ask(hsc, LAMBDA, OTHER, most=4)
 
     assert Counter(getattr(task, "lambda") for task in tasks) == {LAMBDA: 2, OTHER: 2}
 
 
-async def test_lower_priorities_get_their_share_while_better_ones_wait(store, ladder):
+async def test_lower_priorities_get_their_share_while_better_ones_wait(store, task_states):
     for priority, count in ((Priority.HIGH, 40), (Priority.LOW, 5)):
         for _ in range(count):
-            await ladder.new(priority=priority)
+            await task_states.new(priority=priority)
     async with serve_hsc(store, low_priority_share=0.25) as hsc:
         priorities = [task.priority for _ in range(8) for task in await ask(hsc, most=4)]
 
@@ -247,7 +249,7 @@ async def test_lower_priorities_get_their_share_while_better_ones_wait(store, la
     assert priorities.count(Priority.LOW) >= 4
 
 
-async def test_when_more_is_due_than_those_who_wait_here_take_other_hscs_are_told(hsc, ladder, dsn):
+async def test_when_more_is_due_than_those_who_wait_here_take_other_hscs_are_told(hsc, task_states, dsn):
     told: asyncio.Queue = asyncio.Queue()
     listening, stop = asyncio.Event(), asyncio.Event()
     listener = Listener(
@@ -256,7 +258,7 @@ async def test_when_more_is_due_than_those_who_wait_here_take_other_hscs_are_tol
     running = asyncio.ensure_future(listener.run(stop))
     await listening.wait()
     for _ in range(3):
-        await ladder.new()
+        await task_states.new()
 
     await ask(hsc, most=1)
 
@@ -268,33 +270,35 @@ async def test_when_more_is_due_than_those_who_wait_here_take_other_hscs_are_tol
 # ---- answers that nobody gets ------------------------------------------------------------------------------
 
 
-async def test_what_a_lost_reply_held_is_claimed_anew_and_no_more(hsc, ladder, points):
-    first = [(await ladder.new()).task_id for _ in range(2)]
+async def test_what_a_lost_reply_held_is_claimed_anew_and_no_more(hsc, task_states, points):
+    first = [(await task_states.new()).task_id for _ in range(2)]
     points.arm("hsc.claim_work.after_commit", "drop_reply once")
     prefix = os.urandom(TOKEN_PREFIX_BYTES)
     refused = await refusal(ask(hsc, prefix=prefix))
     assert refused.code is grpc.StatusCode.UNAVAILABLE
-    another = await ladder.new()
+    another = await task_states.new()
 
     anew = os.urandom(TOKEN_PREFIX_BYTES)
     tasks = await ask(hsc, prefix=anew, lost=[prefix])
 
     assert sorted(ids(tasks)) == sorted(first)
     assert {task.claim.token[:TOKEN_PREFIX_BYTES] for task in tasks} == {anew}
-    assert await ladder.status(another.task_id) == "new"
-    assert {(await ladder.row(task_id))["fence"] for task_id in first} == {1}
+    assert await task_states.status(another.task_id) == "new"
+    assert {(await task_states.row(task_id))["fence"] for task_id in first} == {1}
 
 
-async def test_where_a_lost_reply_held_nothing_what_is_due_is_claimed(hsc, ladder):
-    task = await ladder.new()
+async def test_where_a_lost_reply_held_nothing_what_is_due_is_claimed(hsc, task_states):
+    task = await task_states.new()
 
     tasks = await ask(hsc, lost=[os.urandom(TOKEN_PREFIX_BYTES)])
 
     assert ids(tasks) == [task.task_id]
 
 
-async def test_a_look_that_failed_is_told_to_its_callers_and_the_next_one_finds_the_task(hsc, ladder, points):
-    task = await ladder.new()
+async def test_a_look_that_failed_is_told_to_its_callers_and_the_next_one_finds_the_task(
+    hsc, task_states, points
+):
+    task = await task_states.new()
     points.arm("hsc.claim_work.before_commit", "raise once")
 
     assert (await refusal(ask(hsc))).code is grpc.StatusCode.UNAVAILABLE
@@ -302,38 +306,38 @@ async def test_a_look_that_failed_is_told_to_its_callers_and_the_next_one_finds_
 
 
 async def test_what_was_claimed_for_a_caller_that_hung_up_meanwhile_is_handed_back_uncharged(
-    hsc, ladder, points
+    hsc, task_states, points
 ):
-    task = await ladder.new()
+    task = await task_states.new()
     points.arm("hsc.claim_work.after_commit", "stop")
     call = hsc.stub.ClaimWork(request(), timeout=DEADLINE)
     await until(lambda: points.is_reached("hsc.claim_work.after_commit"))
-    assert await ladder.status(task.task_id) == "claimed"
+    assert await task_states.status(task.task_id) == "claimed"
 
     call.cancel()
     await until(lambda: hsc.work._waiting == 0)
     points.let_go("hsc.claim_work.after_commit")
     await until(lambda: not hsc.work._running)
 
-    row = await ladder.row(task.task_id)
+    row = await task_states.row(task.task_id)
     assert (row["status"], row["failures"], row["crashes"]) == ("new", 0, 0)
 
 
-async def test_a_caller_that_hangs_up_while_it_waits_gets_nothing_claimed(hsc, ladder):
+async def test_a_caller_that_hangs_up_while_it_waits_gets_nothing_claimed(hsc, task_states):
     call = hsc.stub.ClaimWork(request(), timeout=DEADLINE)
     await waiting(hsc)
     call.cancel()
     await waiting(hsc, 0)
-    task = await ladder.new()
+    task = await task_states.new()
 
-    hsc.work.hint(timedelta(), {LAMBDA})
+    hsc.work.note_due(timedelta(), {LAMBDA})
 
     assert not hsc.work._running
-    assert await ladder.status(task.task_id) == "new"
+    assert await task_states.status(task.task_id) == "new"
 
 
-async def test_a_host_that_stops_hands_back_what_it_was_never_told_of(hsc, ladder):
-    tasks = [(await ladder.new()).task_id for _ in range(3)]
+async def test_a_host_that_stops_hands_back_what_it_was_never_told_of(hsc, task_states):
+    tasks = [(await task_states.new()).task_id for _ in range(3)]
     prefix = os.urandom(TOKEN_PREFIX_BYTES)
     await ask(hsc, prefix=prefix)
 
@@ -341,17 +345,19 @@ async def test_a_host_that_stops_hands_back_what_it_was_never_told_of(hsc, ladde
         response = await hsc.stub.Release(hsc_pb2.ReleaseRequest(token_prefixes=[prefix]), timeout=DEADLINE)
         assert list(response.verdicts) == []
 
-    assert {await ladder.status(task_id) for task_id in tasks} == {"new"}
-    hsc.work.hint(timedelta())
+    assert {await task_states.status(task_id) for task_id in tasks} == {"new"}
+    hsc.work.note_due(timedelta())
     assert sorted(ids(await ask(hsc))) == sorted(tasks)
 
 
 async def test_what_does_not_fit_into_an_answer_is_handed_back_and_comes_in_the_next_ones(
-    store, ladder, tuning
+    store, task_states, live_settings
 ):
-    tasks = [(await ladder.new(payload=b"x" * 3_000)).task_id for _ in range(4)]
+    tasks = [(await task_states.new(payload=b"x" * 3_000)).task_id for _ in range(4)]
     found = []
-    async with serve_hsc(store, tuning=tuning, rpc=RpcSettings(max_message_bytes=10_000)) as hsc:
+    async with serve_hsc(
+        store, live_settings=live_settings, rpc=RpcSettings(max_message_bytes=10_000)
+    ) as hsc:
         first = await ask(hsc)
         found += first
         while len(found) < len(tasks):
@@ -362,19 +368,19 @@ async def test_what_does_not_fit_into_an_answer_is_handed_back_and_comes_in_the_
     assert {task.attempt for task in found} == {1}
 
 
-async def test_an_hsc_that_stops_answers_those_who_wait(hsc, ladder):
+async def test_an_hsc_that_stops_answers_those_who_wait(hsc, task_states):
     answers = [asking(hsc, holder=holder) for holder in ("one", "two")]
     await waiting(hsc, 2)
 
     hsc.work.close()
 
     assert await asyncio.gather(*answers) == [[], []]
-    await ladder.new()
+    await task_states.new()
     assert await ask(hsc) == []
 
 
-async def test_an_hsc_that_stops_while_it_claims_answers_with_the_claims(hsc, ladder, points):
-    task = await ladder.new()
+async def test_an_hsc_that_stops_while_it_claims_answers_with_the_claims(hsc, task_states, points):
+    task = await task_states.new()
     points.arm("hsc.claim_work.after_commit", "stop")
     answer = asking(hsc)
     await until(lambda: points.is_reached("hsc.claim_work.after_commit"))
@@ -439,39 +445,39 @@ async def test_prefixes_that_are_none_are_not_released(hsc, prefixes):
 class Process:
     """The HSC as its process wires it, in the test's loop."""
 
-    def __init__(self, stub, hints):
+    def __init__(self, stub, notifications):
         self.stub = stub
-        self.hints = hints
+        self.notifications = notifications
 
 
 @pytest.fixture
-async def process(dsn, ladder, tmp_path, monkeypatch):
+async def process(dsn, task_states, tmp_path, monkeypatch):
     monkeypatch.setenv("DULY_STORE_DSN", dsn)
     monkeypatch.setenv("DULY_STORE_CONSUMER_POLL_INTERVAL", "2m")
     monkeypatch.setenv("DULY_RPC_SHUTDOWN_GRACE", "100ms")
     address = f"unix:{tmp_path}/hsc.sock"
-    stop, hints = asyncio.Event(), LocalHints()
-    serving = asyncio.ensure_future(build(hints, listen=address)(stop))
+    stop, notifications = asyncio.Event(), LocalNotifications()
+    serving = asyncio.ensure_future(build(notifications, listen=address)(stop))
     channel = open_channel(address, RpcSettings())
     await until_health_is("SERVING", address)
-    yield Process(hsc_stub(channel), hints)
+    yield Process(hsc_stub(channel), notifications)
     await channel.close()
     stop.set()
     await serving
 
 
 async def nothing_is_due(process):
-    """Have it look, so that nothing but a hint makes it look again."""
+    """Have it look, so that nothing but a notification makes it look again."""
     assert await ask(process, timeout=timedelta()) == []
 
 
-async def test_a_hint_within_the_process_wakes_a_call(process, ladder, store):
+async def test_a_hint_within_the_process_wakes_a_call(process, task_states, store):
     await nothing_is_due(process)
     answer = asking(process)
-    await until(lambda: process.hints.serves({LAMBDA}))
-    task = await ladder.new()
+    await until(lambda: process.notifications.serves({LAMBDA}))
+    task = await task_states.new()
 
-    Hinter(store, process.hints).due_in(timedelta(), {LAMBDA})
+    Notifier(store, process.notifications).due_in(timedelta(), {LAMBDA})
 
     assert ids(await answer) == [task.task_id]
 
@@ -479,7 +485,7 @@ async def test_a_hint_within_the_process_wakes_a_call(process, ladder, store):
 async def test_a_hint_of_another_process_wakes_a_call(process, store):
     await nothing_is_due(process)
     answer = asking(process)
-    await until(lambda: process.hints.serves({LAMBDA}))
+    await until(lambda: process.notifications.serves({LAMBDA}))
     task = NewTask(os.urandom(16), LAMBDA, b"1")
 
     await schedule.schedule(store, [task], tell=True)
@@ -487,11 +493,11 @@ async def test_a_hint_of_another_process_wakes_a_call(process, store):
     assert ids(await answer) == [task.task_id]
 
 
-async def test_settings_that_an_operator_changes_hold_for_calls_that_wait(process, ladder, frontend):
+async def test_settings_that_an_operator_changes_hold_for_calls_that_wait(process, task_states, frontend):
     await nothing_is_due(process)
     answer = asking(process)
-    await until(lambda: process.hints.serves({LAMBDA}))
-    task = await ladder.new()
+    await until(lambda: process.notifications.serves({LAMBDA}))
+    task = await task_states.new()
 
     async with duly.AsyncClient(frontend.address) as client:
         await client.set_settings({"store_consumer.poll_interval": "100ms"})

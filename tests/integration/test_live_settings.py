@@ -11,12 +11,12 @@ from duly.enums import SettingSource
 from duly.v1 import settings_pb2, task_pb2
 from duly_core import live_settings
 from duly_core.store import live_settings as kept_settings
-from duly_core.store.hints import Listener
+from duly_core.store.notifications import Listener
 from duly_core.store.settings import StoreSettings
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
-from tests.fixtures.ladder import SECOND
 from tests.fixtures.services import refusal
+from tests.fixtures.task_states import SECOND
 
 POLL = "store_consumer.poll_interval"
 EXACT = "store_consumer.exact"
@@ -209,7 +209,7 @@ async def test_one_that_listens_goes_by_it_at_once(client, dsn, make_consumer, e
         consumer.surroundings_changed()
         ready.set()
 
-    listening = asyncio.ensure_future(Listener(StoreSettings(dsn=dsn), consumer.hint, changed).run(stop))
+    listening = asyncio.ensure_future(Listener(StoreSettings(dsn=dsn), consumer.note_due, changed).run(stop))
     await asyncio.wait_for(ready.wait(), DEADLINE)
     await consumer.run_once()
     consumer.wake.clear()
@@ -256,25 +256,25 @@ async def test_a_value_of_another_release_is_passed_over_and_shown(client, store
     assert setting.source is SettingSource.CONFIGURATION
 
 
-async def test_what_cannot_be_told_or_read_anew_keeps_no_task_waiting(ladder, dsn, make_consumer):
+async def test_what_cannot_be_told_or_read_anew_keeps_no_task_waiting(task_states, dsn, make_consumer):
     consumer = make_consumer()
     with psycopg.connect(dsn, autocommit=True) as operator:
         operator.execute("alter table own_setting rename to somewhere")
-        first = await ladder.new()
+        first = await task_states.new()
         await consumer.run_once()
         operator.execute("alter table setting rename to elsewhere")
         consumer.surroundings_changed()
-        second = await ladder.new()
+        second = await task_states.new()
         await consumer.run_once()
 
-    assert {await ladder.status(task.task_id) for task in (first, second)} == {"enqueued"}
+    assert {await task_states.status(task.task_id) for task in (first, second)} == {"enqueued"}
     assert consumer._around.fresh_for(asyncio.get_running_loop().time()) > timedelta()
 
 
 async def test_what_was_bounded_otherwise_is_bounded_so_from_now_on(client, make_consumer):
     consumer = make_consumer()
     await consumer.run_once()
-    await client.set_settings({"store_consumer.reclaim_rate": "7", "store_consumer.depth_most": "50"})
+    await client.set_settings({"store_consumer.reclaim_rate": "7", "store_consumer.max_depth": "50"})
     consumer.surroundings_changed()
 
     await consumer.run_once()

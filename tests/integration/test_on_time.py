@@ -11,7 +11,7 @@ from duly_core.store import lambdas
 from duly_core.store.lambdas import LambdaPolicy
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
-from tests.fixtures.ladder import SECOND
+from tests.fixtures.task_states import SECOND
 
 POLL = 60 * SECOND
 DEADLINE = 10
@@ -46,7 +46,7 @@ def make_consumer(store, sender):
 
 
 @pytest.fixture
-async def consumer(make_consumer, ladder):
+async def consumer(make_consumer, task_states):
     """One that has made its first round, and sleeps."""
     made = make_consumer()
     await made.run_once()
@@ -63,51 +63,51 @@ def later(consumer):
 # ---- when --------------------------------------------------------------------------------------------------
 
 
-async def test_it_sleeps_until_the_next_due_instant(consumer, ladder):
-    await ladder.new(delay=30 * SECOND)
-    await ladder.new(delay=7 * SECOND)
+async def test_it_sleeps_until_the_next_due_instant(consumer, task_states):
+    await task_states.new(delay=30 * SECOND)
+    await task_states.new(delay=7 * SECOND)
 
     assert 6 * SECOND < await consumer.run_once() <= 7 * SECOND
 
 
-async def test_at_that_instant_it_finds_the_task_without_a_hint(consumer, ladder, clock):
-    task = await ladder.new(delay=7 * SECOND)
+async def test_at_that_instant_it_finds_the_task_without_a_hint(consumer, task_states, clock):
+    task = await task_states.new(delay=7 * SECOND)
     await consumer.run_once()
     await clock.tick(7 * SECOND)
 
     await consumer.run_once()
 
-    assert await ladder.status(task.task_id) == "enqueued"
+    assert await task_states.status(task.task_id) == "enqueued"
 
 
-async def test_what_is_due_in_a_moment_is_not_taken_for_a_queue_that_is_full(consumer, ladder, clock):
-    task = await ladder.new(delay=7 * SECOND)
+async def test_what_is_due_in_a_moment_is_not_taken_for_a_queue_that_is_full(consumer, task_states, clock):
+    task = await task_states.new(delay=7 * SECOND)
     await consumer.run_once()
     later(consumer)
     await clock.tick(7 * SECOND - timedelta(milliseconds=15))
 
     pause = await consumer.run_once()
 
-    assert pause <= timedelta(milliseconds=15) or await ladder.status(task.task_id) == "enqueued"
+    assert pause <= timedelta(milliseconds=15) or await task_states.status(task.task_id) == "enqueued"
 
 
-async def test_with_every_hint_lost_the_poll_finds_what_is_due(consumer, ladder):
+async def test_with_every_hint_lost_the_poll_finds_what_is_due(consumer, task_states):
     """Nobody listens: not for the task, and not for its lambda, which is new as well."""
     await consumer.run_once()
-    await ladder.register("report.make")
-    tasks = [await ladder.new(), await ladder.new(lambda_name="report.make")]
+    await task_states.register("report.make")
+    tasks = [await task_states.new(), await task_states.new(lambda_name="report.make")]
     later(consumer)
 
     await consumer.run_once()
 
-    assert [await ladder.status(task.task_id) for task in tasks] == ["enqueued", "enqueued"]
+    assert [await task_states.status(task.task_id) for task in tasks] == ["enqueued", "enqueued"]
 
 
-async def test_a_hint_that_comes_during_a_round_is_of_the_next(consumer, ladder, monkeypatch):
+async def test_a_hint_that_comes_during_a_round_is_of_the_next(consumer, task_states, monkeypatch):
     read = consumer._around.read
 
     async def read_while_something_gets_due(now):
-        consumer.hint(timedelta())
+        consumer.note_due(timedelta())
         return await read(now)
 
     monkeypatch.setattr(consumer._around, "read", read_while_something_gets_due)
@@ -121,49 +121,51 @@ async def test_a_hint_that_comes_during_a_round_is_of_the_next(consumer, ladder,
 async def test_a_hint_of_something_ahead_wakes_it_then(consumer):
     consumer._sleeps_until = asyncio.get_running_loop().time() + 60
 
-    consumer.hint(timedelta(milliseconds=20))
+    consumer.note_due(timedelta(milliseconds=20))
 
     assert not consumer.wake.is_set()
     await asyncio.wait_for(consumer.wake.wait(), DEADLINE)
 
 
-async def test_without_exactness_nothing_but_the_interval_wakes_it(make_consumer, ladder, clock):
+async def test_without_exactness_nothing_but_the_interval_wakes_it(make_consumer, task_states, clock):
     consumer = make_consumer(exact=False)
     await consumer.run_once()
-    task = await ladder.new(delay=5 * SECOND)
+    task = await task_states.new(delay=5 * SECOND)
 
     assert await consumer.run_once() == POLL
-    consumer.hint(timedelta())
+    consumer.note_due(timedelta())
     assert not consumer.wake.is_set()
     await clock.tick(POLL)
     assert await consumer.run_once() == POLL
 
-    assert await ladder.status(task.task_id) == "enqueued"
+    assert await task_states.status(task.task_id) == "enqueued"
 
 
-async def test_without_exactness_a_backlog_beyond_the_room_waits_for_the_interval_too(make_consumer, ladder):
-    tasks = [await ladder.new() for _ in range(3)]
+async def test_without_exactness_a_backlog_beyond_the_room_waits_for_the_interval_too(
+    make_consumer, task_states
+):
+    tasks = [await task_states.new() for _ in range(3)]
     consumer = make_consumer(exact=False, batch=2)
 
     assert await consumer.run_once() == POLL
 
-    statuses = sorted([await ladder.status(task.task_id) for task in tasks])
+    statuses = sorted([await task_states.status(task.task_id) for task in tasks])
     assert statuses == ["enqueued", "enqueued", "new"]
 
 
-async def test_what_is_left_beyond_the_batch_is_taken_at_once(make_consumer, ladder):
+async def test_what_is_left_beyond_the_batch_is_taken_at_once(make_consumer, task_states):
     for _ in range(3):
-        await ladder.new()
+        await task_states.new()
     consumer = make_consumer(batch=2)
 
     assert await consumer.run_once() == timedelta()
 
 
-async def test_a_round_that_failed_looks_for_what_is_due_again(consumer, ladder, monkeypatch):
+async def test_a_round_that_failed_looks_for_what_is_due_again(consumer, task_states, monkeypatch):
     async def fail(_now):
         raise RuntimeError("as the test said")
 
-    consumer.hint(timedelta())
+    consumer.note_due(timedelta())
     with monkeypatch.context() as patch:
         patch.setattr(consumer._around, "read", fail)
         with pytest.raises(RuntimeError):
@@ -198,28 +200,28 @@ async def test_an_idle_round_asks_as_few_things_of_a_hundred_lambdas(consumer, s
     assert len(statements) == 4, statements
 
 
-async def test_what_is_due_goes_before_everything_that_can_wait(consumer, ladder, statements):
+async def test_what_is_due_goes_before_everything_that_can_wait(consumer, task_states, statements):
     await consumer.run_once()
-    task = await ladder.new()
-    consumer.hint(timedelta())
+    task = await task_states.new()
+    consumer.note_due(timedelta())
     consumer._timeouts._taken_up_at = float("-inf")
     statements.clear()
 
     await consumer.run_once()
 
     assert "set status = 'enqueued'" in statements[0]
-    assert await ladder.status(task.task_id) == "enqueued"
+    assert await task_states.status(task.task_id) == "enqueued"
 
 
 async def test_a_lost_reference_gets_the_room_that_newer_ones_take_in_the_same_round(
-    make_consumer, ladder, clock, memory_queue, receiver
+    make_consumer, task_states, clock, memory_queue, receiver
 ):
-    consumer = make_consumer(depth_most=2, depth_least=2, enqueue_timeout=5 * SECOND)
-    lost = await ladder.new()
+    consumer = make_consumer(max_depth=2, min_depth=2, enqueue_timeout=5 * SECOND)
+    lost = await task_states.new()
     await consumer.run_once()
     memory_queue.queues.lose_all()
     for _ in range(5):
-        await ladder.new()
+        await task_states.new()
     await clock.tick(6 * SECOND)
     consumer._bounds._queue(QueueKey("mail.send", Priority.NORMAL)).bound = 2
     later(consumer)

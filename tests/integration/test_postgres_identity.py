@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from duly_local import identity, reachable_copy
-from duly_local.binaries import find_binaries
-from duly_local.identity import PostgresIdentity
-from duly_local.postgres import EmbeddedPostgres
+from duly_local.postgres import binaries_copy, os_user
+from duly_local.postgres.binaries import find_binaries
+from duly_local.postgres.embedded import EmbeddedPostgres
+from duly_local.postgres.os_user import PostgresOsUser
 from tests.fixtures.embedded import ORDINARY_OWNER, OWNER, read_the_row, write_one_row
 from tests.fixtures.programs import Programs, is_alive
 
@@ -54,7 +54,7 @@ def test_root_runs_it_below_a_closed_folder_where_user_namespaces_are_forbidden(
 ) -> None:
     closed = open_folder / "closed"
     closed.mkdir(mode=0o700)
-    monkeypatch.setattr(identity, "_NAMESPACE", ("false",))
+    monkeypatch.setattr(os_user, "_NAMESPACE", ("false",))
 
     with EmbeddedPostgres(closed / "data") as postgres:
         assert Path(f"/proc/{postgres.pid}").stat().st_uid == 65534
@@ -77,13 +77,13 @@ def test_root_runs_a_copy_of_programs_that_only_root_can_reach(
     shutil.copytree(package, closed / package.name, symlinks=True)
     shutil.copytree(package.with_name(package.name + ".libs"), closed / (package.name + ".libs"))
     monkeypatch.setenv("DULY_POSTGRES_BIN", str(closed / installed.relative_to(package.parent)))
-    monkeypatch.setattr(identity, "_NAMESPACE", ("false",))
-    monkeypatch.setattr(reachable_copy, "_CACHES", (open_folder,))
+    monkeypatch.setattr(os_user, "_NAMESPACE", ("false",))
+    monkeypatch.setattr(binaries_copy, "_CACHES", (open_folder,))
 
     with EmbeddedPostgres(closed / "data") as postgres:
         write_one_row(postgres)
         runs_from = Path(f"/proc/{postgres.pid}/exe").readlink()
 
     assert runs_from.is_relative_to(open_folder / "duly")
-    again = PostgresIdentity.choose(find_binaries(), closed / "data")
+    again = PostgresOsUser.choose(find_binaries(), closed / "data")
     assert runs_from.parent == again.binaries.folder

@@ -14,7 +14,7 @@ from duly.v1 import controller_pb2
 from duly_controller.__main__ import build
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.port import QueueReceiver, QueueSender, Received
-from duly_core.queues.sqs_names import queue_name
+from duly_core.queues.sqs.names import queue_name
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.convert import to_duration
 from duly_core.rpc.settings import RpcSettings
@@ -24,9 +24,9 @@ from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.chaos.faulty_sqs import Chances, FaultySqs
 from tests.fixtures.host import LIVELY
-from tests.fixtures.ladder import Ladder
 from tests.fixtures.queues import SECOND, Installation, message, queue_of
 from tests.fixtures.scripted_hsc import ScriptedHsc
+from tests.fixtures.task_states import TaskStates
 from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.sqs
@@ -243,10 +243,10 @@ async def test_everything_at_once_delays_messages_and_loses_none(
 
 
 async def test_the_store_consumer_puts_back_exactly_what_sqs_refused(
-    sqs: FaultySqs, sender: QueueSender, ladder: Ladder, store: Store, dsn: str
+    sqs: FaultySqs, sender: QueueSender, task_states: TaskStates, store: Store, dsn: str
 ) -> None:
     for _ in range(40):
-        await ladder.new()
+        await task_states.new()
     sqs.script("SendMessageBatch", "fail_entries")
 
     await Consumer(store, sender, StoreConsumerSettings()).run_once()

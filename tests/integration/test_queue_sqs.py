@@ -9,10 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from duly_core.errors import QueueUnavailableError, SettingsError
-from duly_core.queues import sqs_depth
 from duly_core.queues.factory import open_sender
 from duly_core.queues.settings import QueueSettings
-from duly_core.queues.sqs_names import queue_name
+from duly_core.queues.sqs import depth
+from duly_core.queues.sqs.names import queue_name
 from tests.fixtures.queues import NO_WAIT, SECOND, message, queue_of
 from tests.fixtures.waiting import until
 
@@ -69,7 +69,7 @@ async def test_a_queue_that_fails_does_not_hold_up_the_others(monkeypatch, sende
     monkeypatch.setattr(sender.client, "call", refuse_bad)
 
     assert await sender.send([bad, good]) == [bad]
-    assert await sender.depth([good.queue, bad.queue]) == {good.queue: 1, bad.queue: sqs_depth.FULL}
+    assert await sender.depth([good.queue, bad.queue]) == {good.queue: 1, bad.queue: depth.FULL}
     with pytest.raises(QueueUnavailableError, match="access denied"):
         await sender.send([bad])
 

@@ -9,9 +9,9 @@ from google.protobuf.duration_pb2 import Duration
 
 from duly.v1 import frontend_pb2, registry_pb2, task_pb2
 from duly_core.store import lambdas
-from duly_frontend.known_lambdas import KnownLambdas
-from tests.fixtures.ladder import LAMBDA
+from duly_frontend.lambda_cache import LambdaCache
 from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA
 
 Backoff = registry_pb2.Backoff
 ENDLESS = Duration(seconds=2**63 - 1)
@@ -164,7 +164,7 @@ async def test_a_task_can_be_scheduled_the_moment_its_lambda_is_registered(front
 
 
 async def test_a_registration_that_lands_while_the_registry_is_being_read_is_not_forgotten(
-    ladder, monkeypatch
+    task_states, monkeypatch
 ):
     """What was read before the registration must not count as fresh after it."""
     read, registered = asyncio.Event(), asyncio.Event()
@@ -177,10 +177,10 @@ async def test_a_registration_that_lands_while_the_registry_is_being_read_is_not
         return answer
 
     monkeypatch.setattr(lambdas, "list_lambdas", slow_list)
-    known = KnownLambdas(ladder.store)
+    known = LambdaCache(task_states.store)
     reading = asyncio.ensure_future(known.payload_limits({LAMBDA}))
     await read.wait()
-    await ladder.register("report.make")
+    await task_states.register("report.make")
     known.forget()
     registered.set()
     await reading

@@ -5,9 +5,9 @@ import pytest
 from duly.v1 import hsc_pb2
 from duly_core.routing import Priority, QueueKey
 from duly_core.task import ClaimedTask, Proposal
-from tests.fixtures.ladder import LAMBDA, SECOND
-from tests.fixtures.pretend_host import CountingSender, PretendHost, Time, consumer_on, make_due, round_of
 from tests.fixtures.services import serve_hsc
+from tests.fixtures.simulated_host import CountingSender, SimulatedHost, Time, consumer_on, make_due, round_of
+from tests.fixtures.task_states import LAMBDA, SECOND
 
 BROKEN = "report.make"
 CAPACITY, LOAD, BROKEN_LOAD = 60, 45, 8
@@ -57,15 +57,17 @@ def _claimed(task):
 
 @pytest.mark.parametrize("share", [SHARE, 1_000], ids=["with the budget", "without"])
 async def test_a_lambda_that_always_fails_gets_its_share_and_the_other_all_it_needs(
-    ladder, store, dsn, clock, sender, receiver, share
+    task_states, store, dsn, clock, sender, receiver, share
 ):
     """The other run pays for every retry, and shows what the budget is for: without it the one that works starves."""
     time = Time(clock)
-    await ladder.register(BROKEN, max_attempts=1_000, backoff_initial=0.1 * SECOND, backoff_max=0.5 * SECOND)
-    consumer = consumer_on(store, CountingSender(sender), time, depth_least=CAPACITY, depth_most=CAPACITY)
+    await task_states.register(
+        BROKEN, max_attempts=1_000, backoff_initial=0.1 * SECOND, backoff_max=0.5 * SECOND
+    )
+    consumer = consumer_on(store, CountingSender(sender), time, min_depth=CAPACITY, max_depth=CAPACITY)
     queues = [QueueKey(name, Priority.NORMAL) for name in (LAMBDA, BROKEN)]
     async with serve_hsc(store, time.seconds, retry_share=share, retry_floor=FLOOR) as hsc:
-        host = PretendHost(receiver, queues, CAPACITY, *over_the_wire(hsc))
+        host = SimulatedHost(receiver, queues, CAPACITY, *over_the_wire(hsc))
         for _ in range(TICKS):
             make_due(dsn, LOAD, LAMBDA)
             make_due(dsn, BROKEN_LOAD, BROKEN)

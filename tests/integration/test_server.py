@@ -12,7 +12,7 @@ import duly
 from duly_local.ports import free_ports
 from tests.fixtures.host import APP, SECOND, Command, Commands
 from tests.fixtures.service_processes import health_of, until_health_is, until_registered
-from tests.fixtures.services import Line
+from tests.fixtures.services import BreakableConnection
 
 ROLES = ("frontend", "store_consumer", "hsc")
 NOBODY = "postgresql://duly@127.0.0.1:1/duly"
@@ -135,7 +135,7 @@ def said_last(command: Command) -> str:
 
 
 async def test_the_services_wait_for_postgres_together_and_serve_when_it_is_there(
-    commands: Commands, line: Line, addresses: dict[str, str], listening: dict[str, str]
+    commands: Commands, line: BreakableConnection, addresses: dict[str, str], listening: dict[str, str]
 ) -> None:
     await line.cut()
     server = commands.start("duly_cli", "server", DULY_STORE_DSN=line.dsn, **listening)

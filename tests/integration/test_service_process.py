@@ -11,7 +11,7 @@ import duly
 from duly_local.ports import free_ports
 from tests.fixtures.host import APP, SECOND, Command, Commands
 from tests.fixtures.service_processes import health_of, until_health_is, until_registered
-from tests.fixtures.services import Line
+from tests.fixtures.services import BreakableConnection
 
 SERVICES = ("frontend", "hsc", "store-consumer")
 NOBODY = "postgresql://duly@127.0.0.1:1/duly"
@@ -135,7 +135,7 @@ async def test_a_key_that_the_settings_file_should_not_have_is_named(
 
 @pytest.mark.parametrize("service", SERVICES)
 async def test_a_service_waits_for_postgres_says_so_and_serves_when_it_is_there(
-    commands: Commands, line: Line, service: str
+    commands: Commands, line: BreakableConnection, service: str
 ) -> None:
     await line.cut()
     (port,) = free_ports(1)
@@ -172,7 +172,7 @@ async def test_sigterm_ends_a_service_that_serves(commands: Commands, dsn: str, 
 
 
 async def test_services_start_in_any_order_and_no_payload_is_in_any_log(
-    commands: Commands, line: Line, tmp_path: Path
+    commands: Commands, line: BreakableConnection, tmp_path: Path
 ) -> None:
     canary = "canary-7b1c"
     await line.cut()

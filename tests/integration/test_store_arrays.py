@@ -29,13 +29,13 @@ async def back(store, kind, array):
 
 
 @pytest.mark.parametrize(("kind", "write", "values"), COLUMNS, ids=[column[0] for column in COLUMNS])
-async def test_a_column_arrives_as_it_was(ladder, kind, write, values):
-    assert await back(ladder.store, kind, write(values)) == values
+async def test_a_column_arrives_as_it_was(task_states, kind, write, values):
+    assert await back(task_states.store, kind, write(values)) == values
 
 
 @pytest.mark.parametrize(("kind", "write", "_"), COLUMNS, ids=[column[0] for column in COLUMNS])
-async def test_an_empty_column_arrives_empty(ladder, kind, write, _):
-    assert await back(ladder.store, kind, write([])) == []
+async def test_an_empty_column_arrives_empty(task_states, kind, write, _):
+    assert await back(task_states.store, kind, write([])) == []
 
 
 def test_an_id_of_another_length_is_refused():

@@ -7,11 +7,11 @@ import psycopg
 import pytest
 
 from duly_core.routing import Priority, QueueKey
-from duly_core.store import claims, tasks, trigger
+from duly_core.store import claims, polling, tasks
 from duly_core.store.results import set_results
 from duly_core.task import Applied, Attempt, AttemptOutcome, FailureKind, Outcome, ReleasedClaim, Result
 from tests.fixtures.database import count
-from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
+from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 SILENT = max(CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT) + SECOND
@@ -23,25 +23,25 @@ values (encode(%s, 'hex')::uuid, %s, 1, %s, 'host', now(), %s)
 """
 
 
-async def history(ladder, task):
-    return (await tasks.get_attempts(ladder.store, [task.task_id])).get(task.task_id, [])
+async def history(task_states, task):
+    return (await tasks.get_attempts(task_states.store, [task.task_id])).get(task.task_id, [])
 
 
-async def write(ladder, task, outcome, **details):
+async def write(task_states, task, outcome, **details):
     result = Result(task.task_id, task.token, outcome, **details)
-    assert (await set_results(ladder.store, [result])).verdicts == [Applied.APPLIED]
+    assert (await set_results(task_states.store, [result])).verdicts == [Applied.APPLIED]
     return result
 
 
-async def claim_again(ladder, clock, task):
+async def claim_again(task_states, clock, task):
     await clock.tick(timedelta(hours=1))
-    await trigger.enqueue(ladder.store, ROOM, ENQUEUE_TIMEOUT)
-    return await ladder.claim(task)
+    await polling.enqueue(task_states.store, ROOM, ENQUEUE_TIMEOUT)
+    return await task_states.claim(task)
 
 
-async def fall_silent(ladder, clock):
+async def fall_silent(task_states, clock):
     await clock.tick(SILENT)
-    await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 100)
+    await polling.handle_timeouts(task_states.store, ROOM, ENQUEUE_TIMEOUT, 100)
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ async def fall_silent(ladder, clock):
     ],
 )
 @pytest.mark.parametrize("last", [False, True])
-async def test_a_reported_end_is_a_line_that_says_how_when_where_and_why(ladder, outcome, kind, last):
-    await ladder.register(max_attempts=1 if last else 9, max_crashes=1 if last else 9)
-    task = await ladder.processing()
+async def test_a_reported_end_is_a_line_that_says_how_when_where_and_why(task_states, outcome, kind, last):
+    await task_states.register(max_attempts=1 if last else 9, max_crashes=1 if last else 9)
+    task = await task_states.processing()
 
-    await write(ladder, task, outcome, retry_after=SECOND, **WHY)
+    await write(task_states, task, outcome, retry_after=SECOND, **WHY)
 
-    (line,) = await history(ladder, task)
+    (line,) = await history(task_states, task)
     assert line == Attempt(
         attempt=1,
         fence=1,
@@ -72,30 +72,30 @@ async def test_a_reported_end_is_a_line_that_says_how_when_where_and_why(ladder,
         failure_kind=kind,
         failure_message="ValueError: no",
     )
-    row = await ladder.row(task.task_id)
+    row = await task_states.row(task.task_id)
     assert row["created_at"] <= line.ended_at
     assert row["failed_at"] in (None, line.ended_at)
 
 
-async def test_a_release_is_a_line_that_charges_nothing(ladder, claimed_task):
-    await claims.release(ladder.store, [ReleasedClaim(claimed_task.task_id, claimed_task.token)])
+async def test_a_release_is_a_line_that_charges_nothing(task_states, claimed_task):
+    await claims.release(task_states.store, [ReleasedClaim(claimed_task.task_id, claimed_task.token)])
 
-    (line,) = await history(ladder, claimed_task)
+    (line,) = await history(task_states, claimed_task)
     assert (line.attempt, line.fence, line.outcome) == (1, 1, AttemptOutcome.RELEASED)
     assert (line.holder, line.started_at, line.failure_kind) == ("test-host", None, None)
     assert not line.outcome.charged
 
 
 async def test_the_release_of_an_attempt_that_had_started_says_when_and_why_it_was_stopped(
-    ladder, claimed_task
+    task_states, claimed_task
 ):
     release = ReleasedClaim(
         claimed_task.task_id, claimed_task.token, STARTED_AT, "stopped for another's sake"
     )
 
-    await claims.release(ladder.store, [release])
+    await claims.release(task_states.store, [release])
 
-    (line,) = await history(ladder, claimed_task)
+    (line,) = await history(task_states, claimed_task)
     assert (line.outcome, line.started_at) == (AttemptOutcome.RELEASED, STARTED_AT)
     assert (line.failure_kind, line.failure_message) == (None, "stopped for another's sake")
 
@@ -106,48 +106,48 @@ async def test_the_release_of_an_attempt_that_had_started_says_when_and_why_it_w
     [(3, False, "enqueued"), (1, False, "fatal_failure"), (3, True, "cancelled")],
 )
 async def test_a_silence_is_a_line_whatever_becomes_of_the_task(
-    ladder, clock, rung, max_crashes, cancel, status
+    task_states, clock, rung, max_crashes, cancel, status
 ):
-    await ladder.register(max_crashes=max_crashes)
-    task = await getattr(ladder, rung)()
+    await task_states.register(max_crashes=max_crashes)
+    task = await getattr(task_states, rung)()
     if cancel:
-        await tasks.cancel_tasks(ladder.store, [task.task_id])
+        await tasks.cancel_tasks(task_states.store, [task.task_id])
 
-    await fall_silent(ladder, clock)
+    await fall_silent(task_states, clock)
 
-    (line,) = await history(ladder, task)
-    assert await ladder.status(task.task_id) == status
+    (line,) = await history(task_states, task)
+    assert await task_states.status(task.task_id) == status
     assert (line.attempt, line.fence, line.outcome) == (1, 1, AttemptOutcome.SILENT)
     assert (line.holder, line.started_at, line.failure_kind) == ("test-host", None, FailureKind.CRASH)
     assert line.failure_message == "its holder fell silent: test-host"
     assert line.outcome.charged
 
 
-async def test_a_reclaimed_task_says_that_its_holder_fell_silent(ladder, clock, processing_task):
-    await fall_silent(ladder, clock)
+async def test_a_reclaimed_task_says_that_its_holder_fell_silent(task_states, clock, processing_task):
+    await fall_silent(task_states, clock)
 
-    row = await ladder.row(processing_task.task_id)
+    row = await task_states.row(processing_task.task_id)
     assert (row["status"], row["crashes"], row["failure_kind"]) == ("enqueued", 1, FailureKind.CRASH)
     assert row["failure_message"] == "its holder fell silent: test-host"
-    assert row["failed_at"] == (await history(ladder, processing_task))[0].ended_at
+    assert row["failed_at"] == (await history(task_states, processing_task))[0].ended_at
 
 
-async def test_attempts_count_what_was_charged_and_fences_count_claims(ladder, clock):
-    task = await ladder.claimed()
-    await write(ladder, task, Outcome.RETRIABLE_FAILURE, **WHY)
-    task = await claim_again(ladder, clock, task)
-    await write(ladder, task, Outcome.SNOOZED, retry_after=SECOND)
-    task = await claim_again(ladder, clock, task)
-    await claims.release(ladder.store, [ReleasedClaim(task.task_id, task.token)])
-    task = await claim_again(ladder, clock, task)
-    await fall_silent(ladder, clock)
-    task = await ladder.claim(task)
-    await write(ladder, task, Outcome.CRASHED, **WHY)
-    task = await claim_again(ladder, clock, task)
+async def test_attempts_count_what_was_charged_and_fences_count_claims(task_states, clock):
+    task = await task_states.claimed()
+    await write(task_states, task, Outcome.RETRIABLE_FAILURE, **WHY)
+    task = await claim_again(task_states, clock, task)
+    await write(task_states, task, Outcome.SNOOZED, retry_after=SECOND)
+    task = await claim_again(task_states, clock, task)
+    await claims.release(task_states.store, [ReleasedClaim(task.task_id, task.token)])
+    task = await claim_again(task_states, clock, task)
+    await fall_silent(task_states, clock)
+    task = await task_states.claim(task)
+    await write(task_states, task, Outcome.CRASHED, **WHY)
+    task = await claim_again(task_states, clock, task)
 
-    await write(ladder, task, Outcome.SUCCESS, result=b"1")
+    await write(task_states, task, Outcome.SUCCESS, result=b"1")
 
-    lines = await history(ladder, task)
+    lines = await history(task_states, task)
     assert [(line.attempt, line.fence, line.outcome.value) for line in lines] == [
         (1, 1, "retriable_failure"),
         (2, 2, "snoozed"),
@@ -155,44 +155,46 @@ async def test_attempts_count_what_was_charged_and_fences_count_claims(ladder, c
         (2, 4, "silent"),
         (3, 5, "crashed"),
     ]
-    row = await ladder.row(task.task_id)
+    row = await task_states.row(task.task_id)
     assert (row["fence"], row["failures"], row["crashes"]) == (6, 1, 2)
     assert sum(line.outcome.charged for line in lines) == row["failures"] + row["crashes"]
 
 
-async def test_a_success_writes_no_line(ladder, dsn, processing_task):
-    await write(ladder, processing_task, Outcome.SUCCESS, result=b"1")
+async def test_a_success_writes_no_line(task_states, dsn, processing_task):
+    await write(task_states, processing_task, Outcome.SUCCESS, result=b"1")
 
     assert count(dsn, "attempt") == 0
 
 
 @pytest.mark.parametrize("outcome", [each for each in Outcome if each is not Outcome.SUCCESS])
-async def test_a_report_that_changes_nothing_writes_no_line(ladder, clock, dsn, processing_task, outcome):
+async def test_a_report_that_changes_nothing_writes_no_line(
+    task_states, clock, dsn, processing_task, outcome
+):
     forged = Result(processing_task.task_id, os.urandom(16), outcome, retry_after=SECOND, **WHY)
-    assert (await set_results(ladder.store, [forged])).verdicts == [Applied.LOST]
+    assert (await set_results(task_states.store, [forged])).verdicts == [Applied.LOST]
     assert count(dsn, "attempt") == 0
-    result = await write(ladder, processing_task, outcome, retry_after=SECOND, **WHY)
+    result = await write(task_states, processing_task, outcome, retry_after=SECOND, **WHY)
     assert count(dsn, "attempt") == 1
 
-    again = await set_results(ladder.store, [result, result])
+    again = await set_results(task_states.store, [result, result])
     claim = [ReleasedClaim(processing_task.task_id, processing_task.token)]
-    released, _ = await claims.release(ladder.store, claim)
+    released, _ = await claims.release(task_states.store, claim)
 
     assert again.verdicts + released == [Applied.ALREADY_APPLIED] * 3
     assert count(dsn, "attempt") == 1
 
 
-async def test_two_reports_of_one_claim_in_one_call_are_one_end(ladder, dsn):
-    await ladder.register(max_crashes=1)
-    task = await ladder.claimed()
+async def test_two_reports_of_one_claim_in_one_call_are_one_end(task_states, dsn):
+    await task_states.register(max_crashes=1)
+    task = await task_states.claimed()
     both = [
         Result(task.task_id, task.token, end, **WHY) for end in (Outcome.CRASHED, Outcome.RETRIABLE_FAILURE)
     ]
 
-    written = await set_results(ladder.store, both)
+    written = await set_results(task_states.store, both)
 
-    (line,) = await history(ladder, task)
-    row = await ladder.row(task.task_id)
+    (line,) = await history(task_states, task)
+    row = await task_states.row(task.task_id)
     assert written.verdicts == [Applied.APPLIED] * 2
     assert (
         (row["status"] == "fatal_failure")
@@ -201,12 +203,14 @@ async def test_two_reports_of_one_claim_in_one_call_are_one_end(ladder, dsn):
     )
 
 
-async def test_a_long_reason_is_cut_in_the_history_only(ladder, processing_task):
-    await write(ladder, processing_task, Outcome.RETRIABLE_FAILURE, **WHY | {"failure_message": "é" * 2000})
+async def test_a_long_reason_is_cut_in_the_history_only(task_states, processing_task):
+    await write(
+        task_states, processing_task, Outcome.RETRIABLE_FAILURE, **WHY | {"failure_message": "é" * 2000}
+    )
 
-    (line,) = await history(ladder, processing_task)
+    (line,) = await history(task_states, processing_task)
     assert line.failure_message == "é" * 1024
-    assert (await ladder.row(processing_task.task_id))["failure_message"] == "é" * 2000
+    assert (await task_states.row(processing_task.task_id))["failure_message"] == "é" * 2000
 
 
 @pytest.mark.parametrize(
@@ -214,10 +218,10 @@ async def test_a_long_reason_is_cut_in_the_history_only(ladder, processing_task)
     [(1000, 0, 30), (1000, 1000, 60), (1000, 100, 90), (1009, 100, 99), (30, 0, 30), (100, 60, 90)],
 )
 async def test_what_is_kept_of_a_task_is_bounded_and_a_task_that_snoozes_for_ever_keeps_its_failures(
-    ladder, dsn, new_task, fences, charged, kept
+    task_states, dsn, new_task, fences, charged, kept
 ):
-    other = await ladder.claimed()
-    await write(ladder, other, Outcome.RETRIABLE_FAILURE, **WHY)
+    other = await task_states.claimed()
+    await write(task_states, other, Outcome.RETRIABLE_FAILURE, **WHY)
     fill = [
         (new_task.task_id, fence, *(("crashed", 4) if fence <= charged else ("snoozed", None)))
         for fence in range(1, fences + 1)
@@ -225,22 +229,24 @@ async def test_what_is_kept_of_a_task_is_bounded_and_a_task_that_snoozes_for_eve
     with psycopg.connect(dsn) as connection:
         connection.cursor().executemany(LINE, fill)
 
-    lines = await history(ladder, new_task)
+    lines = await history(task_states, new_task)
 
     of_crashes = [line.fence for line in lines if line.outcome.charged]
     of_snoozes = [line.fence for line in lines if not line.outcome.charged]
     assert len(lines) == count(dsn, "attempt") - 1 == kept <= 100
     assert of_crashes == list(range(charged, 0, -1))[:60][::-1]
     assert of_snoozes == list(range(fences, charged, -1))[: kept - len(of_crashes)][::-1]
-    assert len(await history(ladder, other)) == 1
+    assert len(await history(task_states, other)) == 1
 
 
-async def test_histories_of_many_tasks_are_told_apart(ladder):
-    held = [await ladder.claimed() for _ in range(3)]
+async def test_histories_of_many_tasks_are_told_apart(task_states):
+    held = [await task_states.claimed() for _ in range(3)]
     for task in held[:2]:
-        await write(ladder, task, Outcome.RETRIABLE_FAILURE, **WHY | {"failure_message": task.task_id.hex()})
+        await write(
+            task_states, task, Outcome.RETRIABLE_FAILURE, **WHY | {"failure_message": task.task_id.hex()}
+        )
 
-    found = await tasks.get_attempts(ladder.store, [task.task_id for task in held])
+    found = await tasks.get_attempts(task_states.store, [task.task_id for task in held])
 
     assert {task_id: [line.failure_message for line in lines] for task_id, lines in found.items()} == {
         task.task_id: [task.task_id.hex()] for task in held[:2]

@@ -9,12 +9,20 @@ import pytest
 
 from duly_core.lifecycle import Status
 from duly_core.routing import Priority, QueueKey
-from duly_core.store import claims, schedule, trigger
+from duly_core.store import claims, polling, schedule
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import TOKEN_PREFIX_BYTES, Applied, Beat, Encoding, Kept, NewTask, ReleasedClaim
-from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
+from duly_core.task import (
+    TOKEN_PREFIX_BYTES,
+    Applied,
+    Encoding,
+    HeartbeatAnswer,
+    NewTask,
+    ReleasedClaim,
+    TaskHeartbeat,
+)
+from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 NORMAL = QueueKey(LAMBDA, Priority.NORMAL)
 ALL = {QueueKey(LAMBDA, priority): 100 for priority in Priority}
@@ -30,10 +38,10 @@ def picks(queues):
     return [Pick(queue, size, 0) for queue, size in queues.items()]
 
 
-async def look(ladder, *callers, queues=ALL, most=100, store=None):
+async def look(task_states, *callers, queues=ALL, most=100, store=None):
     """Claim for these callers, or for one of whom nothing matters."""
     return await claims.claim_work(
-        store or ladder.store, picks(queues), callers or [caller()], most, CLAIM_TIMEOUT
+        store or task_states.store, picks(queues), callers or [caller()], most, CLAIM_TIMEOUT
     )
 
 
@@ -57,20 +65,20 @@ def by_place(tasks, *callers):
     return [places[place] for place in sorted(places)]
 
 
-async def scheduled(ladder, count, **overrides):
-    return [await ladder.new(**overrides) for _ in range(count)]
+async def scheduled(task_states, count, **overrides):
+    return [await task_states.new(**overrides) for _ in range(count)]
 
 
 # ---- what is claimed ---------------------------------------------------------------------------------------
 
 
-async def test_a_claimed_task_carries_everything_its_executor_needs(ladder):
-    await ladder.register(max_runtime=timedelta(minutes=7))
-    task = await ladder.new(payload=b"\x00\xff", encoding=Encoding.RAW, priority=Priority.URGENT)
+async def test_a_claimed_task_carries_everything_its_executor_needs(task_states):
+    await task_states.register(max_runtime=timedelta(minutes=7))
+    task = await task_states.new(payload=b"\x00\xff", encoding=Encoding.RAW, priority=Priority.URGENT)
 
-    (claimed,) = (await look(ladder, who := caller())).tasks
+    (claimed,) = (await look(task_states, who := caller())).tasks
 
-    row = await ladder.row(task.task_id)
+    row = await task_states.row(task.task_id)
     assert (claimed.task_id, claimed.token) == (task.task_id, who.token_prefix + b"\0\0")
     assert (claimed.lambda_name, claimed.priority) == (LAMBDA, Priority.URGENT)
     assert (claimed.payload, claimed.encoding) == (b"\x00\xff", Encoding.RAW)
@@ -80,112 +88,112 @@ async def test_a_claimed_task_carries_everything_its_executor_needs(ladder):
     assert (row["status"], row["holder"], row["fence"]) == ("claimed", "host", 1)
 
 
-async def test_what_is_not_due_expired_or_held_by_others_is_left_alone(ladder, clock):
-    held, sent = await ladder.claimed(), await ladder.enqueued()
-    created_at = (await ladder.row(held.task_id))["created_at"]
-    expired = await ladder.new(expires_at=created_at + 2 * SECOND)
-    later = await ladder.new(delay=60 * SECOND)
-    due = await ladder.new()
+async def test_what_is_not_due_expired_or_held_by_others_is_left_alone(task_states, clock):
+    held, sent = await task_states.claimed(), await task_states.enqueued()
+    created_at = (await task_states.row(held.task_id))["created_at"]
+    expired = await task_states.new(expires_at=created_at + 2 * SECOND)
+    later = await task_states.new(delay=60 * SECOND)
+    due = await task_states.new()
     await clock.tick(3 * SECOND)
 
-    work = await look(ladder)
+    work = await look(task_states)
 
     assert ids(work.tasks) == [due.task_id]
-    left = [await ladder.status(task.task_id) for task in (held, sent, expired, later)]
+    left = [await task_states.status(task.task_id) for task in (held, sent, expired, later)]
     assert left == ["claimed", "enqueued", "new", "new"]
 
 
-async def test_a_failed_attempt_is_claimed_again_when_its_backoff_is_over(ladder, clock):
-    task = await ladder.claimed()
+async def test_a_failed_attempt_is_claimed_again_when_its_backoff_is_over(task_states, clock):
+    task = await task_states.claimed()
     await clock.tick(SILENT)
-    await trigger.end_silence(ladder.store, None, ENQUEUE_TIMEOUT, 100)
+    await polling.handle_timeouts(task_states.store, None, ENQUEUE_TIMEOUT, 100)
 
-    (claimed,) = (await look(ladder)).tasks
+    (claimed,) = (await look(task_states)).tasks
 
     assert (claimed.task_id, claimed.fence, claimed.crashes) == (task.task_id, 2, 1)
 
 
-async def test_the_best_priority_goes_first_and_the_oldest_first_within_one(ladder, clock):
+async def test_the_best_priority_goes_first_and_the_oldest_first_within_one(task_states, clock):
     normal, urgent = [], []
     for _ in range(3):
-        normal += await scheduled(ladder, 1)
-        urgent += await scheduled(ladder, 1, priority=Priority.URGENT)
+        normal += await scheduled(task_states, 1)
+        urgent += await scheduled(task_states, 1, priority=Priority.URGENT)
         await clock.tick(SECOND)
     who = caller()
 
-    work = await look(ladder, who)
+    work = await look(task_states, who)
 
     assert ids(by_place(work.tasks, who)) == ids([*urgent, *normal])
 
 
-async def test_no_more_is_taken_than_of_each_queue_and_in_all_was_asked_for(ladder):
-    await scheduled(ladder, 4)
-    await scheduled(ladder, 4, priority=Priority.LOW)
+async def test_no_more_is_taken_than_of_each_queue_and_in_all_was_asked_for(task_states):
+    await scheduled(task_states, 4)
+    await scheduled(task_states, 4, priority=Priority.LOW)
     queues = {NORMAL: 3, QueueKey(LAMBDA, Priority.LOW): 3}
 
-    first = await look(ladder, queues=queues, most=4)
-    second = await look(ladder, queues=queues, most=10)
+    first = await look(task_states, queues=queues, most=4)
+    second = await look(task_states, queues=queues, most=10)
 
     assert sorted(task.priority for task in first.tasks) == [3, 3, 3, 4]
     assert sorted(task.priority for task in second.tasks) == [3, 4, 4, 4]
 
 
-async def test_of_lambdas_that_were_not_named_nothing_is_taken(ladder):
-    await ladder.register(OTHER)
-    await ladder.new(lambda_name=OTHER)
+async def test_of_lambdas_that_were_not_named_nothing_is_taken(task_states):
+    await task_states.register(OTHER)
+    await task_states.new(lambda_name=OTHER)
 
-    work = await look(ladder)
+    work = await look(task_states)
 
     assert (work.tasks, work.ahead) == ([], {})
 
 
-async def test_callers_get_tasks_in_turn_under_their_own_prefix_numbered_from_zero(ladder):
-    await scheduled(ladder, 5)
+async def test_callers_get_tasks_in_turn_under_their_own_prefix_numbered_from_zero(task_states):
+    await scheduled(task_states, 5)
     first, second = caller("one"), caller("two")
 
-    work = await look(ladder, first, second)
+    work = await look(task_states, first, second)
 
     by_place(work.tasks, first, second)
-    holders = {task.token: (await ladder.row(task.task_id))["holder"] for task in work.tasks}
+    holders = {task.token: (await task_states.row(task.task_id))["holder"] for task in work.tasks}
     assert holders == {first.token_prefix + bytes([0, n]): "one" for n in range(3)} | {
         second.token_prefix + bytes([0, n]): "two" for n in range(2)
     }
 
 
-async def test_concurrent_callers_never_get_the_same_task(ladder, dsn):
+async def test_concurrent_callers_never_get_the_same_task(task_states, dsn):
     tasks = [NewTask(os.urandom(16), LAMBDA, b"1") for _ in range(200)]
-    await schedule.schedule(ladder.store, tasks)
+    await schedule.schedule(task_states.store, tasks)
     async with Store(StoreSettings(dsn=dsn)) as other:
-        looks = [look(ladder, most=20, store=store) for store in (ladder.store, other) * 10]
+        looks = [look(task_states, most=20, store=store) for store in (task_states.store, other) * 10]
         found = [task.task_id for work in await asyncio.gather(*looks) for task in work.tasks]
 
-        while more := (await look(ladder)).tasks:
+        while more := (await look(task_states)).tasks:
             found += ids(more)
 
     assert sorted(found) == sorted(ids(tasks))
 
 
-async def test_a_row_that_somebody_has_locked_is_passed_over_without_waiting(ladder, dsn):
-    locked, free = await scheduled(ladder, 2)
+async def test_a_row_that_somebody_has_locked_is_passed_over_without_waiting(task_states, dsn):
+    locked, free = await scheduled(task_states, 2)
     with psycopg.connect(dsn) as connection:
         connection.execute("select from task_assoc where task_id = %s for update", [locked.task_id.hex()])
 
-        work = await look(ladder)
+        work = await look(task_states)
 
         connection.rollback()
     assert ids(work.tasks) == [free.task_id]
-    assert ids((await look(ladder)).tasks) == [locked.task_id]
+    assert ids((await look(task_states)).tasks) == [locked.task_id]
 
 
 # ---- what is ahead -----------------------------------------------------------------------------------------
 
 
-async def test_a_look_tells_how_long_until_each_queue_has_something_more(ladder):
-    await ladder.new(delay=30 * SECOND)
-    await ladder.new(delay=7 * SECOND)
-    await ladder.new(delay=90 * SECOND, priority=Priority.LOW)
+async def test_a_look_tells_how_long_until_each_queue_has_something_more(task_states):
+    await task_states.new(delay=30 * SECOND)
+    await task_states.new(delay=7 * SECOND)
+    await task_states.new(delay=90 * SECOND, priority=Priority.LOW)
 
-    work = await look(ladder)
+    work = await look(task_states)
 
     low = QueueKey(LAMBDA, Priority.LOW)
     assert work.ahead is not None
@@ -194,96 +202,96 @@ async def test_a_look_tells_how_long_until_each_queue_has_something_more(ladder)
     assert 80 * SECOND < work.ahead[low] <= 90 * SECOND
 
 
-async def test_what_was_claimed_just_now_is_not_ahead_nor_is_what_will_have_expired(ladder):
-    created_at = (await ladder.row((await ladder.claimed()).task_id))["created_at"]
-    await ladder.new(delay=60 * SECOND, expires_at=created_at - SECOND)
-    await ladder.new()
+async def test_what_was_claimed_just_now_is_not_ahead_nor_is_what_will_have_expired(task_states):
+    created_at = (await task_states.row((await task_states.claimed()).task_id))["created_at"]
+    await task_states.new(delay=60 * SECOND, expires_at=created_at - SECOND)
+    await task_states.new()
 
-    work = await look(ladder)
+    work = await look(task_states)
 
     assert (len(work.tasks), work.ahead) == (1, {})
 
 
-async def test_a_look_that_found_as_much_as_it_wanted_does_not_say_what_is_ahead(ladder):
-    await scheduled(ladder, 2)
-    await ladder.new(delay=30 * SECOND)
+async def test_a_look_that_found_as_much_as_it_wanted_does_not_say_what_is_ahead(task_states):
+    await scheduled(task_states, 2)
+    await task_states.new(delay=30 * SECOND)
 
-    assert (await look(ladder, most=2)).ahead is None
-    assert (await look(ladder, most=2)).ahead is not None
+    assert (await look(task_states, most=2)).ahead is None
+    assert (await look(task_states, most=2)).ahead is not None
 
 
 # ---- a lost reply ------------------------------------------------------------------------------------------
 
 
-async def test_exactly_the_claims_of_a_prefix_are_found_by_it(ladder):
-    await scheduled(ladder, 5)
+async def test_exactly_the_claims_of_a_prefix_are_found_by_it(task_states):
+    await scheduled(task_states, 5)
     first, second = caller("one"), caller("two")
-    work = await look(ladder, first, second)
-    await ladder.claimed()
+    work = await look(task_states, first, second)
+    await task_states.claimed()
 
-    found = await claims.claims_under(ladder.store, [first.token_prefix])
+    found = await claims.claims_under(task_states.store, [first.token_prefix])
 
     mine = [task for task in work.tasks if task.token.startswith(first.token_prefix)]
     assert len(mine) == 3
     assert sorted(found) == pairs(mine)
-    both = await claims.claims_under(ladder.store, [first.token_prefix, second.token_prefix])
+    both = await claims.claims_under(task_states.store, [first.token_prefix, second.token_prefix])
     assert sorted(both) == pairs(work.tasks)
-    assert await claims.claims_under(ladder.store, [os.urandom(TOKEN_PREFIX_BYTES)]) == []
+    assert await claims.claims_under(task_states.store, [os.urandom(TOKEN_PREFIX_BYTES)]) == []
 
 
-async def test_claims_that_ended_are_found_under_no_prefix(ladder):
-    await scheduled(ladder, 2)
+async def test_claims_that_ended_are_found_under_no_prefix(task_states):
+    await scheduled(task_states, 2)
     who = caller()
-    first, second = (await look(ladder, who)).tasks
+    first, second = (await look(task_states, who)).tasks
 
-    await claims.release(ladder.store, [ReleasedClaim(first.task_id, first.token)])
-    await look(ladder)  # it is another's now
+    await claims.release(task_states.store, [ReleasedClaim(first.task_id, first.token)])
+    await look(task_states)  # it is another's now
 
-    assert await claims.claims_under(ladder.store, [who.token_prefix]) == pairs([second])
+    assert await claims.claims_under(task_states.store, [who.token_prefix]) == pairs([second])
 
 
-async def test_what_is_handed_back_by_its_prefix_is_due_at_once_and_uncharged(ladder):
-    task = await ladder.new()
+async def test_what_is_handed_back_by_its_prefix_is_due_at_once_and_uncharged(task_states):
+    task = await task_states.new()
     who = caller()
-    await look(ladder, who)
+    await look(task_states, who)
 
-    found = await claims.claims_under(ladder.store, [who.token_prefix])
-    verdicts, _ = await claims.release(ladder.store, [ReleasedClaim(*each) for each in found])
+    found = await claims.claims_under(task_states.store, [who.token_prefix])
+    verdicts, _ = await claims.release(task_states.store, [ReleasedClaim(*each) for each in found])
 
-    row = await ladder.row(task.task_id)
+    row = await task_states.row(task.task_id)
     assert verdicts == [Applied.APPLIED]
     assert (row["status"], row["failures"], row["crashes"]) == ("new", 0, 0)
-    (again,) = (await look(ladder)).tasks
+    (again,) = (await look(task_states)).tasks
     assert (again.task_id, again.fence, again.failures + again.crashes) == (task.task_id, 2, 0)
 
 
-async def test_what_a_lost_reply_held_is_claimed_anew_and_its_old_tokens_are_void(ladder):
-    await scheduled(ladder, 2)
+async def test_what_a_lost_reply_held_is_claimed_anew_and_its_old_tokens_are_void(task_states):
+    await scheduled(task_states, 2)
     first, second = caller(), caller()
-    lost = (await look(ladder, first)).tasks
-    other = await ladder.new()
+    lost = (await look(task_states, first)).tasks
+    other = await task_states.new()
 
-    again = await claims.claim_again(ladder.store, second, [first.token_prefix], CLAIM_TIMEOUT)
+    again = await claims.claim_again(task_states.store, second, [first.token_prefix], CLAIM_TIMEOUT)
 
     assert sorted(ids(again)) == sorted(ids(lost))
     assert {task.token for task in again} == {second.token_prefix + bytes([0, n]) for n in range(2)}
     assert {task.fence for task in again} == {1}
-    assert await ladder.status(other.task_id) == "new"
+    assert await task_states.status(other.task_id) == "new"
     gone = [ReleasedClaim(task.task_id, task.token) for task in lost]
-    assert (await claims.release(ladder.store, gone))[0] == [Applied.LOST] * 2
-    beats = [Beat(task.task_id, task.token) for task in again]
-    assert await claims.heartbeat(ladder.store, beats, CLAIM_TIMEOUT) == [Kept.KEPT] * 2
+    assert (await claims.release(task_states.store, gone))[0] == [Applied.LOST] * 2
+    beats = [TaskHeartbeat(task.task_id, task.token) for task in again]
+    assert await claims.heartbeat(task_states.store, beats, CLAIM_TIMEOUT) == [HeartbeatAnswer.KEPT] * 2
 
 
-async def test_what_runs_or_is_another_holders_is_not_claimed_anew(ladder):
-    await scheduled(ladder, 2)
+async def test_what_runs_or_is_another_holders_is_not_claimed_anew(task_states):
+    await scheduled(task_states, 2)
     mine, other = caller("one"), caller("two")
-    work = await look(ladder, mine, other)
+    work = await look(task_states, mine, other)
     runs = next(task for task in work.tasks if task.token.startswith(mine.token_prefix))
-    await claims.heartbeat(ladder.store, [Beat(runs.task_id, runs.token)], CLAIM_TIMEOUT)
+    await claims.heartbeat(task_states.store, [TaskHeartbeat(runs.task_id, runs.token)], CLAIM_TIMEOUT)
 
     lost = [mine.token_prefix, other.token_prefix]
-    again = await claims.claim_again(ladder.store, caller("one"), lost, CLAIM_TIMEOUT)
+    again = await claims.claim_again(task_states.store, caller("one"), lost, CLAIM_TIMEOUT)
 
     assert again == []
 
@@ -291,52 +299,56 @@ async def test_what_runs_or_is_another_holders_is_not_claimed_anew(ladder):
 # ---- silence, without a queue ------------------------------------------------------------------------------
 
 
-async def test_what_a_queue_held_that_is_no_more_is_due_when_its_time_in_the_queue_is_over(ladder, clock):
-    task = await ladder.enqueued()
-    assert (await trigger.end_silence(ladder.store, None, ENQUEUE_TIMEOUT, 100)).again == []
-    assert await ladder.status(task.task_id) == "enqueued"
+async def test_what_a_queue_held_that_is_no_more_is_due_when_its_time_in_the_queue_is_over(
+    task_states, clock
+):
+    task = await task_states.enqueued()
+    assert (await polling.handle_timeouts(task_states.store, None, ENQUEUE_TIMEOUT, 100)).again == []
+    assert await task_states.status(task.task_id) == "enqueued"
     await clock.tick(ENQUEUE_TIMEOUT + SECOND)
 
-    await trigger.end_silence(ladder.store, None, ENQUEUE_TIMEOUT, 100)
+    await polling.handle_timeouts(task_states.store, None, ENQUEUE_TIMEOUT, 100)
 
-    assert await ladder.status(task.task_id) == "new"
-    assert ids((await look(ladder)).tasks) == [task.task_id]
+    assert await task_states.status(task.task_id) == "new"
+    assert ids((await look(task_states)).tasks) == [task.task_id]
 
 
 @pytest.mark.parametrize("has_queue", [True, False])
-async def test_a_reclaimed_task_is_sent_to_its_queue_or_without_one_due_at_once(ladder, clock, has_queue):
-    await ladder.new()
-    (held,) = (await look(ladder)).tasks
+async def test_a_reclaimed_task_is_sent_to_its_queue_or_without_one_due_at_once(
+    task_states, clock, has_queue
+):
+    await task_states.new()
+    (held,) = (await look(task_states)).tasks
     await clock.tick(SILENT)
 
     room = {NORMAL: 10} if has_queue else None
-    silence = await trigger.end_silence(ladder.store, room, ENQUEUE_TIMEOUT, 100)
+    silence = await polling.handle_timeouts(task_states.store, room, ENQUEUE_TIMEOUT, 100)
 
-    row = await ladder.row(held.task_id)
+    row = await task_states.row(held.task_id)
     assert ids(silence.again) == [held.task_id]
     assert row["status"] == (Status.ENQUEUED if has_queue else Status.RETRIABLE_FAILURE)
     assert (row["crashes"], row["failures"]) == (1, 0)
-    assert ids((await look(ladder)).tasks) == ([] if has_queue else [held.task_id])
+    assert ids((await look(task_states)).tasks) == ([] if has_queue else [held.task_id])
 
 
-async def test_a_result_under_a_token_of_a_prefix_is_refused_once_its_task_was_reclaimed(ladder, clock):
-    await ladder.new()
-    (held,) = (await look(ladder)).tasks
+async def test_a_result_under_a_token_of_a_prefix_is_refused_once_its_task_was_reclaimed(task_states, clock):
+    await task_states.new()
+    (held,) = (await look(task_states)).tasks
     await clock.tick(SILENT)
-    await trigger.end_silence(ladder.store, None, ENQUEUE_TIMEOUT, 100)
+    await polling.handle_timeouts(task_states.store, None, ENQUEUE_TIMEOUT, 100)
 
-    verdicts, _ = await claims.release(ladder.store, [ReleasedClaim(held.task_id, held.token)])
+    verdicts, _ = await claims.release(task_states.store, [ReleasedClaim(held.task_id, held.token)])
 
     assert verdicts == [Applied.LOST]
 
 
-async def test_a_later_pick_of_a_queue_goes_on_where_the_earlier_one_ended(ladder):
-    await ladder.register(OTHER)
-    due = [await ladder.new() for _ in range(10)]
+async def test_a_later_pick_of_a_queue_goes_on_where_the_earlier_one_ended(task_states):
+    await task_states.register(OTHER)
+    due = [await task_states.new() for _ in range(10)]
     other = QueueKey(OTHER, Priority.NORMAL)
     planned = [Pick(NORMAL, 4, 0), Pick(other, 4, 0), Pick(NORMAL, 8, 4), Pick(other, 8, 4)]
 
-    work = await claims.claim_work(ladder.store, planned, [caller()], 8, CLAIM_TIMEOUT)
+    work = await claims.claim_work(task_states.store, planned, [caller()], 8, CLAIM_TIMEOUT)
 
     assert sorted(ids(work.tasks)) == sorted(ids(due)[:8])
     assert work.ahead is None

@@ -9,12 +9,12 @@ import pytest
 
 from duly_core.errors import QueueUnavailableError
 from duly_core.routing import Priority, QueueKey
-from duly_core.store import trigger
+from duly_core.store import polling
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
-from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
+from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 QUEUE = QueueKey(LAMBDA, Priority.NORMAL)
 OTHER = "report.make"
@@ -96,19 +96,19 @@ def make_many(dsn):
     return make
 
 
-async def test_a_due_task_goes_to_the_queue_of_its_lambda_and_priority(ladder, make_consumer, receiver):
-    task = await ladder.new(priority=Priority.HIGH)
+async def test_a_due_task_goes_to_the_queue_of_its_lambda_and_priority(task_states, make_consumer, receiver):
+    task = await task_states.new(priority=Priority.HIGH)
 
     await make_consumer().run_once()
 
     (received,) = await receiver.receive(QueueKey(LAMBDA, Priority.HIGH), 10, SECOND)
     assert received.task_ids == (task.task_id,)
-    assert await ladder.status(task.task_id) == "enqueued"
+    assert await task_states.status(task.task_id) == "enqueued"
 
 
-async def test_the_row_says_enqueued_before_its_message_can_be_received(ladder, make_consumer, tampered):
+async def test_the_row_says_enqueued_before_its_message_can_be_received(task_states, make_consumer, tampered):
     for _ in range(3):
-        await ladder.new()
+        await task_states.new()
 
     await make_consumer().run_once()
 
@@ -116,9 +116,9 @@ async def test_the_row_says_enqueued_before_its_message_can_be_received(ladder, 
 
 
 async def test_only_what_the_queue_refused_is_put_back_and_it_is_sent_soon_after(
-    ladder, clock, make_consumer, tampered, references
+    task_states, clock, make_consumer, tampered, references
 ):
-    tasks = [(await ladder.new()).task_id for _ in range(6)]
+    tasks = [(await task_states.new()).task_id for _ in range(6)]
     tampered.refuse = lambda message: tasks[2] in message.task_ids
     await make_consumer().run_once()
     assert references() == Counter(tasks) - Counter([tasks[2]])
@@ -130,8 +130,10 @@ async def test_only_what_the_queue_refused_is_put_back_and_it_is_sent_soon_after
     assert references() == Counter(tasks)
 
 
-async def test_nothing_is_lost_while_the_queue_is_away(ladder, clock, make_consumer, tampered, references):
-    tasks = [(await ladder.new()).task_id for _ in range(6)]
+async def test_nothing_is_lost_while_the_queue_is_away(
+    task_states, clock, make_consumer, tampered, references
+):
+    tasks = [(await task_states.new()).task_id for _ in range(6)]
     tampered.error = QueueUnavailableError("gone")
     with pytest.raises(QueueUnavailableError):
         await make_consumer().run_once()
@@ -144,29 +146,33 @@ async def test_nothing_is_lost_while_the_queue_is_away(ladder, clock, make_consu
     assert references() == Counter(tasks)
 
 
-async def test_a_queue_that_does_not_tell_its_depth_is_sent_nothing(ladder, installation, store, new_task):
+async def test_a_queue_that_does_not_tell_its_depth_is_sent_nothing(
+    task_states, installation, store, new_task
+):
     away = await installation.unreachable().open_sender()
     consumer = Consumer(store, away, StoreConsumerSettings())
 
     with pytest.raises(QueueUnavailableError):
         await consumer.run_once()
 
-    assert await ladder.status(new_task.task_id) == "new"
+    assert await task_states.status(new_task.task_id) == "new"
 
 
-async def test_with_exact_triggering_off_it_polls_at_the_interval(ladder, make_consumer, references):
+async def test_with_exact_triggering_off_it_polls_at_the_interval(task_states, make_consumer, references):
     consumer = make_consumer(exact=False)
-    task = await ladder.new()
-    await ladder.new(delay=10 * SECOND)
+    task = await task_states.new()
+    await task_states.new(delay=10 * SECOND)
 
     assert await consumer.run_once() == 90 * SECOND
-    consumer.hint(timedelta())
+    consumer.note_due(timedelta())
 
     assert references() == Counter([task.task_id])
     assert not consumer.wake.is_set()
 
 
-async def test_a_full_queue_leaves_the_backlog_in_the_store(ladder, make_consumer, make_many, references):
+async def test_a_full_queue_leaves_the_backlog_in_the_store(
+    task_states, make_consumer, make_many, references
+):
     make_many(FIRST_BOUND + 5)
     consumer = make_consumer()
 
@@ -174,12 +180,12 @@ async def test_a_full_queue_leaves_the_backlog_in_the_store(ladder, make_consume
     await consumer.run_once()
 
     assert (references().total(), len(references())) == (FIRST_BOUND, FIRST_BOUND)
-    async with ladder.store.connection() as connection:
+    async with task_states.store.connection() as connection:
         cursor = await connection.execute("select count(*) from task_assoc where status = 'new'")
         assert await cursor.fetchone() == (5,)
 
 
-async def test_the_backlog_follows_as_the_queue_drains(ladder, make_consumer, make_many, receiver):
+async def test_the_backlog_follows_as_the_queue_drains(task_states, make_consumer, make_many, receiver):
     make_many(FIRST_BOUND + 5)
     await make_consumer().run_once()
     taken = await receiver.receive(QUEUE, 10, SECOND)
@@ -187,19 +193,19 @@ async def test_the_backlog_follows_as_the_queue_drains(ladder, make_consumer, ma
 
     await make_consumer().run_once()
 
-    async with ladder.store.connection() as connection:
+    async with task_states.store.connection() as connection:
         cursor = await connection.execute("select count(*) from task_assoc where status = 'new'")
         assert await cursor.fetchone() == (0,)
 
 
 async def test_a_lambda_whose_queue_is_full_does_not_stand_before_another(
-    ladder, make_consumer, make_many, references
+    task_states, make_consumer, make_many, references
 ):
-    await ladder.register(OTHER)
+    await task_states.register(OTHER)
     make_many(2 * FIRST_BOUND)
     consumer = make_consumer()
     await consumer.run_once()  # fills the queue; the other thousand rows have been due for an hour
-    task = await ladder.new(lambda_name=OTHER)
+    task = await task_states.new(lambda_name=OTHER)
 
     await consumer.run_once()
 
@@ -207,7 +213,9 @@ async def test_a_lambda_whose_queue_is_full_does_not_stand_before_another(
     assert references(OTHER) == Counter([task.task_id])
 
 
-async def test_a_lost_message_is_sent_again(ladder, clock, make_consumer, memory_queue, references, new_task):
+async def test_a_lost_message_is_sent_again(
+    task_states, clock, make_consumer, memory_queue, references, new_task
+):
     await make_consumer().run_once()
     memory_queue.queues.lose_all()
     await clock.tick(ENQUEUE_TIMEOUT - SECOND)
@@ -221,21 +229,23 @@ async def test_a_lost_message_is_sent_again(ladder, clock, make_consumer, memory
 
 
 async def test_a_task_whose_holder_fell_silent_is_sent_again(
-    ladder, clock, make_consumer, references, claimed_task
+    task_states, clock, make_consumer, references, claimed_task
 ):
     await clock.tick(CLAIM_TIMEOUT + SECOND)
 
     await make_consumer().run_once()
 
     assert references() == Counter([claimed_task.task_id])
-    assert (await ladder.row(claimed_task.task_id))["crashes"] == 1
+    assert (await task_states.row(claimed_task.task_id))["crashes"] == 1
 
 
 async def test_an_expired_task_ends_and_does_not_keep_the_loop_spinning(
-    ladder, clock, make_consumer, references
+    task_states, clock, make_consumer, references
 ):
-    created_at = (await ladder.row((await ladder.new(delay=timedelta(days=1))).task_id))["created_at"]
-    task = await ladder.new(delay=5 * SECOND, expires_at=created_at + 5 * SECOND)
+    created_at = (await task_states.row((await task_states.new(delay=timedelta(days=1))).task_id))[
+        "created_at"
+    ]
+    task = await task_states.new(delay=5 * SECOND, expires_at=created_at + 5 * SECOND)
     await clock.tick(6 * SECOND)
     consumer = make_consumer()
 
@@ -243,14 +253,14 @@ async def test_an_expired_task_ends_and_does_not_keep_the_loop_spinning(
     consumer._timeouts._taken_up_at = float("-inf")
 
     assert await consumer.run_once() > 60 * SECOND
-    assert await ladder.status(task.task_id) == "fatal_failure"
+    assert await task_states.status(task.task_id) == "fatal_failure"
     assert references() == {}
 
 
-async def test_several_consumers_send_each_task_once(ladder, dsn, make_consumer, make_many, references):
+async def test_several_consumers_send_each_task_once(task_states, dsn, make_consumer, make_many, references):
     make_many(900)
     async with Store(StoreSettings(dsn=dsn)) as other:
-        consumers = [make_consumer(on=on, batch=50, depth_least=1_000) for on in (ladder.store, other) * 2]
+        consumers = [make_consumer(on=on, batch=50, min_depth=1_000) for on in (task_states.store, other) * 2]
         for _ in range(6):
             await asyncio.gather(*(consumer.run_once() for consumer in consumers))
 
@@ -259,10 +269,10 @@ async def test_several_consumers_send_each_task_once(ladder, dsn, make_consumer,
 
 
 @pytest.mark.sqs
-async def test_sqs_carries_the_tasks_and_sends_lost_ones_again(ladder, clock, store, sqs_queue):
+async def test_sqs_carries_the_tasks_and_sends_lost_ones_again(task_states, clock, store, sqs_queue):
     installation = sqs_queue
     sender, receiver = await installation.open_sender(), await installation.open_receiver()
-    tasks = [(await ladder.new()).task_id for _ in range(20)]
+    tasks = [(await task_states.new()).task_id for _ in range(20)]
 
     for _ in range(2):
         await Consumer(store, sender, StoreConsumerSettings()).run_once()
@@ -273,4 +283,4 @@ async def test_sqs_carries_the_tasks_and_sends_lost_ones_again(ladder, clock, st
             received += [task_id for message in messages for task_id in message.task_ids]
         assert sorted(received) == sorted(tasks)
         await clock.tick(ENQUEUE_TIMEOUT + SECOND)
-    assert await trigger.next_silence(store) < timedelta()
+    assert await polling.next_timeout(store) < timedelta()

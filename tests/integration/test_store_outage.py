@@ -12,8 +12,8 @@ from duly.v1 import frontend_pb2, hsc_pb2, registry_pb2
 from duly_core.errors import StoreUnavailableError
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from tests.fixtures.ladder import LAMBDA, SECOND
 from tests.fixtures.services import refusal, serve_frontend, serve_hsc
+from tests.fixtures.task_states import LAMBDA, SECOND
 
 IMPATIENT = {"acquire_timeout": SECOND, "statement_timeout": SECOND, "connect_timeout": SECOND}
 BOUND = 4
@@ -21,7 +21,7 @@ BOUND = 4
 
 
 @pytest.fixture
-async def far_store(line, ladder):
+async def far_store(line, task_states):
     """A store at the other end of the line, that has worked."""
     async with Store(StoreSettings(dsn=line.dsn, **IMPATIENT)) as opened:
         await opened.ping()

@@ -14,10 +14,10 @@ import pytest
 
 from duly.ids import new_task_id
 from duly_core.store.pool import connect_arguments
-from duly_core.store.retention import Tidier
+from duly_core.store.retention import Retention
 from duly_core.store.settings import StoreSettings
 from duly_core.store.statements import READS, TRANSITIONS
-from tests.fixtures.ladder import LAMBDA, SECOND
+from tests.fixtures.task_states import LAMBDA, SECOND
 
 BACKLOG = 5_000
 DAY = timedelta(days=1)
@@ -126,7 +126,7 @@ CASES = {
     "redrive": ({"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None}, ENTITY | LAMBDAS | DEAD),
     "request_cancel": ({"task_ids": IDS}, ASSOC),
     "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
-    "next_silence": ({}, WATCHED | EXPIRING),
+    "next_timeout": ({}, WATCHED | EXPIRING),
     "live": ({"task_ids": IDS}, ASSOC),
     "attempts": ({"task_ids": IDS}, {"attempt_first_pkey"}),
 }
@@ -175,14 +175,14 @@ def nodes(plan):
 
 
 @pytest.fixture
-async def connection(dsn, ladder):
+async def connection(dsn, task_states):
     """A connection with the pool's own settings, that makes literals of parameters."""
     arguments = connect_arguments(StoreSettings(dsn=dsn))
     with psycopg.connect(**arguments, autocommit=True, cursor_factory=psycopg.ClientCursor) as opened:
         opened.execute("alter table task_assoc set (autovacuum_enabled = false)")  # it would make plans anew
         opened.execute("alter table task_first set (autovacuum_enabled = false)")
         opened.execute("set statement_timeout = '60s'")  # for what fills the tables
-        await Tidier(ladder.store, DAY, DAY, DAY).run_once()
+        await Retention(task_states.store, DAY, DAY, DAY).run_once()
         yield opened
 
 
@@ -283,8 +283,8 @@ async def test_plans_made_at_the_worst_moment_find_rows_by_index_when_the_tables
     assert wrong == {}
 
 
-async def test_the_pool_makes_plans_once(ladder):
-    async with ladder.store.connection() as connection:
+async def test_the_pool_makes_plans_once(task_states):
+    async with task_states.store.connection() as connection:
         cursor = await connection.execute("show plan_cache_mode")
 
         assert await cursor.fetchone() == ("force_generic_plan",)

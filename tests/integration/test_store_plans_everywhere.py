@@ -43,7 +43,7 @@ PAGES = {
     "request_cancel": (240, 280),
     "redrive": (400, 1002),
     "next_triggers": (9, 12),
-    "next_silence": (6, 8),
+    "next_timeout": (6, 8),
     "live": (93, 156),
     "attempts": (123, 166),
 }

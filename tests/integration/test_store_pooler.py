@@ -16,13 +16,13 @@ from psycopg.conninfo import conninfo_to_dict
 from duly_core.store import tasks
 from duly_core.store.pool import Store
 from duly_core.store.results import set_results
-from duly_core.store.retention import Tidier
+from duly_core.store.retention import Retention
 from duly_core.store.session import for_role
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import migrate_when_there
 from duly_core.task import Applied, FailureKind, Outcome, Result
 from duly_local.ports import free_port
-from tests.fixtures.ladder import SECOND, Ladder
+from tests.fixtures.task_states import SECOND, TaskStates
 from tests.fixtures.waiting import wait_until
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
@@ -79,18 +79,18 @@ def answers(address: str) -> bool:
 
 
 @pytest.fixture
-async def ladder(pooler: str) -> AsyncIterator[Ladder]:
-    """The ladder, all of it through the pooler."""
+async def task_states(pooler: str) -> AsyncIterator[TaskStates]:
+    """The task states, all of it through the pooler."""
     async with Store(StoreSettings(dsn=pooler, pooled=True)) as store:
-        made = Ladder(store)
+        made = TaskStates(store)
         await made.register()
         yield made
 
 
-async def test_tasks_succeed_fail_and_run_again_through_a_pooler(ladder: Ladder) -> None:
-    one, other = await ladder.processing(), await ladder.processing()
+async def test_tasks_succeed_fail_and_run_again_through_a_pooler(task_states: TaskStates) -> None:
+    one, other = await task_states.processing(), await task_states.processing()
     written = await set_results(
-        ladder.store,
+        task_states.store,
         [
             Result(one.task_id, one.token, Outcome.SUCCESS, result=b"1"),
             Result(
@@ -105,14 +105,14 @@ async def test_tasks_succeed_fail_and_run_again_through_a_pooler(ladder: Ladder)
     )
 
     assert written.verdicts == [Applied.APPLIED] * 2
-    rows = await tasks.get_tasks(ladder.store, [one.task_id, other.task_id])
+    rows = await tasks.get_tasks(task_states.store, [one.task_id, other.task_id])
     assert (rows[one.task_id]["status"], rows[one.task_id]["result"]) == ("success", b"1")
     assert rows[other.task_id]["status"] == "retriable_failure"
-    assert set(await tasks.get_attempts(ladder.store, [one.task_id, other.task_id])) == {other.task_id}
+    assert set(await tasks.get_attempts(task_states.store, [one.task_id, other.task_id])) == {other.task_id}
 
 
-async def test_the_statements_are_planned_as_they_should_be_through_a_pooler(ladder: Ladder) -> None:
-    async with ladder.store.connection() as connection:
+async def test_the_statements_are_planned_as_they_should_be_through_a_pooler(task_states: TaskStates) -> None:
+    async with task_states.store.connection() as connection:
         found = []
         for name in ("enable_seqscan", "enable_hashjoin", "plan_cache_mode", "timezone", "lock_timeout"):
             cursor = await connection.execute(f"show {name}".encode())
@@ -123,15 +123,15 @@ async def test_the_statements_are_planned_as_they_should_be_through_a_pooler(lad
         assert await prepared.fetchone() == (0,)
 
 
-async def test_partitions_are_kept_through_a_pooler(ladder: Ladder) -> None:
-    settings = ladder.store.settings
+async def test_partitions_are_kept_through_a_pooler(task_states: TaskStates) -> None:
+    settings = task_states.store.settings
 
-    done = await Tidier(
-        ladder.store, settings.retention, settings.dead_letter_retention, settings.partition_span
+    done = await Retention(
+        task_states.store, settings.retention, settings.dead_letter_retention, settings.partition_span
     ).run_once()
 
     assert done.added
 
 
-async def test_a_service_behind_a_pooler_finds_the_schema_in_order(ladder: Ladder) -> None:
-    assert await migrate_when_there(ladder.store.settings, asyncio.Event())
+async def test_a_service_behind_a_pooler_finds_the_schema_in_order(task_states: TaskStates) -> None:
+    assert await migrate_when_there(task_states.store.settings, asyncio.Event())

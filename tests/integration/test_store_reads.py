@@ -14,25 +14,26 @@ from duly_core.store.lambdas import LambdaPolicy
 from duly_core.store.results import set_results
 from duly_core.store.tasks import TaskFilter, cancel_tasks, final_of, get_tasks, list_tasks
 from duly_core.task import FailureKind, Outcome, Result
-from tests.fixtures.ladder import LAMBDA
+from tests.fixtures.task_states import LAMBDA
 
 OTHER = "report.make"
 
 
-async def ended(ladder, outcome, **details):
-    task = await ladder.claimed()
-    await set_results(ladder.store, [Result(task.task_id, task.token, outcome, **details)])
+async def ended(task_states, outcome, **details):
+    task = await task_states.claimed()
+    await set_results(task_states.store, [Result(task.task_id, task.token, outcome, **details)])
     return task
 
 
-async def listed(ladder, before=None, limit=100, **wanted):
+async def listed(task_states, before=None, limit=100, **wanted):
     return [
-        row["task_id"].bytes for row in await list_tasks(ladder.store, TaskFilter(**wanted), before, limit)
+        row["task_id"].bytes
+        for row in await list_tasks(task_states.store, TaskFilter(**wanted), before, limit)
     ]
 
 
 @pytest.fixture
-async def one_of_each(ladder):
+async def one_of_each(task_states):
     """A task at every status that a task can have, by status."""
     failure = {
         "failure_kind": FailureKind.CALLBACK,
@@ -40,21 +41,21 @@ async def one_of_each(ladder):
         "retry_after": timedelta(hours=1),
     }
     tasks = {
-        Status.ENQUEUED: await ladder.enqueued(),
-        Status.CLAIMED: await ladder.claimed(),
-        Status.PROCESSING: await ladder.processing(),
-        Status.RETRIABLE_FAILURE: await ended(ladder, Outcome.RETRIABLE_FAILURE, **failure),
-        Status.SUCCESS: await ended(ladder, Outcome.SUCCESS, result=b"1"),
-        Status.FATAL_FAILURE: await ended(ladder, Outcome.FATAL_FAILURE, **failure),
-        Status.CANCELLED: await ladder.new(),
+        Status.ENQUEUED: await task_states.enqueued(),
+        Status.CLAIMED: await task_states.claimed(),
+        Status.PROCESSING: await task_states.processing(),
+        Status.RETRIABLE_FAILURE: await ended(task_states, Outcome.RETRIABLE_FAILURE, **failure),
+        Status.SUCCESS: await ended(task_states, Outcome.SUCCESS, result=b"1"),
+        Status.FATAL_FAILURE: await ended(task_states, Outcome.FATAL_FAILURE, **failure),
+        Status.CANCELLED: await task_states.new(),
     }
-    await cancel_tasks(ladder.store, [tasks[Status.CANCELLED].task_id])
-    tasks[Status.NEW] = await ladder.new()  # last: the ladder would enqueue it with the others
+    await cancel_tasks(task_states.store, [tasks[Status.CANCELLED].task_id])
+    tasks[Status.NEW] = await task_states.new()  # last: the task states would enqueue it with the others
     return {status: task.task_id for status, task in tasks.items()}
 
 
-async def test_a_task_reads_back_with_the_status_in_force(ladder, one_of_each):
-    rows = await get_tasks(ladder.store, one_of_each.values())
+async def test_a_task_reads_back_with_the_status_in_force(task_states, one_of_each):
+    rows = await get_tasks(task_states.store, one_of_each.values())
 
     assert {status: rows[task_id]["status"] for status, task_id in one_of_each.items()} == {
         status: str(status) for status in one_of_each
@@ -65,62 +66,64 @@ async def test_a_task_reads_back_with_the_status_in_force(ladder, one_of_each):
     assert looked_at_again == set(one_of_each) - finished
 
 
-async def test_unknown_tasks_are_left_out(ladder, new_task):
-    assert set(await get_tasks(ladder.store, [new_task.task_id, new_task_id().bytes])) == {new_task.task_id}
-    assert await get_tasks(ladder.store, []) == {}
+async def test_unknown_tasks_are_left_out(task_states, new_task):
+    assert set(await get_tasks(task_states.store, [new_task.task_id, new_task_id().bytes])) == {
+        new_task.task_id
+    }
+    assert await get_tasks(task_states.store, []) == {}
 
 
-async def test_only_live_tasks_need_to_be_waited_for(ladder, one_of_each):
+async def test_only_live_tasks_need_to_be_waited_for(task_states, one_of_each):
     unknown = new_task_id().bytes
 
-    final = await final_of(ladder.store, [*one_of_each.values(), unknown])
+    final = await final_of(task_states.store, [*one_of_each.values(), unknown])
 
     assert final == {unknown} | {
         one_of_each[status] for status in (Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED)
     }
-    assert await final_of(ladder.store, []) == set()
+    assert await final_of(task_states.store, []) == set()
 
 
-async def test_a_list_is_filtered_by_every_status(ladder, one_of_each):
+async def test_a_list_is_filtered_by_every_status(task_states, one_of_each):
     for status, task_id in one_of_each.items():
-        assert await listed(ladder, statuses=frozenset({status})) == [task_id], status
+        assert await listed(task_states, statuses=frozenset({status})) == [task_id], status
     both = frozenset({Status.NEW, Status.SUCCESS})
-    assert set(await listed(ladder, statuses=both)) == {one_of_each[status] for status in both}
-    assert await listed(ladder, statuses=frozenset({Status.DROPPED})) == []
+    assert set(await listed(task_states, statuses=both)) == {one_of_each[status] for status in both}
+    assert await listed(task_states, statuses=frozenset({Status.DROPPED})) == []
 
 
-async def test_a_list_comes_newest_first_and_carries_no_payload(ladder):
-    tasks = [await ladder.new(payload=b"x" * 1000) for _ in range(5)]
+async def test_a_list_comes_newest_first_and_carries_no_payload(task_states):
+    tasks = [await task_states.new(payload=b"x" * 1000) for _ in range(5)]
 
-    rows = await list_tasks(ladder.store, TaskFilter(), None, 100)
+    rows = await list_tasks(task_states.store, TaskFilter(), None, 100)
 
     assert [row["task_id"].bytes for row in rows] == [task.task_id for task in reversed(tasks)]
     assert {"payload", "result"}.isdisjoint(rows[0])
 
 
-async def test_a_list_goes_on_below_a_task(ladder):
-    tasks = [await ladder.new() for _ in range(7)]
+async def test_a_list_goes_on_below_a_task(task_states):
+    tasks = [await task_states.new() for _ in range(7)]
 
-    assert await listed(ladder, before=tasks[4].task_id, limit=3) == [
+    assert await listed(task_states, before=tasks[4].task_id, limit=3) == [
         task.task_id for task in (tasks[3], tasks[2], tasks[1])
     ]
 
 
-async def test_a_list_of_live_tasks_goes_on_below_a_task_too(ladder):
-    tasks = [await ladder.new() for _ in range(6)]
-    await cancel_tasks(ladder.store, [tasks[1].task_id])
+async def test_a_list_of_live_tasks_goes_on_below_a_task_too(task_states):
+    tasks = [await task_states.new() for _ in range(6)]
+    await cancel_tasks(task_states.store, [tasks[1].task_id])
 
-    found = await listed(ladder, before=tasks[3].task_id, limit=2, statuses=frozenset({Status.NEW}))
+    found = await listed(task_states, before=tasks[3].task_id, limit=2, statuses=frozenset({Status.NEW}))
 
     assert found == [tasks[2].task_id, tasks[0].task_id]
 
 
-async def test_filters_hold_together(ladder):
-    await ladder.register(OTHER)
-    wanted = await ladder.new(lambda_name=OTHER, collection="spring", priority=Priority.HIGH)
-    await ladder.new(lambda_name=OTHER, collection="spring")
-    await ladder.new(lambda_name=OTHER, priority=Priority.HIGH)
-    await ladder.new(collection="spring", priority=Priority.HIGH)
+async def test_filters_hold_together(task_states):
+    await task_states.register(OTHER)
+    wanted = await task_states.new(lambda_name=OTHER, collection="spring", priority=Priority.HIGH)
+    await task_states.new(lambda_name=OTHER, collection="spring")
+    await task_states.new(lambda_name=OTHER, priority=Priority.HIGH)
+    await task_states.new(collection="spring", priority=Priority.HIGH)
 
     filters = {
         "lambda_name": OTHER,
@@ -129,12 +132,12 @@ async def test_filters_hold_together(ladder):
         "statuses": frozenset({Status.NEW}),
     }
 
-    assert await listed(ladder, **filters) == [wanted.task_id]
-    assert len(await listed(ladder, lambda_name=OTHER)) == 3
-    assert await listed(ladder, lambda_name="nobody.knows") == []
+    assert await listed(task_states, **filters) == [wanted.task_id]
+    assert len(await listed(task_states, lambda_name=OTHER)) == 3
+    assert await listed(task_states, lambda_name="nobody.knows") == []
 
 
-async def test_the_newest_declaration_of_a_lambda_holds(ladder):
+async def test_the_newest_declaration_of_a_lambda_holds(task_states):
     policy = LambdaPolicy(
         LAMBDA,
         owner="mail team",
@@ -148,33 +151,35 @@ async def test_the_newest_declaration_of_a_lambda_holds(ladder):
         payload_limit=9,
         crash_window=timedelta(minutes=10),
     )
-    (before,) = await lambdas.list_lambdas(ladder.store)
+    (before,) = await lambdas.list_lambdas(task_states.store)
 
-    await lambdas.register(ladder.store, [policy, LambdaPolicy("another")])
+    await lambdas.register(task_states.store, [policy, LambdaPolicy("another")])
 
-    another, after = await lambdas.list_lambdas(ladder.store)
+    another, after = await lambdas.list_lambdas(task_states.store)
     assert (another.policy, after.policy) == (LambdaPolicy("another"), policy)
     assert after.registered_at == before.registered_at
     assert after.updated_at > before.updated_at
 
 
-async def test_a_refused_policy_registers_none_of_its_call(ladder):
+async def test_a_refused_policy_registers_none_of_its_call(task_states):
     impossible = replace(LambdaPolicy("zzz"), max_attempts=0)
 
     with pytest.raises(psycopg.errors.CheckViolation):
-        await lambdas.register(ladder.store, [LambdaPolicy("aaa"), impossible])
+        await lambdas.register(task_states.store, [LambdaPolicy("aaa"), impossible])
 
-    assert [each.policy.name for each in await lambdas.list_lambdas(ladder.store)] == [LAMBDA]
+    assert [each.policy.name for each in await lambdas.list_lambdas(task_states.store)] == [LAMBDA]
 
 
-async def test_columns_that_a_later_release_adds_disturb_nobody(ladder, dsn, new_task):
+async def test_columns_that_a_later_release_adds_disturb_nobody(task_states, dsn, new_task):
     """Migrations run while the release before still serves, on connections that know its statements."""
-    await lambdas.list_lambdas(ladder.store)
-    await get_tasks(ladder.store, [new_task.task_id])
+    await lambdas.list_lambdas(task_states.store)
+    await get_tasks(task_states.store, [new_task.task_id])
     with psycopg.connect(dsn, autocommit=True) as connection:
         for table in ("lambda", "task", "task_assoc", "idempotency_key"):
             connection.execute(f"alter table {table} add column added_later integer not null default 1")
 
-    assert [each.policy.name for each in await lambdas.list_lambdas(ladder.store)] == [LAMBDA]
-    assert await ladder.status(new_task.task_id) == "new"
-    assert await ladder.status((await ladder.processing(idempotency_key="k")).task_id) == "processing"
+    assert [each.policy.name for each in await lambdas.list_lambdas(task_states.store)] == [LAMBDA]
+    assert await task_states.status(new_task.task_id) == "new"
+    assert (
+        await task_states.status((await task_states.processing(idempotency_key="k")).task_id) == "processing"
+    )

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 from duly_core.routing import Priority, QueueKey
-from duly_core.store import claims, results, tasks, trigger
+from duly_core.store import claims, polling, results, tasks
 from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Applied, Beat, FailureKind, Kept, Outcome, Proposal, Result
+from duly_core.task import Applied, FailureKind, HeartbeatAnswer, Outcome, Proposal, Result, TaskHeartbeat
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
-from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
+from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 SILENT = max(CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT) + SECOND
@@ -23,29 +23,33 @@ create or replace function duly_now() returns timestamptz language sql volatile 
 """
 
 
-async def end_silence(ladder, room=ROOM):
-    return await trigger.end_silence(ladder.store, room, ENQUEUE_TIMEOUT, 100)
+async def end_silence(task_states, room=ROOM):
+    return await polling.handle_timeouts(task_states.store, room, ENQUEUE_TIMEOUT, 100)
 
 
-async def beat(ladder, task):
-    (kept,) = await claims.heartbeat(ladder.store, [Beat(task.task_id, task.token)], HEARTBEAT_TIMEOUT)
+async def beat(task_states, task):
+    (kept,) = await claims.heartbeat(
+        task_states.store, [TaskHeartbeat(task.task_id, task.token)], HEARTBEAT_TIMEOUT
+    )
     return kept
 
 
-async def expiring(ladder, rung="new", **overrides):
+async def expiring(task_states, rung="new", **overrides):
     """A task that expires in ten seconds."""
-    created_at = (await ladder.row((await ladder.claimed()).task_id))["created_at"]
-    return await getattr(ladder, rung)(expires_at=created_at + 10 * SECOND, **overrides)
+    created_at = (await task_states.row((await task_states.claimed()).task_id))["created_at"]
+    return await getattr(task_states, rung)(expires_at=created_at + 10 * SECOND, **overrides)
 
 
 @pytest.mark.parametrize("rung", ["claimed", "processing"])
-async def test_a_holder_that_fell_silent_is_charged_a_crash_and_the_task_is_sent_again(ladder, clock, rung):
-    task = await getattr(ladder, rung)()
+async def test_a_holder_that_fell_silent_is_charged_a_crash_and_the_task_is_sent_again(
+    task_states, clock, rung
+):
+    task = await getattr(task_states, rung)()
     await clock.tick(SILENT)
 
-    silence = await end_silence(ladder, room={})  # a claim that is void has no message in any queue
+    silence = await end_silence(task_states, room={})  # a claim that is void has no message in any queue
 
-    row = await ladder.row(task.task_id)
+    row = await task_states.row(task.task_id)
     assert [each.task_id for each in silence.again] == [task.task_id]
     assert (silence.reclaimed, silence.ended) == (1, 0)
     assert (row["status"], row["failures"], row["crashes"], row["fence"]) == ("enqueued", 0, 1, 1)
@@ -53,45 +57,45 @@ async def test_a_holder_that_fell_silent_is_charged_a_crash_and_the_task_is_sent
 
 
 async def test_a_step_of_the_clock_after_the_look_voids_no_lease_that_had_not_run_out_by_the_look(
-    ladder, clock
+    task_states, clock
 ):
-    kept = await ladder.processing()
+    kept = await task_states.processing()
     await clock.tick(SECOND)
-    seen = await ladder.row(kept.task_id)
+    seen = await task_states.row(kept.task_id)
 
     async def may_void(connection):
         ((now,),) = await (await connection.execute("select duly_now()")).fetchall()
         await clock.tick(SILENT)
-        return trigger.MayVoid(100, now)
+        return polling.ReclaimAllowance(100, now)
 
-    silence = await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 100, may_void)
+    silence = await polling.handle_timeouts(task_states.store, ROOM, ENQUEUE_TIMEOUT, 100, may_void)
 
-    assert (silence.voided, await ladder.row(kept.task_id)) == (0, seen)
+    assert (silence.revoked, await task_states.row(kept.task_id)) == (0, seen)
 
 
 @pytest.mark.parametrize("rung", ["claimed", "processing"])
-async def test_a_holder_whose_time_has_not_passed_is_left_alone(ladder, clock, rung):
-    task = await getattr(ladder, rung)()
-    before = await ladder.row(task.task_id)
+async def test_a_holder_whose_time_has_not_passed_is_left_alone(task_states, clock, rung):
+    task = await getattr(task_states, rung)()
+    before = await task_states.row(task.task_id)
     await clock.tick(SILENT - 3 * SECOND)
 
-    silence = await end_silence(ladder)
+    silence = await end_silence(task_states)
 
-    assert silence == trigger.Silence([])
-    assert await ladder.row(task.task_id) == before
+    assert silence == polling.TimedOut([])
+    assert await task_states.row(task.task_id) == before
 
 
-async def test_the_last_silence_that_the_lambda_allows_is_a_quarantine(ladder, clock):
-    await ladder.register(max_crashes=2)
-    task = await ladder.claimed()
+async def test_the_last_silence_that_the_lambda_allows_is_a_quarantine(task_states, clock):
+    await task_states.register(max_crashes=2)
+    task = await task_states.claimed()
     await clock.tick(SILENT)
-    await end_silence(ladder)
-    await ladder.claim(task)
+    await end_silence(task_states)
+    await task_states.claim(task)
     await clock.tick(SILENT)
 
-    silence = await end_silence(ladder)
+    silence = await end_silence(task_states)
 
-    row = await ladder.row(task.task_id)
+    row = await task_states.row(task.task_id)
     assert (silence.again, silence.ended) == ([], 1)
     assert (row["status"], row["crashes"], row["fence"]) == ("fatal_failure", 2, 2)
     assert row["failure_kind"] == FailureKind.QUARANTINED
@@ -99,54 +103,54 @@ async def test_the_last_silence_that_the_lambda_allows_is_a_quarantine(ladder, c
 
 
 @pytest.mark.parametrize("rung", ["claimed", "processing"])
-async def test_a_silent_task_that_was_to_be_cancelled_is_cancelled(ladder, clock, rung):
-    task = await getattr(ladder, rung)()
-    await tasks.cancel_tasks(ladder.store, [task.task_id])
+async def test_a_silent_task_that_was_to_be_cancelled_is_cancelled(task_states, clock, rung):
+    task = await getattr(task_states, rung)()
+    await tasks.cancel_tasks(task_states.store, [task.task_id])
     await clock.tick(SILENT)
 
-    silence = await end_silence(ladder)
+    silence = await end_silence(task_states)
 
     assert (silence.again, silence.ended) == ([], 1)
-    assert await ladder.status(task.task_id) == "cancelled"
-    assert await beat(ladder, task) is Kept.LOST
+    assert await task_states.status(task.task_id) == "cancelled"
+    assert await beat(task_states, task) is HeartbeatAnswer.LOST
 
 
 async def test_every_kind_of_silence_is_taken_up_in_one_round_and_no_more_than_the_limit_of_each(
-    ladder, clock
+    task_states, clock
 ):
-    held = [await ladder.claimed() for _ in range(6)]
-    await tasks.cancel_tasks(ladder.store, [task.task_id for task in held[3:]])
+    held = [await task_states.claimed() for _ in range(6)]
+    await tasks.cancel_tasks(task_states.store, [task.task_id for task in held[3:]])
     await clock.tick(SILENT)
 
-    silence = await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 2)
+    silence = await polling.handle_timeouts(task_states.store, ROOM, ENQUEUE_TIMEOUT, 2)
 
     assert (silence.reclaimed, silence.ended) == (2, 2)
-    assert (await trigger.end_silence(ladder.store, ROOM, ENQUEUE_TIMEOUT, 2)).reclaimed == 1
+    assert (await polling.handle_timeouts(task_states.store, ROOM, ENQUEUE_TIMEOUT, 2)).reclaimed == 1
 
 
 @pytest.mark.parametrize("rung", ["new", "enqueued"])
-async def test_a_task_that_could_not_start_in_time_ends_as_expired(ladder, clock, rung):
-    task = await expiring(ladder, rung)
+async def test_a_task_that_could_not_start_in_time_ends_as_expired(task_states, clock, rung):
+    task = await expiring(task_states, rung)
     await clock.tick(11 * SECOND)
 
-    assert await trigger.enqueue(ladder.store, ROOM, ENQUEUE_TIMEOUT) == []
-    silence = await end_silence(ladder)
+    assert await polling.enqueue(task_states.store, ROOM, ENQUEUE_TIMEOUT) == []
+    silence = await end_silence(task_states)
 
-    row = await ladder.row(task.task_id)
+    row = await task_states.row(task.task_id)
     assert (silence.again, silence.ended) == ([], 1)
     assert (row["status"], row["failure_kind"]) == ("fatal_failure", FailureKind.EXPIRED)
 
 
-async def test_a_task_expires_though_its_own_time_has_not_come(ladder, clock):
-    task = await expiring(ladder, delay=timedelta(hours=1))
+async def test_a_task_expires_though_its_own_time_has_not_come(task_states, clock):
+    task = await expiring(task_states, delay=timedelta(hours=1))
     await clock.tick(11 * SECOND)
 
-    assert (await end_silence(ladder, room={})).ended == 1
-    assert await ladder.status(task.task_id) == "fatal_failure"
+    assert (await end_silence(task_states, room={})).ended == 1
+    assert await task_states.status(task.task_id) == "fatal_failure"
 
 
-async def test_a_failed_task_expires_while_it_waits_for_its_next_attempt(ladder, clock):
-    task = await expiring(ladder, "processing")
+async def test_a_failed_task_expires_while_it_waits_for_its_next_attempt(task_states, clock):
+    task = await expiring(task_states, "processing")
     retry = Result(
         task.task_id,
         task.token,
@@ -154,33 +158,33 @@ async def test_a_failed_task_expires_while_it_waits_for_its_next_attempt(ladder,
         failure_kind=FailureKind.CALLBACK,
         retry_after=20 * SECOND,
     )
-    await results.set_results(ladder.store, [retry])
+    await results.set_results(task_states.store, [retry])
     await clock.tick(11 * SECOND)
 
-    assert (await end_silence(ladder)).ended == 1
-    assert await ladder.status(task.task_id) == "fatal_failure"
-    assert (await results.set_results(ladder.store, [retry])).verdicts == [Applied.ALREADY_APPLIED]
+    assert (await end_silence(task_states)).ended == 1
+    assert await task_states.status(task.task_id) == "fatal_failure"
+    assert (await results.set_results(task_states.store, [retry])).verdicts == [Applied.ALREADY_APPLIED]
 
 
-async def test_a_task_that_runs_does_not_expire(ladder, clock):
-    task = await expiring(ladder, "processing")
+async def test_a_task_that_runs_does_not_expire(task_states, clock):
+    task = await expiring(task_states, "processing")
     await clock.tick(11 * SECOND)
 
-    assert (await end_silence(ladder)).ended == 0
-    assert await beat(ladder, task) is Kept.KEPT
+    assert (await end_silence(task_states)).ended == 0
+    assert await beat(task_states, task) is HeartbeatAnswer.KEPT
 
 
 async def test_a_heartbeat_that_is_being_written_saves_its_task_from_being_reclaimed(
-    ladder, clock, dsn, processing_task
+    task_states, clock, dsn, processing_task
 ):
     await clock.tick(SILENT)
     async with await psycopg.AsyncConnection.connect(dsn) as heartbeat:
         await heartbeat.execute("update task_assoc set next_trigger_at = duly_now() + interval '15 s'")
 
-        silence = await end_silence(ladder)
+        silence = await end_silence(task_states)
 
-    assert silence == trigger.Silence([])
-    assert await beat(ladder, processing_task) is Kept.KEPT
+    assert silence == polling.TimedOut([])
+    assert await beat(task_states, processing_task) is HeartbeatAnswer.KEPT
 
 
 @pytest.mark.parametrize(
@@ -188,11 +192,11 @@ async def test_a_heartbeat_that_is_being_written_saves_its_task_from_being_recla
     [("reclaim", 3, False), ("quarantine_silent", 1, False), ("cancel_silent", 3, True)],
 )
 async def test_a_heartbeat_that_commits_first_saves_its_task_though_its_silence_was_seen(
-    ladder, clock, dsn, processing_task, statement, max_crashes, cancel
+    task_states, clock, dsn, processing_task, statement, max_crashes, cancel
 ):
-    await ladder.register(max_crashes=max_crashes)
+    await task_states.register(max_crashes=max_crashes)
     if cancel:
-        await tasks.cancel_tasks(ladder.store, [processing_task.task_id])
+        await tasks.cancel_tasks(task_states.store, [processing_task.task_id])
     await clock.tick(SILENT)
     parameters = {"limit": 10, "as_of": None} | (
         {"status": "enqueued", "trigger_in": ENQUEUE_TIMEOUT} if statement == "reclaim" else {}
@@ -201,19 +205,19 @@ async def test_a_heartbeat_that_commits_first_saves_its_task_though_its_silence_
         await gate.execute("select pg_advisory_lock(%s)", [LOCK])
         # a statement takes its snapshot, asks for the time, and waits here
         await gate.execute(GATED_CLOCK)
-        ending = asyncio.ensure_future(ladder.store.run(TRANSITIONS[statement], parameters))
+        ending = asyncio.ensure_future(task_states.store.run(TRANSITIONS[statement], parameters))
         await until_a_statement_waits_for_a_lock(dsn)
 
         await gate.execute("update task_assoc set next_trigger_at = next_trigger_at + interval '1 h'")
         await gate.execute("select pg_advisory_unlock(%s)", [LOCK])
 
         assert await ending == []
-    assert await beat(ladder, processing_task) is not Kept.LOST
+    assert await beat(task_states, processing_task) is not HeartbeatAnswer.LOST
 
 
 @pytest.mark.parametrize("ending", ["expire", "cancel"])
-async def test_a_claim_that_commits_first_saves_its_task_from_ending(ladder, clock, dsn, ending):
-    task = await expiring(ladder, "enqueued")
+async def test_a_claim_that_commits_first_saves_its_task_from_ending(task_states, clock, dsn, ending):
+    task = await expiring(task_states, "enqueued")
     async with await psycopg.AsyncConnection.connect(dsn) as other:
         await other.execute(
             "update task_assoc set status = 'claimed', token = gen_random_uuid(), holder = 'h', fence = fence + 1"
@@ -221,7 +225,11 @@ async def test_a_claim_that_commits_first_saves_its_task_from_ending(ladder, clo
             [task.task_id],
         )
         await clock.tick(11 * SECOND)
-        call = tasks.cancel_tasks(ladder.store, [task.task_id]) if ending == "cancel" else end_silence(ladder)
+        call = (
+            tasks.cancel_tasks(task_states.store, [task.task_id])
+            if ending == "cancel"
+            else end_silence(task_states)
+        )
         waiting = asyncio.ensure_future(call)
         if ending == "cancel":
             await until_a_statement_waits_for_a_lock(dsn)
@@ -230,20 +238,22 @@ async def test_a_claim_that_commits_first_saves_its_task_from_ending(ladder, clo
         await other.commit()
         await waiting
 
-    row = await ladder.row(task.task_id)
+    row = await task_states.row(task.task_id)
     assert (row["status"], row["cancel_requested"]) == ("claimed", ending == "cancel")
 
 
-async def test_of_a_claim_and_an_expiry_at_once_exactly_one_wins(ladder, clock):
-    expired = [await expiring(ladder, "enqueued") for _ in range(20)]
+async def test_of_a_claim_and_an_expiry_at_once_exactly_one_wins(task_states, clock):
+    expired = [await expiring(task_states, "enqueued") for _ in range(20)]
     await clock.tick(10 * SECOND - timedelta(milliseconds=20))
     proposals = [(Proposal(task.task_id, os.urandom(16), LAMBDA), "host") for task in expired]
 
     claimed, _, _ = await asyncio.gather(
-        claims.claim(ladder.store, proposals, CLAIM_TIMEOUT), end_silence(ladder), end_silence(ladder)
+        claims.claim(task_states.store, proposals, CLAIM_TIMEOUT),
+        end_silence(task_states),
+        end_silence(task_states),
     )
     await clock.tick(SECOND)
-    await end_silence(ladder)
+    await end_silence(task_states)
 
     for task, claim in zip(expired, claimed, strict=True):
-        assert await ladder.status(task.task_id) == ("claimed" if claim else "fatal_failure")
+        assert await task_states.status(task.task_id) == ("claimed" if claim else "fatal_failure")

@@ -15,9 +15,9 @@ SUPERVISOR = """
 import asyncio, json, sys
 from datetime import timedelta
 from duly_core.errors import DulyError
-from duly_local.prefixing import MergedOutput
+from duly_local.merged_output import MergedOutput
 from duly_local.signals import handled_by
-from duly_local.specification import ChildSpec, Pace
+from duly_local.child_spec import ChildSpec, SupervisionTiming
 from duly_local.supervisor import Supervisor
 
 async def main():
@@ -30,7 +30,7 @@ async def main():
                   tuple(child.get("health_addresses", ())), tuple(child.get("depends_on", ())))
         for child in children
     ]
-    supervisor = Supervisor(specs, output, Pace(grace=grace))
+    supervisor = Supervisor(specs, output, SupervisionTiming(grace=grace))
     supervisor.start()
     with handled_by(supervisor.request_stop):
         await supervisor.run()

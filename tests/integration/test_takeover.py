@@ -15,14 +15,14 @@ import pytest
 from duly.ids import new_task_id
 from duly.v1 import controller_pb2, hsc_pb2
 from duly_controller.__main__ import build
-from duly_controller.aftermath import Aftermath
-from duly_controller.executors import Executor, Executors
+from duly_controller.crash_reporter import CrashReporter
+from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.takeover import Takeover
 from duly_core.claim_journal import ClaimJournal, Owner
 from duly_core.claim_tokens import new_prefix
 from duly_core.clock import since_boot_ns
 from duly_core.journal_folder import JournalFolder
-from duly_core.process_facts import started
+from duly_core.process_identity import started
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
@@ -45,14 +45,14 @@ class AbandonedHost:
         self.folder = folder
         self.hsc = hsc
         self.stub = stub
-        self.aftermath = Aftermath(stub, folder, LEASE, SECOND / 2)  # type: ignore[arg-type]
+        self.crash_reporter = CrashReporter(stub, folder, LEASE, SECOND / 2)  # type: ignore[arg-type]
         self.takeover = self.with_lease(LEASE)
         self.task, self.unstarted = new_task_id().bytes, new_task_id().bytes
         self.prefix = new_prefix()
         self.owner = replace(Owner.this_process("host:1:abc"), pid=NO_PROCESS)
 
     def with_lease(self, lease: timedelta) -> Takeover:
-        return Takeover(self.folder, Executors(lambda _: None), self.aftermath, lease)
+        return Takeover(self.folder, ExecutorRegistry(lambda _: None), self.crash_reporter, lease)
 
     def leave(self, owner: Owner) -> Path:
         """The journal of an Executor that held two tasks, of which one ran, and that had asked for more."""
@@ -78,7 +78,7 @@ class AbandonedHost:
         assert self.hsc.releases == [hsc_pb2.Claim(task_id=self.unstarted, token=b"u" * 16)]
 
     async def is_over(self) -> None:
-        await self.aftermath.finish(SOON)
+        await self.crash_reporter.finish(SOON)
         assert self.folder.names() == []
 
 
@@ -180,7 +180,7 @@ async def test_of_a_worker_that_is_killed_as_a_whole_the_next_one_reports_what_r
     worker = workers.start("--slots", 4, DULY_EXECUTOR_RECALL_AFTER="1h")
     hsc.hand_out(*running, first)
     pid = await journal.started(*running, first)
-    hsc.hand_out(suspect)  # it waits until the spare process is empty
+    hsc.hand_out(suspect)  # it waits until the isolated process is empty
     await hsc.beat_of(suspect)
 
     await killed(worker)
@@ -234,18 +234,18 @@ async def test_what_a_journaled_executor_held_is_reported_though_the_hsc_is_away
     abandoned: AbandonedHost,
 ) -> None:
     hsc, owner = abandoned.hsc, abandoned.owner
-    aftermath = Aftermath(abandoned.stub, abandoned.folder, SECOND, SECOND / 2)  # type: ignore[arg-type]
+    crash_reporter = CrashReporter(abandoned.stub, abandoned.folder, SECOND, SECOND / 2)  # type: ignore[arg-type]
     abandoned.leave(owner)
     hsc.away = {"SetResults"}
     loop = asyncio.get_running_loop()
     lease_ends_at = loop.time() + 1.2
 
-    aftermath.deal_with(Executor(owner.executor_id, owner.pid, frozenset(), None, -1), 0)
+    crash_reporter.report_crash(AttachedExecutor(owner.executor_id, owner.pid, frozenset(), None, -1), 0)
     await until(lambda: loop.time() > lease_ends_at and hsc.calls.count("SetResults") > 1)
     hsc.away.clear()
 
     await abandoned.is_reported()
-    await aftermath.finish(SOON)
+    await crash_reporter.finish(SOON)
     assert abandoned.folder.names() == []
 
 
@@ -254,7 +254,7 @@ async def test_what_an_executor_without_a_journal_file_held_is_read_from_its_mem
 ) -> None:
     journal = ClaimJournal.without_file(abandoned.owner, 1, 2, 8)
     abandoned.fill(journal)
-    attached = Executors(lambda _: None)
+    attached = ExecutorRegistry(lambda _: None)
     request = controller_pb2.AttachExecutorRequest(
         executor_id=abandoned.owner.executor_id, pid=os.getpid(), board_fd=journal.board.descriptor
     )
@@ -262,7 +262,7 @@ async def test_what_an_executor_without_a_journal_file_held_is_read_from_its_mem
     os.close(journal.board.descriptor)
     attached.close()
 
-    abandoned.aftermath.deal_with(executor, 0)
+    abandoned.crash_reporter.report_crash(executor, 0)
 
     await abandoned.is_reported()
     await abandoned.is_over()
@@ -282,7 +282,7 @@ async def test_an_executor_that_outlives_its_controller_is_left_alone_by_others(
 
     await abandoned.takeover.look()
     await abandoned.is_reported()
-    await abandoned.aftermath.finish(SOON)
+    await abandoned.crash_reporter.finish(SOON)
 
     assert workers.folder.names() == [name]
     assert workers.hsc.result_of(task) is None

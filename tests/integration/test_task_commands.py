@@ -24,8 +24,8 @@ def run(frontend):
 
 
 @pytest.fixture
-async def task_ids(ladder):
-    return [str(UUID(bytes=(await ladder.new(payload=b'{"ok":true}')).task_id)) for _ in range(2)]
+async def task_ids(task_states):
+    return [str(UUID(bytes=(await task_states.new(payload=b'{"ok":true}')).task_id)) for _ in range(2)]
 
 
 async def test_of_several_tasks_those_that_are_there_are_shown_and_the_others_named(run, task_ids):
@@ -64,6 +64,6 @@ async def test_a_cancel_names_each_once(run):
     assert cancelled.stderr.startswith("nonsense: not a task id")
 
 
-async def test_an_empty_list_says_so_and_how_to_change_that(run, ladder):
+async def test_an_empty_list_says_so_and_how_to_change_that(run, task_states):
     assert "duly schedule LAMBDA PAYLOAD" in (await run("list")).stdout
     assert (await run("list", "--status", "new")).stdout.strip() == "no tasks match"

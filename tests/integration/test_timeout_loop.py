@@ -8,24 +8,24 @@ import pytest
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import claims
 from duly_core.store.claims import Caller, Pick
-from duly_store_consumer.quiet import QuietLease
+from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeout_loop import TimeoutLoop
-from tests.fixtures.ladder import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
-from tests.fixtures.pretend_host import TIMING, Time
+from tests.fixtures.simulated_host import TIMING, Time
+from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 POLL = 90 * SECOND
 QUEUE = QueueKey(LAMBDA, Priority.NORMAL)
 
 
 class Told:
-    """Takes hints in the Hinter's place."""
+    """Takes notifications in the Notifier's place."""
 
     def __init__(self):
-        self.hints = []
+        self.notifications = []
 
     def due_in(self, ahead, lambdas=(), tasks=1):
-        self.hints.append((ahead, set(lambdas), tasks))
+        self.notifications.append((ahead, set(lambdas), tasks))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def time(clock):
 @pytest.fixture
 def loop(store, time, told):
     settings = StoreConsumerSettings(poll_interval=POLL)
-    return TimeoutLoop(store, settings, QuietLease(TIMING, time.since_boot), told)
+    return TimeoutLoop(store, settings, ReclaimGuard(TIMING, time.since_boot), told)
 
 
 async def turn(loop):
@@ -50,99 +50,103 @@ async def turn(loop):
     return await loop.run_once()
 
 
-async def claim_work(ladder):
+async def claim_work(task_states):
     work = await claims.claim_work(
-        ladder.store, [Pick(QUEUE, 10, 0)], [Caller("host", b"p" * 14)], 10, CLAIM_TIMEOUT
+        task_states.store, [Pick(QUEUE, 10, 0)], [Caller("host", b"p" * 14)], 10, CLAIM_TIMEOUT
     )
     return work.tasks
 
 
-async def test_a_claim_of_a_silent_holder_is_void_and_the_task_due_and_told_of(loop, ladder, time, told):
-    await ladder.new()
-    (held,) = await claim_work(ladder)
+async def test_a_claim_of_a_silent_holder_is_void_and_the_task_due_and_told_of(loop, task_states, time, told):
+    await task_states.new()
+    (held,) = await claim_work(task_states)
     await turn(loop)
     await time.tick(HEARTBEAT_TIMEOUT + SECOND)
 
     await turn(loop)
 
-    row = await ladder.row(held.task_id)
+    row = await task_states.row(held.task_id)
     assert (row["status"], row["crashes"]) == ("retriable_failure", 1)
-    assert told.hints == [(timedelta(), {LAMBDA}, 1)]
-    assert [task.task_id for task in await claim_work(ladder)] == [held.task_id]
+    assert told.notifications == [(timedelta(), {LAMBDA}, 1)]
+    assert [task.task_id for task in await claim_work(task_states)] == [held.task_id]
 
 
-async def test_of_claims_that_are_renewed_nobody_is_told(loop, ladder, told):
-    task = await ladder.processing()
+async def test_of_claims_that_are_renewed_nobody_is_told(loop, task_states, told):
+    task = await task_states.processing()
 
     await turn(loop)
 
-    assert await ladder.status(task.task_id) == "processing"
-    assert told.hints == []
+    assert await task_states.status(task.task_id) == "processing"
+    assert told.notifications == []
 
 
-async def test_a_task_that_expired_ends_and_is_told_to_nobody(loop, ladder, time, told):
-    created_at = (await ladder.row((await ladder.new(delay=timedelta(days=1))).task_id))["created_at"]
-    task = await ladder.new(delay=timedelta(hours=1), expires_at=created_at + 5 * SECOND)
+async def test_a_task_that_expired_ends_and_is_told_to_nobody(loop, task_states, time, told):
+    created_at = (await task_states.row((await task_states.new(delay=timedelta(days=1))).task_id))[
+        "created_at"
+    ]
+    task = await task_states.new(delay=timedelta(hours=1), expires_at=created_at + 5 * SECOND)
     await time.tick(6 * SECOND)
 
     await turn(loop)
 
-    assert await ladder.status(task.task_id) == "fatal_failure"
-    assert told.hints == []
+    assert await task_states.status(task.task_id) == "fatal_failure"
+    assert told.notifications == []
 
 
 async def test_what_a_queue_held_that_is_no_more_is_due_when_its_time_in_the_queue_is_over(
-    loop, ladder, time
+    loop, task_states, time
 ):
-    task = await ladder.enqueued()
+    task = await task_states.enqueued()
     await turn(loop)
-    assert await ladder.status(task.task_id) == "enqueued"
+    assert await task_states.status(task.task_id) == "enqueued"
     await time.tick(ENQUEUE_TIMEOUT + SECOND)
 
     await turn(loop)
 
-    assert await ladder.status(task.task_id) == "new"
-    assert [each.task_id for each in await claim_work(ladder)] == [task.task_id]
+    assert await task_states.status(task.task_id) == "new"
+    assert [each.task_id for each in await claim_work(task_states)] == [task.task_id]
 
 
-async def test_what_is_due_is_left_to_hosts(loop, ladder):
-    task = await ladder.new()
+async def test_what_is_due_is_left_to_hosts(loop, task_states):
+    task = await task_states.new()
 
     await turn(loop)
 
-    assert await ladder.status(task.task_id) == "new"
+    assert await task_states.status(task.task_id) == "new"
 
 
-async def test_it_comes_back_when_the_next_claim_may_be_silent_and_at_the_poll_interval_else(loop, ladder):
+async def test_it_comes_back_when_the_next_claim_may_be_silent_and_at_the_poll_interval_else(
+    loop, task_states
+):
     assert POLL - SECOND < await turn(loop) <= POLL
 
-    await ladder.claimed()
+    await task_states.claimed()
 
     assert CLAIM_TIMEOUT - 5 * SECOND < await turn(loop) <= CLAIM_TIMEOUT
 
 
 async def test_after_a_change_of_the_server_silent_claims_are_left_alone_for_a_lease(
-    loop, ladder, time, dsn, told
+    loop, task_states, time, dsn, told
 ):
-    task = await ladder.processing()
+    task = await task_states.processing()
     await turn(loop)
     await time.tick(HEARTBEAT_TIMEOUT + SECOND)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("update store_epoch set server = 'the one before'")
 
     await turn(loop)
-    assert await ladder.status(task.task_id) == "processing"
+    assert await task_states.status(task.task_id) == "processing"
     await time.tick(TIMING.heartbeat_timeout + SECOND)
     await turn(loop)
 
-    assert await ladder.status(task.task_id) == "retriable_failure"
-    assert len(told.hints) == 1
+    assert await task_states.status(task.task_id) == "retriable_failure"
+    assert len(told.notifications) == 1
 
 
 async def test_a_loop_that_completes_no_round_says_so(loop, monkeypatch):
     await turn(loop)
-    assert loop.trouble() is None
+    assert loop.unhealthy_reason() is None
 
-    monkeypatch.setattr("duly_store_consumer.progress._LONGEST_ROUND", -2 * POLL.total_seconds() - 1)
+    monkeypatch.setattr("duly_store_consumer.liveness._LONGEST_ROUND", -2 * POLL.total_seconds() - 1)
 
-    assert "no round was completed" in str(loop.trouble())
+    assert "no round was completed" in str(loop.unhealthy_reason())

@@ -15,15 +15,15 @@ from psycopg import sql
 import duly
 from duly.v1 import hsc_pb2
 from duly_core.queues.port import QueueSender
-from duly_core.store import trigger
+from duly_core.store import polling
 from duly_core.store.pool import Store
 from duly_core.task import ClaimedTask, NewTask
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.fixtures.failpoints import Failpoints
-from tests.fixtures.ladder import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, Ladder
 from tests.fixtures.queues import MemoryInstallation
 from tests.fixtures.services import Frontend, Hsc, serve_frontend, serve_hsc
+from tests.fixtures.task_states import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, TaskStates
 from tests.fixtures.waiting import until
 
 SECOND = timedelta(seconds=1)
@@ -67,7 +67,7 @@ def count(dsn: str, table: str) -> int:
 
 
 async def test_a_claim_whose_reply_was_dropped_is_granted_again_to_the_same_token_and_counted_once(
-    hsc: Hsc, ladder: Ladder, enqueued_task: NewTask, points: Failpoints
+    hsc: Hsc, task_states: TaskStates, enqueued_task: NewTask, points: Failpoints
 ) -> None:
     points.arm("hsc.claim.after_commit", "drop_reply once")
     claim = hsc_pb2.Claim(task_id=enqueued_task.task_id, token=os.urandom(16))
@@ -77,7 +77,7 @@ async def test_a_claim_whose_reply_was_dropped_is_granted_again_to_the_same_toke
     with pytest.raises(grpc.aio.AioRpcError) as dropped:
         await hsc.stub.ClaimTask(ask)
     assert dropped.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert await ladder.status(enqueued_task.task_id) == "claimed"
+    assert await task_states.status(enqueued_task.task_id) == "claimed"
 
     (answer,) = (await hsc.stub.ClaimTask(ask)).answers
 
@@ -89,15 +89,15 @@ async def test_a_claim_whose_reply_was_dropped_is_granted_again_to_the_same_toke
 
 
 async def test_a_result_that_waits_until_its_claim_is_void_and_given_to_another_is_refused(
-    hsc: Hsc, ladder: Ladder, processing_task: ClaimedTask, points: Failpoints, clock: Any
+    hsc: Hsc, task_states: TaskStates, processing_task: ClaimedTask, points: Failpoints, clock: Any
 ) -> None:
     points.arm("hsc.set_results.before_commit", "stop")
     late = asyncio.ensure_future(hsc.stub.SetResults(result_of(processing_task)))
     await until(lambda: points.is_reached("hsc.set_results.before_commit"))
     await clock.tick(HEARTBEAT_TIMEOUT + SECOND)
-    await trigger.end_silence(ladder.store, {}, ENQUEUE_TIMEOUT, 10)
-    row = await ladder.row(processing_task.task_id)
-    successor = await ladder.claim(
+    await polling.handle_timeouts(task_states.store, {}, ENQUEUE_TIMEOUT, 10)
+    row = await task_states.row(processing_task.task_id)
+    successor = await task_states.claim(
         NewTask(task_id=processing_task.task_id, lambda_name=LAMBDA, payload=b"{}")
     )
 
@@ -105,13 +105,13 @@ async def test_a_result_that_waits_until_its_claim_is_void_and_given_to_another_
 
     assert (row["status"], row["crashes"]) == ("enqueued", 1)
     assert list((await late).verdicts) == [hsc_pb2.RESULT_VERDICT_LOST_CLAIM]
-    assert await ladder.status(processing_task.task_id) == "claimed"
+    assert await task_states.status(processing_task.task_id) == "claimed"
     of_successor = await hsc.stub.SetResults(result_of(successor))
     assert list(of_successor.verdicts) == [hsc_pb2.RESULT_VERDICT_APPLIED]
 
 
 async def test_a_result_whose_reply_was_dropped_is_applied_once(
-    hsc: Hsc, ladder: Ladder, processing_task: ClaimedTask, points: Failpoints
+    hsc: Hsc, task_states: TaskStates, processing_task: ClaimedTask, points: Failpoints
 ) -> None:
     points.arm("hsc.set_results.after_commit", "drop_reply once")
     with pytest.raises(grpc.aio.AioRpcError):
@@ -120,12 +120,12 @@ async def test_a_result_whose_reply_was_dropped_is_applied_once(
     (verdict,) = (await hsc.stub.SetResults(result_of(processing_task))).verdicts
 
     assert verdict == hsc_pb2.RESULT_VERDICT_ALREADY_APPLIED
-    assert await ladder.status(processing_task.task_id) == "success"
+    assert await task_states.status(processing_task.task_id) == "success"
 
 
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
 async def test_a_schedule_that_is_cut_at_its_commit_writes_each_task_once(
-    frontend: Frontend, ladder: Ladder, points: Failpoints, dsn: str, point: str
+    frontend: Frontend, task_states: TaskStates, points: Failpoints, dsn: str, point: str
 ) -> None:
     name = f"frontend.schedule.{point}"
     points.arm(name, "raise 2")
@@ -141,38 +141,42 @@ async def test_a_schedule_that_is_cut_at_its_commit_writes_each_task_once(
 
 
 async def test_a_claim_that_comes_before_the_message_is_even_sent_is_granted(
-    ladder: Ladder, store: Store, sender: QueueSender, points: Failpoints, memory_queue: MemoryInstallation
+    task_states: TaskStates,
+    store: Store,
+    sender: QueueSender,
+    points: Failpoints,
+    memory_queue: MemoryInstallation,
 ) -> None:
-    task = await ladder.new()
+    task = await task_states.new()
     points.arm("store_consumer.push.before", "stop")
     consumer = Consumer(store, sender, StoreConsumerSettings())
     pushing = asyncio.ensure_future(consumer.run_once())
     await until(lambda: points.is_reached("store_consumer.push.before"))
     assert memory_queue.queues.references(LAMBDA).total() == 0
 
-    claimed = await ladder.claim(task)
+    claimed = await task_states.claim(task)
     points.let_go("store_consumer.push.before")
     await pushing
 
     assert claimed.fence == 1
-    assert await ladder.status(task.task_id) == "claimed"
-    # a hint that is stale: its claim will be refused, and it is deleted
+    assert await task_states.status(task.task_id) == "claimed"
+    # a notification that is stale: its claim will be refused, and it is deleted
     assert memory_queue.queues.references(LAMBDA).total() == 1
 
 
 async def test_a_message_that_the_queue_refused_though_its_task_is_claimed_meanwhile_voids_nothing(
-    ladder: Ladder, store: Store, sender: QueueSender, points: Failpoints
+    task_states: TaskStates, store: Store, sender: QueueSender, points: Failpoints
 ) -> None:
-    task = await ladder.new()
+    task = await task_states.new()
     points.arm("store_consumer.push.before", "raise once")
     points.arm("store_consumer.put_back.before", "stop")
     pushing = asyncio.ensure_future(Consumer(store, sender, StoreConsumerSettings()).run_once())
     await until(lambda: points.is_reached("store_consumer.put_back.before"))
 
-    claimed = await ladder.claim(task)
+    claimed = await task_states.claim(task)
     points.let_go("store_consumer.put_back.before")
     with pytest.raises(Exception, match=r"store_consumer\.push\.before"):
         await pushing
 
-    assert await ladder.status(task.task_id) == "claimed"
-    assert (await ladder.row(task.task_id))["fence"] == claimed.fence
+    assert await task_states.status(task.task_id) == "claimed"
+    assert (await task_states.row(task.task_id))["fence"] == claimed.fence

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import command
 
 from duly_core.routing import Priority, QueueKey
-from duly_core.store import claims, tasks, trigger
+from duly_core.store import claims, polling, tasks
 from duly_core.store.lambdas import LambdaPolicy, list_lambdas
 from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
@@ -58,7 +58,7 @@ async def upgraded(alembic, dsn):  # noqa: F811
 async def test_tasks_that_live_through_the_upgrade_go_on_and_their_history_begins(upgraded):
     store, ids = upgraded
 
-    silence = await trigger.end_silence(store, ROOM, SECOND, 1)
+    silence = await polling.handle_timeouts(store, ROOM, SECOND, 1)
     (reported,) = set(ids) - {task.task_id for task in silence.again}
     written = await set_results(store, [Result(reported, reported, Outcome.CRASHED, **CRASH)])
 
@@ -77,7 +77,7 @@ async def test_a_task_that_goes_on_crashing_after_the_upgrade_is_quarantined(upg
     task_id = token = ids[0]
     for _ in range(3):
         await set_results(store, [Result(task_id, token, Outcome.CRASHED, retry_after=timedelta(), **CRASH)])
-        await trigger.enqueue(store, ROOM, SECOND)
+        await polling.enqueue(store, ROOM, SECOND)
         token = os.urandom(16)
         await claims.claim(store, [(Proposal(task_id, token, "mail.send"), "new-host")], SECOND)
 

@@ -6,24 +6,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from duly_core.lifecycle import LIVE, READY, Status
-from duly_core.store import trigger
-from tests.models import told
-from tests.models.ground import ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, SPANS, Ground
+from duly_core.store import polling
+from tests.models import store_answers
+from tests.models.machine_base import ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, SPANS, MachineBase
 from tests.models.model import Between
 
 
-class ConsumerRules(Ground):
+class ConsumerRules(MachineBase):
     """What a Store Consumer does: enqueue, put back, take up silence."""
 
     @precondition(lambda self: self.model.in_status(READY))
     @rule(sizes=ROOMS)
     def enqueue(self, sizes: list[int]) -> None:
         room = dict(zip(QUEUES, sizes, strict=True))
-        taken = self.world.run(trigger.enqueue(self.world.store, room, ENQUEUE_TIMEOUT))
+        taken = self.world.run(polling.enqueue(self.world.store, room, ENQUEUE_TIMEOUT))
         assert len({each.task_id for each in taken}) == len(taken), "one task is sent twice"
         for queue, size in room.items():
             chosen = [self.model.tasks[each.task_id] for each in taken if each.queue == queue]
-            told.chose(chosen, self.model.due(queue.lambda_name, queue.priority), size)
+            store_answers.chose(chosen, self.model.due(queue.lambda_name, queue.priority), size)
             for task in chosen:
                 task.row.status, task.row.next_trigger_at = Status.ENQUEUED, self.model.now + ENQUEUE_TIMEOUT
 
@@ -32,7 +32,7 @@ class ConsumerRules(Ground):
     def put_back(self, numbers: list[int], delay: timedelta) -> None:
         picked = [self._pick(number, Status.ENQUEUED) for number in numbers]
         asked = {task.asked.task_id: task for task in picked}
-        self.world.run(trigger.put_back(self.world.store, list(asked), delay))
+        self.world.run(polling.put_back(self.world.store, list(asked), delay))
         for task in asked.values():
             if task.row.status is Status.ENQUEUED:
                 task.row.status = Status.NEW
@@ -42,5 +42,5 @@ class ConsumerRules(Ground):
     @rule(sizes=ROOMS)
     def end_silence(self, sizes: list[int]) -> None:
         room = dict(zip(QUEUES, sizes, strict=True))
-        silence = self.world.run(trigger.end_silence(self.world.store, room, ENQUEUE_TIMEOUT, LIMIT))
-        told.silence(self.model, silence, room, self.model.now + ENQUEUE_TIMEOUT)
+        silence = self.world.run(polling.handle_timeouts(self.world.store, room, ENQUEUE_TIMEOUT, LIMIT))
+        store_answers.silence(self.model, silence, room, self.model.now + ENQUEUE_TIMEOUT)

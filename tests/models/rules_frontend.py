@@ -14,11 +14,11 @@ from duly_core.task import (
     Scheduled,
     Scheduling,
 )
-from tests.models.ground import LAMBDAS, LIVES, PICKS, PRIORITIES, SECOND, SPANS, Ground
+from tests.models.machine_base import LAMBDAS, LIVES, PICKS, PRIORITIES, SECOND, SPANS, MachineBase
 from tests.models.model import WAITING
 
 
-class FrontendRules(Ground):
+class FrontendRules(MachineBase):
     """What clients ask of the Frontend: schedule, cancel, redrive."""
 
     @rule(

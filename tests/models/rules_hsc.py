@@ -8,17 +8,17 @@ from hypothesis.stateful import precondition, rule
 from duly_core.lifecycle import HELD, Status
 from duly_core.store import claims, results
 from duly_core.task import (
-    Beat,
     FailureKind,
-    Kept,
+    HeartbeatAnswer,
     Outcome,
     Proposal,
     ReleasedClaim,
     Result,
+    TaskHeartbeat,
     Token,
 )
-from tests.models import told
-from tests.models.ground import (
+from tests.models import store_answers
+from tests.models.machine_base import (
     CLAIM_TIMEOUT,
     HEARTBEAT_TIMEOUT,
     LAMBDAS,
@@ -26,12 +26,12 @@ from tests.models.ground import (
     PICKS,
     SECOND,
     SPANS,
-    Ground,
+    MachineBase,
 )
 from tests.models.model import ModelTask
 
 
-class HscRules(Ground):
+class HscRules(MachineBase):
     """What hosts ask of the HSC: claims, heartbeats, results and releases."""
 
     @precondition(lambda self: self.model.in_status({Status.ENQUEUED, *HELD}))
@@ -54,7 +54,7 @@ class HscRules(Ground):
         before = {task_id: task.row.token for task_id, task in self.model.tasks.items()}
         call = claims.claim(self.world.store, [(each, "host") for each in proposals], CLAIM_TIMEOUT)
         answers = self.world.run(call)
-        told.claimed(self.model, proposals, answers, before, CLAIM_TIMEOUT)
+        store_answers.claimed(self.model, proposals, answers, before, CLAIM_TIMEOUT)
 
     @precondition(lambda self: self.model.in_status(HELD))
     @rule(
@@ -71,19 +71,21 @@ class HscRules(Ground):
         for number, whose, progress, note in asked:
             task = self._pick(number, *HELD)
             token = self._token(task, whose)
-            beats.setdefault(token, Beat(task.asked.task_id, token, progress, note))
+            beats.setdefault(token, TaskHeartbeat(task.asked.task_id, token, progress, note))
         batch = list(beats.values())
         expected = []
         for beat in batch:
             task = self.model.tasks[beat.task_id]
             if not self._holds(task, beat.token):
-                expected.append(Kept.LOST)
+                expected.append(HeartbeatAnswer.LOST)
                 continue
             row = task.row
             row.status, row.next_trigger_at = Status.PROCESSING, self.model.now + HEARTBEAT_TIMEOUT
             row.progress = row.progress if beat.progress is None else beat.progress
             row.note = row.note if beat.note is None else beat.note
-            expected.append(Kept.CANCEL_REQUESTED if row.cancel_requested else Kept.KEPT)
+            expected.append(
+                HeartbeatAnswer.CANCEL_REQUESTED if row.cancel_requested else HeartbeatAnswer.KEPT
+            )
         assert self.world.run(claims.heartbeat(self.world.store, batch, HEARTBEAT_TIMEOUT)) == expected
 
     @precondition(lambda self: self.model.in_status(HELD))
@@ -110,7 +112,7 @@ class HscRules(Ground):
             batch.setdefault(token, self._result(task, token, outcome, span if says_when else None))
         given = [*batch.values()] + ([*batch.values()][:1] if repeated else [])
         written = self.world.run(results.set_results(self.world.store, given, hold_back))
-        told.results(self.model, given, hold_back, written, self._holds)
+        store_answers.results(self.model, given, hold_back, written, self._holds)
 
     def _result(self, task: ModelTask, token: Token, outcome: Outcome, span: timedelta | None) -> Result:
         failed = outcome in (Outcome.FATAL_FAILURE, Outcome.RETRIABLE_FAILURE, Outcome.CRASHED)
@@ -141,5 +143,5 @@ class HscRules(Ground):
                 self.world.store, [ReleasedClaim(task.asked.task_id, token) for token, task in pairs.items()]
             )
         )
-        assert verdicts == [told.verdict(task, token, written) for token, task in pairs.items()]
+        assert verdicts == [store_answers.verdict(task, token, written) for token, task in pairs.items()]
         assert ahead == (timedelta(0) if written else None)

@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from duly_core.lifecycle import HELD, LIVE, READY, Status
-from duly_core.store import claims, trigger
+from duly_core.store import claims, polling
 from duly_core.store.claims import Caller, Pick
 from duly_core.task import TOKEN_PREFIX_BYTES, ReleasedClaim
-from tests.models import told
-from tests.models.ground import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, Ground
+from tests.models import store_answers
+from tests.models.machine_base import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, MachineBase
 from tests.models.model import ModelTask
 
 HOLDERS = ("host-a", "host-b")
 
 
-class WorkRules(Ground):
+class WorkRules(MachineBase):
     """Claims of what is due, by callers in turn; and what becomes of tasks when there is no queue any more."""
 
     @precondition(lambda self: self.model.in_status(READY))
@@ -32,7 +32,7 @@ class WorkRules(Ground):
         picks = [Pick(queue, size, 0) for queue, size in queues.items()]
         who = [Caller(HOLDERS[number], self._prefix()) for number in range(callers)]
         work = self.world.run(claims.claim_work(self.world.store, picks, who, most, CLAIM_TIMEOUT))
-        told.work(self.model, work, queues, who, most, CLAIM_TIMEOUT)
+        store_answers.work(self.model, work, queues, who, most, CLAIM_TIMEOUT)
 
     def _prefix(self) -> bytes:
         prefix = self._bytes()[:TOKEN_PREFIX_BYTES]
@@ -58,7 +58,7 @@ class WorkRules(Ground):
         found = [task for task in held if (task.row.status, task.row.holder) == (Status.CLAIMED, holder)]
         caller = Caller(holder, self._prefix())
         answer = self.world.run(claims.claim_again(self.world.store, caller, lost, CLAIM_TIMEOUT))
-        told.claimed_again(self.model, answer, found, caller, CLAIM_TIMEOUT)
+        store_answers.claimed_again(self.model, answer, found, caller, CLAIM_TIMEOUT)
 
     @precondition(lambda self: self.model.in_status(HELD))
     @rule(numbers=st.lists(PICKS, min_size=1, max_size=2))
@@ -74,7 +74,7 @@ class WorkRules(Ground):
         for task in tasks:
             self.model.let_go(task, Status.NEW, self.model.now)
         assert verdicts == [
-            told.verdict(task, token, written) for task, (_, token) in zip(tasks, found, strict=True)
+            store_answers.verdict(task, token, written) for task, (_, token) in zip(tasks, found, strict=True)
         ]
         assert ahead == (timedelta(0) if written else None)
 
@@ -82,5 +82,5 @@ class WorkRules(Ground):
     @rule()
     def end_silence_without_a_queue(self) -> None:
         """Holders fell silent; and what was once sent to a queue is due again."""
-        silence = self.world.run(trigger.end_silence(self.world.store, None, ENQUEUE_TIMEOUT, LIMIT))
-        told.silence(self.model, silence, None, self.model.now)
+        silence = self.world.run(polling.handle_timeouts(self.world.store, None, ENQUEUE_TIMEOUT, LIMIT))
+        store_answers.silence(self.model, silence, None, self.model.now)

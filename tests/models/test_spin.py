@@ -41,7 +41,7 @@ HOLDS = {
     "all guards, two faults": Run("-DF=2 -DS=3", slow=True),
     "stopped processes": Run("-DF=1 -DS=3 -DPAUSES", slow=True),
     "a cancel at any time": Run("-DF=1 -DS=2 -DCANCEL", slow=True),
-    "a lossy failover, then a quiet lease": Run("-DF=1 -DS=3 -DLOSSY -DQUIET", slow=True),
+    "a lossy failover, then a failover grace period": Run("-DF=1 -DS=3 -DLOSSY -DQUIET", slow=True),
     "a reclaim keeps the token, the status is compared": Run(
         "-DF=1 -DS=3 -DKEEP_TOKEN", fresh=True, slow=True
     ),
@@ -54,7 +54,7 @@ FAILS = {
     "a callback process outlives its Executor": Run("-DF=1 -DS=3 -DNO_PDEATHSIG"),
     "a crash is reported before the process is dead": Run("-DF=1 -DS=0 -DUNPROVEN"),
     "a thread watches the deadline of a stopped process": Run("-DF=1 -DS=3 -DPAUSES -DTHREAD_WATCHDOG"),
-    "a lossy failover, no quiet lease": Run("-DF=0 -DS=3 -DLOSSY"),
+    "a lossy failover, no failover grace period": Run("-DF=0 -DS=3 -DLOSSY"),
     "a failover loses a claim": Run("-DF=0 -DS=0 -DLOSE_CLAIM"),
     "no fence": Run("-DF=1 -DS=3 -DNO_FENCE", fresh=True),
     "a reclaim keeps the token, and no status is compared": Run(

@@ -12,7 +12,7 @@ from tests.fixtures.campaign import OVER_SQS, WITHOUT_A_QUEUE, Campaign
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.whole_stack import WholeStack
 
-APP = "tests.fixtures.journalled:app"
+APP = "tests.fixtures.journaled:app"
 
 QUICK = {
     "DULY_TIMING_HEARTBEAT_PERIOD": "1s",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.chaos import kept
+from tests.chaos import saved_history
 from tests.chaos.checker import check
 from tests.chaos.checker.reach import endangers
 from tests.chaos.history import (
@@ -117,7 +117,7 @@ def test_a_sound_history_with_every_fate_passes():
         ("pause_store_consumer", "store-consumer-1", True),
         ("kill_hsc", "hsc-1", True),
         ("sqs_outage", "queue", False),
-        ("hint_lose?", "postgres", False),
+        ("notification_lose?", "postgres", False),
         ("clock_jump", "postgres", True),
         ("postgres_lock", "postgres", True),
         ("machine_busy", "machine", True),
@@ -519,7 +519,7 @@ def _(tape):
 
 @plants("C5.unexplained: what is done to messages crashes nobody")
 def _(tape):
-    tape.fault("hint_forge")
+    tape.fault("notification_forge")
     tape.task().schedule().enqueue().claim().start().retry(crashed=True).enqueue().succeed()
 
 
@@ -718,8 +718,8 @@ def test_a_kept_history_is_judged_as_it_was(tmp_path):
     limits = replace(LIMITS, least_faults={"": 1})
     history = tape.history(limits=limits, leftovers=(Leftover("process", "x"),), seen=(Seen(1, "1-1", 5),))
 
-    kept.dump(history, tmp_path / "history.json")
-    again = kept.load(tmp_path / "history.json")
+    saved_history.dump(history, tmp_path / "history.json")
+    again = saved_history.load(tmp_path / "history.json")
 
     assert again == history
     assert check(again) == check(history)

@@ -39,10 +39,12 @@ def test_a_campaign_meets_every_usual_kind() -> None:
 
 
 def test_only_the_kinds_that_are_named_are_chosen() -> None:
-    kinds_of = {fault.kind for fault in make_plan(1, 600, queue="store", only=["pause", "hint_lose"]).faults}
+    kinds_of = {
+        fault.kind for fault in make_plan(1, 600, queue="store", only=["pause", "notification_lose"]).faults
+    }
 
-    assert "hint_lose" in kinds_of
-    assert all(kind == "hint_lose" or kind.startswith("pause_") for kind in kinds_of)
+    assert "notification_lose" in kinds_of
+    assert all(kind == "notification_lose" or kind.startswith("pause_") for kind in kinds_of)
 
 
 def test_a_kind_that_there_is_not_is_refused() -> None:
@@ -62,9 +64,9 @@ def test_a_tenth_of_the_seeds_has_a_standby() -> None:
 
 
 def test_only_faults_that_stop_nobody_who_runs_are_harmless() -> None:
-    assert make_plan(1, 60, only=["hint"], queue="store").harmless
+    assert make_plan(1, 60, only=["notification"], queue="store").harmless
     assert make_plan(1, 60, faults=False).harmless
-    assert not make_plan(1, 60, only=["hint", "point_raise"], queue="store").harmless
+    assert not make_plan(1, 60, only=["notification", "point_raise"], queue="store").harmless
 
 
 def test_a_failover_is_done_once_and_only_when_it_is_named_with_others() -> None:
@@ -102,6 +104,6 @@ def test_naps_may_be_quarantined_soon_where_no_fault_may_charge_them() -> None:
 def test_daemons_are_started_only_where_their_end_is_promised() -> None:
     random = Random(1)  # noqa: S311
 
-    assert make_plan(1, 60, only=["kill_callback", "hint"], queue="store").contained
+    assert make_plan(1, 60, only=["kill_callback", "notification"], queue="store").contained
     assert not make_plan(1, 60, only=["kill_executor"]).contained
     assert any(kinds.choose(random, peaceful=False, contained=True).name == "daemon" for _ in range(5_000))

@@ -15,7 +15,7 @@ from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.clock import since_boot_ns
 from duly_core.errors import SettingsError
 from duly_core.journal_folder import JournalFolder, TakenJournal
-from duly_core.process_facts import started
+from duly_core.process_identity import started
 from duly_core.task import TOKEN_PREFIX_BYTES
 from tests.fixtures.programs import Programs
 

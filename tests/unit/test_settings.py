@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from duly_core import sections
+from duly_core import settings_sections
 from duly_core.errors import SettingsError
-from duly_core.sections import misspelt_variables
 from duly_core.settings import Duration, Section, format_duration, parse_duration
+from duly_core.settings_sections import misspelt_variables
 
 
 class Kitchen(Section):
@@ -31,7 +31,7 @@ class Kitchen(Section):
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     """A working folder without a duly.toml; to Duly the section is one of its own."""
-    monkeypatch.setattr(sections, "SECTIONS", (*sections.SECTIONS, "kitchen"))
+    monkeypatch.setattr(settings_sections, "SECTIONS", (*settings_sections.SECTIONS, "kitchen"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DULY_CONFIG", raising=False)
     return tmp_path

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly_core.errors import SettingsError
-from duly_core.queues.sqs_names import check_prefix, queue_name
+from duly_core.queues.sqs.names import check_prefix, queue_name
 from duly_core.routing import LAMBDA_NAME, Priority, QueueKey
 
 LAMBDA = st.from_regex(LAMBDA_NAME, fullmatch=True)

@@ -10,7 +10,7 @@ async def open_sender(settings: QueueSettings) -> QueueSender:
     Raises:
         SettingsError: a setting is unusable.
     """
-    from duly_core.queues.sqs_sender import SqsSender
+    from duly_core.queues.sqs.sender import SqsSender
 
     return await SqsSender.open(settings)
 
@@ -21,6 +21,6 @@ async def open_receiver(settings: QueueSettings) -> QueueReceiver:
     Raises:
         SettingsError: a setting is unusable.
     """
-    from duly_core.queues.sqs_receiver import SqsReceiver
+    from duly_core.queues.sqs.receiver import SqsReceiver
 
     return await SqsReceiver.open(settings)

@@ -12,7 +12,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from duly_core.errors import DulyError, InvalidRequestError, OverloadedError, StoreUnavailableError
-from duly_core.rpc.malformed import explain
+from duly_core.rpc.decode_errors import explain
 
 log = structlog.get_logger()
 

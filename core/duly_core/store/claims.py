@@ -9,7 +9,16 @@ from duly_core.routing import Priority, QueueKey
 from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, ReleasedClaim, TaskId, Token
+from duly_core.task import (
+    Applied,
+    ClaimedTask,
+    HeartbeatAnswer,
+    Proposal,
+    ReleasedClaim,
+    TaskHeartbeat,
+    TaskId,
+    Token,
+)
 
 
 async def claim(
@@ -149,7 +158,9 @@ def _pairs(claims: Sequence[tuple[TaskId, Token]]) -> dict[str, Any]:
     return {"task_ids": uuids(claim[0] for claim in claims), "tokens": uuids(claim[1] for claim in claims)}
 
 
-async def heartbeat(store: Store, beats: Sequence[Beat], heartbeat_timeout: timedelta) -> list[Kept]:
+async def heartbeat(
+    store: Store, beats: Sequence[TaskHeartbeat], heartbeat_timeout: timedelta
+) -> list[HeartbeatAnswer]:
     """Renew the leases of those whose token is current; answers in order.
 
     Raises:
@@ -165,8 +176,8 @@ async def heartbeat(store: Store, beats: Sequence[Beat], heartbeat_timeout: time
             "heartbeat_timeout": heartbeat_timeout,
         },
     )
-    kept = {row[0]: Kept.CANCEL_REQUESTED if row[1] else Kept.KEPT for row in rows}
-    return [kept.get(beat.token, Kept.LOST) for beat in beats]
+    kept = {row[0]: HeartbeatAnswer.CANCEL_REQUESTED if row[1] else HeartbeatAnswer.KEPT for row in rows}
+    return [kept.get(beat.token, HeartbeatAnswer.LOST) for beat in beats]
 
 
 async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list[Applied], timedelta | None]:

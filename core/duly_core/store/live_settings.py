@@ -12,7 +12,7 @@ SETTING_CHANNEL = "duly_setting"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSetting:
+class StoredSetting:
     """A setting as the store holds it."""
 
     value: str
@@ -20,7 +20,7 @@ class KeptSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ConfigSnapshot:
     """What others change and a Store Consumer goes by."""
 
     lambdas: list[str]
@@ -90,9 +90,9 @@ select count(*) from gone, written
 )
 
 
-async def surroundings(store: Store) -> Surroundings:
+async def config_snapshot(store: Store) -> ConfigSnapshot:
     """The lambdas that exist and what operators have set, in one small statement."""
-    found = Surroundings([], {})
+    found = ConfigSnapshot([], {})
     for kind, name, value in await store.run(_SURROUNDINGS, {}):
         if kind == "lambda":
             found.lambdas.append(name)
@@ -106,11 +106,11 @@ async def values(store: Store) -> dict[str, str]:
     return {name: value for live, name, value, _ in await store.run(_KEPT, {}) if live}
 
 
-async def kept(store: Store) -> tuple[dict[str, KeptSetting], dict[str, KeptSetting]]:
+async def kept(store: Store) -> tuple[dict[str, StoredSetting], dict[str, StoredSetting]]:
     """By name what operators have set, and what the Store Consumer that started last has of its own."""
-    found: dict[bool, dict[str, KeptSetting]] = {True: {}, False: {}}
+    found: dict[bool, dict[str, StoredSetting]] = {True: {}, False: {}}
     for live, name, value, changed_at in await store.run(_KEPT, {}):
-        found[live][name] = KeptSetting(value, changed_at)
+        found[live][name] = StoredSetting(value, changed_at)
     return found[True], found[False]
 
 

@@ -12,8 +12,8 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
-from duly_core.connecting import Connecting, connection_of, hang_up
 from duly_core.errors import RowLockedError, StoreUnavailableError
+from duly_core.pg_connection import PendingConnects, connection_of, hang_up
 from duly_core.store import arrays, session
 from duly_core.store.dsn import describe, parse
 from duly_core.store.settings import StoreSettings
@@ -86,7 +86,7 @@ class Store:
         """Seconds; whoever holds a connection for longer is hung up on."""
         self.answered_at = float("-inf")
         """When Postgres last did what it was asked, on the loop's clock."""
-        self._connecting = Connecting()
+        self._connecting = PendingConnects()
         self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
             connection_class=self._connecting.connection_class,
             kwargs=connect_arguments(settings, lock_timeout),

@@ -67,7 +67,7 @@ select queue.lambda, queue.priority, (
 ) - (select duly_now()) as due_in
 from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
 
--- name: next_silence
+-- name: next_timeout
 -- The instant at which the next silence becomes suspicious or the next task expires, as time from now.
 select least(
     (

@@ -10,7 +10,7 @@ from uuid import UUID
 from duly_core.clock import since_boot_ns
 from duly_core.errors import RowLockedError, StoreUnavailableError
 from duly_core.store.clock_watch import ClockWatch
-from duly_core.store.leaving import LOWEST, PAGE, PAGES_A_ROUND, Leaving, TooManyError, run
+from duly_core.store.partition_drop import LOWEST, PAGE, PAGES_A_ROUND, PartitionDrop, TooManyError, run
 from duly_core.store.partitions import (
     MOST_READ_BYTES,
     REST,
@@ -38,7 +38,7 @@ _LOCK_TIMEOUT = "200ms"
 
 
 @dataclass(slots=True)
-class Tidied:
+class RetentionRound:
     """What a round did."""
 
     added: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class _NotOursError(Exception):
     """Another Store Consumer tidies at this moment."""
 
 
-class Tidier:
+class Retention:
     """`run_once` is a round; of all replicas one does it, the others find the lock taken."""
 
     def __init__(
@@ -80,16 +80,16 @@ class Tidier:
         self._span = span
         self._walked: dict[str, tuple[UUID, datetime | None]] = {}
         """Where the walk through each partition that stays has come to, and when it was through."""
-        self._leaving: dict[str, Leaving] = {}
+        self._dropping: dict[str, PartitionDrop] = {}
         self._clock = ClockWatch(since_boot)
 
-    async def run_once(self) -> Tidied:
+    async def run_once(self) -> RetentionRound:
         """Add partitions, remove what was kept for its time; bounded, so that a round is short.
 
         Raises:
             StoreUnavailableError: the round was not completed.
         """
-        done = Tidied()
+        done = RetentionRound()
         try:
             async with self._turn() as connection:
                 now = await _now(connection)
@@ -110,7 +110,7 @@ class Tidier:
             pass
         return done
 
-    async def _remove_all(self, there: list[Partition], now: datetime, done: Tidied) -> None:
+    async def _remove_all(self, there: list[Partition], now: datetime, done: RetentionRound) -> None:
         limits = {
             "ended_before": now - self._retention,
             "dead_before": now - self._dead_letter_retention,
@@ -149,7 +149,7 @@ class Tidier:
                 return
 
     async def _remove(
-        self, partition: Partition, limits: dict[str, Any], now: datetime, done: Tidied
+        self, partition: Partition, limits: dict[str, Any], now: datetime, done: RetentionRound
     ) -> None:
         """Drop a partition, unless too many of its tasks outlive it: then it stays, and is thinned out."""
         name = partition.name
@@ -157,27 +157,27 @@ class Tidier:
         if walked_at is not None and now - walked_at < _THINNED_EVERY:
             return
         if thinned_to == LOWEST:
-            leaving = self._leaving.get(name)
-            if leaving is None or (leaving.through and now - leaving.begun_at > _LOOK_HOLDS):
-                leaving = self._leaving[name] = Leaving(partition, now)
-            if not leaving.through:
-                await leaving.look(self._turn, limits)
-            if not leaving.through:
+            dropping = self._dropping.get(name)
+            if dropping is None or (dropping.through and now - dropping.begun_at > _LOOK_HOLDS):
+                dropping = self._dropping[name] = PartitionDrop(partition, now)
+            if not dropping.through:
+                await dropping.look(self._turn, limits)
+            if not dropping.through:
                 done.pause = _AT_ONCE
                 return
-            if leaving.light:
+            if dropping.light:
                 with suppress(TooManyError):
                     async with self._turn() as connection:
-                        moved = await leaving.drop(connection)
-                    del self._leaving[name]
+                        moved = await dropping.drop(connection)
+                    del self._dropping[name]
                     done.dropped.append(name)
                     done.moved += moved
                     self._walked.pop(name, None)
                     return
-            del self._leaving[name]
+            del self._dropping[name]
         await self._thin(name, limits, now, done)
 
-    async def _thin(self, name: str, limits: dict[str, Any], now: datetime, done: Tidied) -> None:
+    async def _thin(self, name: str, limits: dict[str, Any], now: datetime, done: RetentionRound) -> None:
         """Remove rows one by one, some pages a round."""
         after, walked_at = self._walked.get(name, (LOWEST, None))
         if walked_at is not None and now - walked_at < _THINNED_EVERY:

@@ -11,7 +11,7 @@ import psycopg
 import structlog
 
 from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
-from duly_core.loop import backoff, wait_for, worth_telling
+from duly_core.loop import backoff, wait_for, worth_logging
 from duly_core.process import PARENT_PID
 from duly_core.store.dsn import parse
 from duly_core.store.pool import connect_arguments
@@ -49,7 +49,7 @@ async def migrate_when_there(settings: StoreSettings, stop: asyncio.Event) -> bo
                 await _migrate(_past_the_pooler(settings), stop)
         except StoreUnavailableError as error:
             failures += 1
-            if worth_telling(failures):
+            if worth_logging(failures):
                 log.warning("waiting for Postgres (store.dsn)", reason=str(error), failures=failures)
             await wait_for(stop, backoff(failures))
         else:

@@ -18,9 +18,9 @@ from duly_local.demo.parts import WORKER, all_executors_run, parts, versions
 from duly_local.demo.place import Place
 from duly_local.demo.report import Report
 from duly_local.demo.workload import plan
+from duly_local.merged_output import MergedOutput
 from duly_local.options import Ports, StackOptions
 from duly_local.ports import free_port
-from duly_local.prefixing import MergedOutput
 from duly_local.signals import handled_by, interruptible
 from duly_local.stack import LocalStack
 from duly_local.supervisor import Supervisor

@@ -11,19 +11,19 @@ from uuid import uuid4
 
 from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
-from duly_controller.aftermath import Aftermath
-from duly_controller.buffer import Buffer
 from duly_controller.claimer import Claimer
-from duly_controller.demand import Demand
-from duly_controller.disposal import Disposal
-from duly_controller.executors import Executor, Executors
-from duly_controller.poller import Poller
-from duly_controller.registrar import Registrar
+from duly_controller.crash_reporter import CrashReporter
+from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
+from duly_controller.lambda_registration import LambdaRegistration
+from duly_controller.message_acks import MessageAcks
+from duly_controller.queue_poller import QueuePoller
+from duly_controller.reference_buffer import ReferenceBuffer
 from duly_controller.servicer import ControllerServicer
 from duly_controller.settings import ControllerSettings, DrainSettings
 from duly_controller.sockets import own_socket
 from duly_controller.supervisor import ExecutorSpec, Supervisor
 from duly_controller.takeover import Takeover
+from duly_controller.work_requests import WorkRequests
 from duly_core.errors import SettingsError
 from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
@@ -77,44 +77,44 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             receiver = await open_receiver(queue_settings) if has_queue else NoQueue()
             at_the_end.push_async_callback(receiver.close)
             hsc = hsc_stub(hsc_channel)
-            buffer = Buffer(settings.low_priority_share, on_stale=events.stale)
-            demand = Demand(buffer)
-            disposal = Disposal(receiver)
-            poller = Poller(receiver, buffer, demand, settings.longest_poll, stop)
-            aftermath = Aftermath(hsc, journals, timing.heartbeat_timeout, rpc.call_timeout)
-            registrar = Registrar(registry_stub(frontend_channel), rpc.call_timeout)
+            buffer = ReferenceBuffer(settings.low_priority_share, on_stale=events.stale)
+            work_requests = WorkRequests(buffer)
+            message_acks = MessageAcks(receiver)
+            poller = QueuePoller(receiver, buffer, work_requests, settings.poll_timeout, stop)
+            crash_reporter = CrashReporter(hsc, journals, timing.heartbeat_timeout, rpc.call_timeout)
+            registration = LambdaRegistration(registry_stub(frontend_channel), rpc.call_timeout)
 
-            def executor_ended(executor: Executor) -> None:
-                aftermath.deal_with(executor, len(attached))
+            def executor_ended(executor: AttachedExecutor) -> None:
+                crash_reporter.report_crash(executor, len(attached))
                 poller.serve(attached.all_lambdas())
 
             async def give_back() -> None:
-                await disposal.finish()
+                await message_acks.finish()
                 await receiver.give_back(buffer.drain())
 
-            attached = Executors(executor_ended)
+            attached = ExecutorRegistry(executor_ended)
             servicer = ControllerServicer(
                 host_id,
                 attached,
-                registrar,
+                registration,
                 poller,
                 buffer,
-                demand,
-                Claimer(hsc, buffer, disposal, timing, rpc.call_timeout),
+                work_requests,
+                Claimer(hsc, buffer, message_acks, timing, rpc.call_timeout),
                 queue_settings.visibility - settings.dwell_margin,
                 has_queue=has_queue,
             )
             at_the_end.push_async_callback(give_back)
-            at_the_end.push_async_callback(registrar.stop)
+            at_the_end.push_async_callback(registration.stop)
             at_the_end.push_async_callback(servicer.finish, _LAST_REPORTS)
             server = RpcServer(listen, [_service_of(servicer)], rpc.for_local_socket(), observe_call)
             at_the_end.push_async_callback(server.stop)
             address = await server.start()
             await server.set_serving(serving=True)
             at_the_end.callback(attached.close)
-            at_the_end.push_async_callback(aftermath.finish, _LAST_REPORTS)
+            at_the_end.push_async_callback(crash_reporter.finish, _LAST_REPORTS)
             at_the_end.callback(
-                _begin(Takeover(journals, attached, aftermath, timing.heartbeat_timeout), stop).cancel
+                _begin(Takeover(journals, attached, crash_reporter, timing.heartbeat_timeout), stop).cancel
             )
             at_the_end.push_async_callback(poller.stop)
             if settings.health_listen:
@@ -129,7 +129,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             supervisor = Supervisor(
                 specs if executor_arguments else [], address, settings.hsc_address, journals.path, patience
             )
-            await _run(supervisor, stop, demand, poller, give_back)
+            await _run(supervisor, stop, work_requests, poller, give_back)
 
     return serve
 
@@ -142,21 +142,21 @@ def _begin(takeover: Takeover, stop: asyncio.Event) -> asyncio.Future[None]:
 async def _run(
     supervisor: Supervisor,
     stop: asyncio.Event,
-    demand: Demand,
-    poller: Poller,
+    work_requests: WorkRequests,
+    poller: QueuePoller,
     give_back: Callable[[], Awaitable[None]],
 ) -> None:
     """Until all Executors have drained; at once when told to stop, what waits here is left to other hosts."""
 
     async def take_no_more() -> None:
         await stop.wait()
-        demand.close()
+        work_requests.close()
         await poller.stop()
         await give_back()
 
     taking_no_more = asyncio.ensure_future(take_no_more())
     try:
-        await supervisor.run(stop)
+        await supervisor.slice_(stop)
     finally:
         stop.set()
         await taking_no_more
@@ -180,7 +180,7 @@ def _service_of(servicer: ControllerServicer) -> Service:
 
 
 async def _serve_when_attached(
-    health: RpcServer, attached: Executors, needed: int, stop: asyncio.Event
+    health: RpcServer, attached: ExecutorRegistry, needed: int, stop: asyncio.Event
 ) -> None:
     """A host is ready once an Executor of it is."""
     while len(attached) < needed:

@@ -11,9 +11,9 @@ import grpc
 
 from duly.v1 import hsc_pb2
 from duly_controller import events
-from duly_controller.buffer import Buffer, Run
-from duly_controller.call_log import Held
-from duly_controller.disposal import Disposal
+from duly_controller.message_acks import MessageAcks
+from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice
+from duly_controller.reply_log import HeldClaim
 from duly_core import failpoints
 from duly_core.claim_tokens import Tokens
 from duly_core.clock import since_boot_ns
@@ -34,7 +34,7 @@ class Claimed:
     """What came of a claim: the tasks, the claims to them, when it was sent, and the terms they run under."""
 
     tasks: Sequence[hsc_pb2.ClaimedTask]
-    claims: Sequence[Held]
+    claims: Sequence[HeldClaim]
     sent_boot_ns: int
     terms: hsc_pb2.LeaseTerms
 
@@ -45,24 +45,26 @@ class Claimer:
     def __init__(
         self,
         hsc: "HscServiceAsyncStub",
-        buffer: Buffer,
-        disposal: Disposal,
+        buffer: ReferenceBuffer,
+        message_acks: MessageAcks,
         timing: Timing,
         call_timeout: timedelta,
     ) -> None:
         self._hsc = hsc
         self._buffer = buffer
-        self._disposal = disposal
+        self._message_acks = message_acks
         self._timing = timing
         self._call_timeout = call_timeout
         self._refusals = 0
         """Calls in a row that were refused as a whole."""
 
-    async def claim(self, runs: Sequence[Run], holder: str, tokens: Tokens) -> Claimed:
+    async def claim(self, slices: Sequence[ReferenceSlice], holder: str, tokens: Tokens) -> Claimed:
         """Claim for this holder. A refused reference is forgotten; without a definite answer its message comes back."""
         # each task once: a duplicate in the buffer is answered together with its twin
         lambdas = {
-            task_id: message.received.queue.lambda_name for message, task_ids in runs for task_id in task_ids
+            task_id: message.received.queue.lambda_name
+            for message, task_ids in slices
+            for task_id in task_ids
         }
         proposals = list(zip(lambdas, tokens.take(len(lambdas)), lambdas.values(), strict=True))
         sent = since_boot_ns()  # before sending: the store's lease begins later, never earlier
@@ -73,7 +75,7 @@ class Claimer:
             await failpoints.hit("controller.claim.before")
         refused: set[TaskId] = set()
         tasks: list[hsc_pb2.ClaimedTask] = []
-        claims: list[Held] = []
+        claims: list[HeldClaim] = []
         answered = 0
         for response, asked in await self._ask(proposals, holder, end, refused):
             for (task_id, token, _), answer in zip(asked, response.answers, strict=True):
@@ -85,7 +87,7 @@ class Claimer:
             terms = response.terms
         if failpoints.on:
             await failpoints.hit("controller.claim.after")
-        self._dispose(runs, lambdas.keys(), refused)
+        self._dispose(slices, lambdas.keys(), refused)
         self._refusals = self._refusals + 1 if refused else 0
         if refused:
             await asyncio.sleep(backoff(self._refusals).total_seconds())
@@ -93,22 +95,22 @@ class Claimer:
         return Claimed(tasks, claims, sent, terms)
 
     def _dispose(
-        self, runs: Sequence[Run], unknown: AbstractSet[TaskId], refused: AbstractSet[TaskId]
+        self, slices: Sequence[ReferenceSlice], unknown: AbstractSet[TaskId], refused: AbstractSet[TaskId]
     ) -> None:
         """Delete what is answered to the end, and give back what is not answered at all."""
         if not unknown:
-            self._disposal.delete(self._buffer.answered(runs))
+            self._message_acks.delete(self._buffer.answered(slices))
             return
         definite = [
-            Run(message, tuple(task_id for task_id in task_ids if task_id not in unknown))
-            for message, task_ids in runs
+            ReferenceSlice(message, tuple(task_id for task_id in task_ids if task_id not in unknown))
+            for message, task_ids in slices
         ]
-        self._disposal.delete(self._buffer.answered(run for run in definite if run.task_ids))
+        self._message_acks.delete(self._buffer.answered(slice_ for slice_ in definite if slice_.task_ids))
         # asked in vain for so long that the claims, if they were made, are running out already; but what was refused
         # at once would go round and round, to be refused again: those messages stay hidden
-        back = {message.received for message, task_ids in runs if not unknown.isdisjoint(task_ids)}
-        hidden = {message.received for message, task_ids in runs if not refused.isdisjoint(task_ids)}
-        self._disposal.give_back(back - hidden)
+        back = {message.received for message, task_ids in slices if not unknown.isdisjoint(task_ids)}
+        hidden = {message.received for message, task_ids in slices if not refused.isdisjoint(task_ids)}
+        self._message_acks.give_back(back - hidden)
 
     async def _ask(
         self, proposals: Sequence[_Asked], holder: str, end: float, refused: set[TaskId]
@@ -140,7 +142,7 @@ class Claimer:
             return []
         return [(response, proposals)]
 
-    async def release(self, claims: Sequence[Held]) -> None:
+    async def release(self, claims: Sequence[HeldClaim]) -> None:
         """Hand claims back that never reached an Executor; if that fails they run out."""
         if not claims:
             return

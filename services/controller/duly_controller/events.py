@@ -18,7 +18,7 @@ _given_back = Counter(
     "duly_controller_given_back_messages_total", "Messages given back that nobody here wanted."
 )
 _executors = Gauge("duly_executors", "Executors attached to this Controller.")
-_in_flight = Gauge("duly_handed_tasks", "Tasks handed to Executors and not settled.")
+_in_flight = Gauge("duly_controller_held_tasks", "Tasks handed to Executors and not settled.")
 
 
 def serving(address: str, host_id: str) -> None:
@@ -106,7 +106,7 @@ def delete_failed_unexpectedly(messages: int, error: Exception) -> None:
     log.error("messages could not be deleted", messages=messages, exc_info=error)
 
 
-def aftermath_failed(executor_id: str, tasks: int, error: Exception) -> None:
+def crash_report_failed(executor_id: str, tasks: int, error: Exception) -> None:
     """A dead Executor's tasks could not be dealt with, for a reason that nobody foresaw; their leases run out."""
     log.error(
         "a dead executor's tasks could not be dealt with", executor=executor_id, tasks=tasks, exc_info=error

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
-from duly_controller.buffer import Buffer, Run
-from duly_controller.call_log import Held
 from duly_controller.claimer import Claimed, Claimer
-from duly_controller.demand import Demand
-from duly_controller.executors import Executor, Executors
-from duly_controller.poller import Poller
-from duly_controller.registrar import Registrar
+from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
+from duly_controller.lambda_registration import LambdaRegistration
+from duly_controller.queue_poller import QueuePoller
+from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice
+from duly_controller.reply_log import HeldClaim
+from duly_controller.work_requests import WorkRequests
 from duly_core import failpoints
 from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.errors import InvalidRequestError, NotAttachedError
@@ -31,11 +31,11 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     def __init__(
         self,
         host_id: str,
-        executors: Executors,
-        registrar: Registrar,
-        poller: Poller,
-        buffer: Buffer,
-        demand: Demand,
+        executors: ExecutorRegistry,
+        registration: LambdaRegistration,
+        poller: QueuePoller,
+        buffer: ReferenceBuffer,
+        work_requests: WorkRequests,
         claimer: Claimer,
         freshness: timedelta,
         *,
@@ -46,20 +46,20 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         Args:
             host_id: the host's name.
             executors: those that are attached.
-            registrar: brings their lambdas to the Frontend.
+            registration: brings their lambdas to the Frontend.
             poller: receives references from queues.
             buffer: holds them.
-            demand: who waits for work.
+            work_requests: who waits for work.
             claimer: claims references.
             freshness: how long a buffered reference may be handed out after it was received.
             has_queue: whether references come through queues. Without, Executors ask the HSC.
         """
         self._host_id = host_id
-        self._executors = executors
-        self._registrar = registrar
+        self._registry = executors
+        self._registration = registration
         self._poller = poller
         self._buffer = buffer
-        self._demand = demand
+        self._work_requests = work_requests
         self._claimer = claimer
         self._freshness = freshness.total_seconds()
         self._has_queue = has_queue
@@ -75,21 +75,21 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             raise InvalidRequestError(
                 "pid" if lambdas else "lambdas", "pid and at least one lambda must be given"
             )
-        problems = await self._registrar.register(request.lambdas)
+        problems = await self._registration.register(request.lambdas)
         if problems:
             raise InvalidRequestError("lambdas", "; ".join(problems))
         try:
-            self._executors.attach(request, lambdas)
+            self._registry.attach(request, lambdas)
         except ProcessLookupError:
             raise InvalidRequestError("pid", f"there is no process {request.pid} on this host") from None
-        self._poller.serve(self._executors.all_lambdas())
-        events.attached(request.executor_id, request.pid, lambdas, len(self._executors))
+        self._poller.serve(self._registry.all_lambdas())
+        events.attached(request.executor_id, request.pid, lambdas, len(self._registry))
         return controller_pb2.AttachExecutorResponse(host_id=self._host_id, ask_hsc=not self._has_queue)
 
     async def NextWork(  # noqa: N802
         self, request: controller_pb2.NextWorkRequest, _context: Context
     ) -> controller_pb2.NextWorkResponse:
-        executor = self._executors.get(request.executor_id)
+        executor = self._registry.get(request.executor_id)
         if executor is None:
             raise NotAttachedError("attach first: this Controller does not know this Executor")
         executor.settle((claim.task_id, claim.token) for claim in request.settled)
@@ -105,13 +105,13 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             raise InvalidRequestError("timeout", str(error)) from error
         if len(request.token_prefix) not in (0, TOKEN_PREFIX_BYTES):
             raise InvalidRequestError("token_prefix", f"must be {TOKEN_PREFIX_BYTES} bytes, or empty")
-        if self._demand.closed.is_set():  # not at once: who asks again and again would keep us busy
+        if self._work_requests.closed.is_set():  # not at once: who asks again and again would keep us busy
             await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
             return controller_pb2.NextWorkResponse()
         executor.calls.begin(request.call)
         try:
             wanted = executor.lambdas.difference(request.except_lambdas)
-            with self._demand.asking(wanted, request.max_tasks):
+            with self._work_requests.asking(wanted, request.max_tasks):
                 tokens = Tokens(request.token_prefix or new_prefix())
                 claimed = await self._find_work(executor, wanted, request.max_tasks, timeout, tokens)
             if claimed is None:
@@ -126,19 +126,24 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         return _response(claimed)
 
     async def _find_work(
-        self, executor: Executor, lambdas: frozenset[str], most: int, timeout: timedelta, tokens: Tokens
+        self,
+        executor: AttachedExecutor,
+        lambdas: frozenset[str],
+        most: int,
+        timeout: timedelta,
+        tokens: Tokens,
     ) -> Claimed | None:
         """Wait for tasks, claimed; None if none came in time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout.total_seconds()
-        while not self._demand.closed.is_set():
-            runs = self._buffer.take(lambdas, most, loop.time() - self._freshness)
-            if runs:
-                claimed = await self._claim(executor, runs, tokens)
+        while not self._work_requests.closed.is_set():
+            slices = self._buffer.take(lambdas, most, loop.time() - self._freshness)
+            if slices:
+                claimed = await self._claim(executor, slices, tokens)
                 if claimed.tasks:
-                    events.in_flight(self._executors.held())
+                    events.in_flight(self._registry.held())
                     return claimed
-                self._demand.taken()
+                self._work_requests.taken()
             elif not await self._something_comes(end - loop.time()):
                 break
         return None
@@ -146,22 +151,24 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     async def _something_comes(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(max(0.0, seconds)):
-                await self._demand.arrival()
+                await self._work_requests.arrival()
         except TimeoutError:
             return False
         return True
 
-    async def _claim(self, executor: Executor, runs: list[Run], tokens: Tokens) -> Claimed:
+    async def _claim(
+        self, executor: AttachedExecutor, slices: list[ReferenceSlice], tokens: Tokens
+    ) -> Claimed:
         """Claim to the end even if the Executor hangs up meanwhile, and then hand back what it cannot get."""
         claiming = asyncio.get_running_loop().create_task(
-            self._claimer.claim(runs, executor.executor_id, tokens)
+            self._claimer.claim(slices, executor.executor_id, tokens)
         )
         try:
             claimed = await asyncio.shield(claiming)
         except asyncio.CancelledError:
             self._begin_to_hand_back(claiming)
             raise
-        if self._executors.get(executor.executor_id) is not executor:
+        if self._registry.get(executor.executor_id) is not executor:
             self._begin_to_hand_back(claiming)  # it died meanwhile, and what it held has been dealt with
             raise NotAttachedError("this Executor's process has ended")
         executor.held.update(claimed.claims)
@@ -183,11 +190,11 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         else:
             await self._claimer.release(claimed.claims)
 
-    def _hand_back_unanswered(self, executor: Executor, calls: Iterable[int]) -> None:
+    def _hand_back_unanswered(self, executor: AttachedExecutor, calls: Iterable[int]) -> None:
         """Hand back what calls were answered with whose answer the Executor never got."""
         self._hand_back_held(executor, executor.calls.unanswered(calls))
 
-    def _hand_back_held(self, executor: Executor, claims: Iterable[Held]) -> None:
+    def _hand_back_held(self, executor: AttachedExecutor, claims: Iterable[HeldClaim]) -> None:
         lost = executor.settle(claims)
         if lost:
             events.unanswered(executor.executor_id, len(lost))

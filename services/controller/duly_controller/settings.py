@@ -29,7 +29,7 @@ class ControllerSettings(Section):
     """Where tasks are claimed; several IP:PORT may be given, separated by commas."""
     low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
     """The part of starts that lower priorities get while higher ones wait, so that they never starve."""
-    longest_poll: Duration = timedelta(seconds=20)
+    poll_timeout: Duration = timedelta(seconds=20)
     """How long one receive of a queue stays open."""
     dwell_margin: Duration = timedelta(seconds=10)
     """A reference that was buffered longer than the queue's visibility less this is left to come back."""

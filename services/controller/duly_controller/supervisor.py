@@ -56,7 +56,7 @@ class Supervisor:
         self._no_patience = asyncio.Event()
         self._hopeless: ApplicationError | None = None
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def slice_(self, stop: asyncio.Event) -> None:
         """Keep the Executors alive until `stop`.
 
         Raises:

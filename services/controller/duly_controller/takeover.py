@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from duly_controller import events
-from duly_controller.aftermath import Aftermath
-from duly_controller.executors import Executor, Executors
+from duly_controller.crash_reporter import CrashReporter
+from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_core.clock import seconds_since_boot
 from duly_core.journal_folder import JournalFolder, TakenJournal
 
@@ -15,12 +15,16 @@ class Takeover:
     """Looks through the folder again and again: an Executor whose Controller was killed first drains, then ends."""
 
     def __init__(
-        self, journals: JournalFolder, attached: Executors, aftermath: Aftermath, lease: timedelta
+        self,
+        journals: JournalFolder,
+        attached: ExecutorRegistry,
+        crash_reporter: CrashReporter,
+        lease: timedelta,
     ) -> None:
         """Args: `lease` is how long a journal of which nothing can be proved is kept: after that it is of no use."""
         self._journals = journals
         self._attached = attached
-        self._aftermath = aftermath
+        self._crash_reporter = crash_reporter
         self._lease = lease.total_seconds()
         self._unproven: dict[str, float] = {}
         """Journals that are nobody's and of no use here, and since when (CLOCK_BOOTTIME)."""
@@ -43,7 +47,7 @@ class Takeover:
 
     def _take_over(self, journal: TakenJournal) -> bool:
         """Whether it is dealt with; not if nobody can tell here whether its processes are dead."""
-        executor = Executor.of_journal(journal)
+        executor = AttachedExecutor.of_journal(journal)
         if executor is None or journal.left is None:
             return False
         owner = journal.left.owner
@@ -53,5 +57,5 @@ class Takeover:
         host_restarted = owner.is_gone_with_its_boot()
         if not host_restarted and not owner.can_be_proved_dead():
             return False
-        self._aftermath.take_over(executor, host_restarted=host_restarted)
+        self._crash_reporter.take_over(executor, host_restarted=host_restarted)
         return True

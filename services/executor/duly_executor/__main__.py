@@ -6,8 +6,8 @@ import asyncio
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.timing import Timing
+from duly_executor.executor import Executor
 from duly_executor.settings import ExecutorSettings
-from duly_executor.worker import Worker
 
 
 def build(application: str, controller_address: str, **overrides: object) -> Serve:
@@ -17,7 +17,7 @@ def build(application: str, controller_address: str, **overrides: object) -> Ser
     rpc = RpcSettings.load()
 
     async def serve(stop: asyncio.Event) -> None:
-        await Worker(application, controller_address, settings, timing, rpc).run(stop)
+        await Executor(application, controller_address, settings, timing, rpc).run(stop)
 
     return serve
 

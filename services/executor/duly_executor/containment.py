@@ -18,9 +18,9 @@ import structlog
 
 from duly_core.cgroup import Cgroup, own_folder
 from duly_core.errors import SettingsError
-from duly_core.process_facts import pid_namespace
-from duly_core.process_facts import started as process_started
-from duly_executor.orphans import Orphans
+from duly_core.process_identity import pid_namespace
+from duly_core.process_identity import started as process_started
+from duly_executor.subreaper import OrphanReaper
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ _CLEAR_WITHIN = timedelta(seconds=5)
 """For what is left in a group to die; it takes milliseconds, unless it hangs in the kernel."""
 
 
-class Cage(Protocol):
+class ProcessTree(Protocol):
     """What holds one callback process and all that it starts."""
 
     @property
@@ -59,9 +59,9 @@ class Containment(Protocol):
 
     @property
     def folder(self) -> str:
-        """The cgroup of all cages, for the Controller to kill when this Executor is dead; empty: none."""
+        """The cgroup of all process trees, for the Controller to kill when this Executor is dead; empty: none."""
 
-    def cage(self, number: int) -> Cage:
+    def tree(self, number: int) -> ProcessTree:
         """One for a callback process that is about to start."""
 
     async def clear_abandoned(self) -> None:
@@ -102,19 +102,19 @@ class Subreaper:
     folder = ""
 
     def __init__(self) -> None:
-        self._orphans = Orphans()
+        self._orphan_reaper = OrphanReaper()
 
-    def cage(self, number: int) -> Cage:  # noqa: ARG002 (one is like another)
-        return self._orphans.cage()
+    def tree(self, number: int) -> ProcessTree:  # noqa: ARG002 (one is like another)
+        return self._orphan_reaper.tree()
 
     async def clear_abandoned(self) -> None:
         """Orphans of dead Executors went to others: nothing tells them from strangers."""
 
     def look(self) -> None:
-        self._orphans.look()
+        self._orphan_reaper.look()
 
     async def close(self) -> None:
-        self._orphans.close()
+        self._orphan_reaper.close()
 
 
 class Cgroups:
@@ -152,9 +152,9 @@ class Cgroups:
     def folder(self) -> str:
         return str(self._group.folder)
 
-    def cage(self, number: int) -> Cage:
+    def tree(self, number: int) -> ProcessTree:
         self._made += 1
-        return CgroupCage(Cgroup.make(self._group.folder / f"process-{number}-{self._made}"))
+        return CgroupProcessTree(Cgroup.make(self._group.folder / f"process-{number}-{self._made}"))
 
     def look(self) -> None:
         """Nothing comes up: the kernel keeps what starts in a group in it."""
@@ -193,7 +193,7 @@ async def _clear(group: Cgroup) -> None:
     group.remove()
 
 
-class CgroupCage:
+class CgroupProcessTree:
     """A group for one callback process."""
 
     def __init__(self, group: Cgroup) -> None:

@@ -128,14 +128,14 @@ def process_lingers(pid: int, overdue: Iterable[tuple[TaskId, str]]) -> None:
     )
 
 
-def kept_apart(lambda_name: str) -> None:
+def lambda_isolated(lambda_name: str) -> None:
     """A lambda crashed its process or overran."""
     log.warning(
         "lambda kept apart from others: it crashed its process or ran too long", **{"lambda": lambda_name}
     )
 
 
-def forgiven(lambda_names: Iterable[str]) -> None:
+def isolation_ended(lambda_names: Iterable[str]) -> None:
     """Lambdas have behaved since."""
     log.info("lambdas share processes with others again", lambdas=sorted(lambda_names))
 

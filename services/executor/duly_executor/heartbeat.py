@@ -23,9 +23,9 @@ from duly_core.rpc.retry import until_definite
 from duly_core.task import TaskId
 from duly_core.timing import Timing
 from duly_executor import events
-from duly_executor.deadman import DeadMan
-from duly_executor.holdings import Holdings
-from duly_executor.leases import Strikes
+from duly_executor.claim_deadlines import Strikes
+from duly_executor.held_claims import HeldClaims
+from duly_executor.kill_timer import KillTimer
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ _IDLE_REARM_EVERY = timedelta(seconds=1)
 """While nothing is held; a claim that comes in sets the timer itself."""
 
 
-class Line(Protocol):
+class HeartbeatStub(Protocol):
     """Where heartbeats go."""
 
     async def Heartbeat(  # noqa: N802 (the wire's name)
@@ -46,15 +46,15 @@ class Line(Protocol):
         """One try."""
 
 
-class Heart:
+class HeartbeatLoop:
     """Keeps every held claim alive, or ends this process."""
 
     def __init__(
         self,
-        hsc: Line,
-        holdings: Holdings,
+        hsc: HeartbeatStub,
+        held_claims: HeldClaims,
         timing: Timing,
-        deadman: DeadMan,
+        kill_timer: KillTimer,
         *,
         lost: Callable[[TaskId], None],
         cancel_requested: Callable[[TaskId], None],
@@ -64,17 +64,17 @@ class Heart:
 
         Args:
             hsc: where the heartbeats go.
-            holdings: what they are for.
+            held_claims: what they are for.
             timing: how often, and until when.
-            deadman: the kernel's timer.
+            kill_timer: the kernel's timer.
             lost: told of a task whose callback must stop at once.
             cancel_requested: told of a task that somebody wants cancelled.
             runs: whether a callback runs the task, whatever is held of it.
         """
         self._hsc = hsc
-        self._holdings = holdings
+        self._held_claims = held_claims
         self._timing = timing
-        self._deadman = deadman
+        self._kill_timer = kill_timer
         self._lost = lost
         self._cancel_requested = cancel_requested
         self._runs = runs
@@ -82,7 +82,7 @@ class Heart:
 
     def rearm(self) -> None:
         """Set the kernel's timer to the earliest deadline of all; to be called when a claim comes in."""
-        self._deadman.arm(self._holdings.leases.earliest())
+        self._kill_timer.arm(self._held_claims.deadlines.earliest())
 
     async def run(self, executor_id: str, stop: asyncio.Event) -> None:
         """Beat at the fixed rate until `stop`."""
@@ -90,12 +90,12 @@ class Heart:
 
     async def _rearm_for_ever(self, stop: asyncio.Event) -> None:
         """Tasks that ended no longer limit this process's life."""
-        while not await wait_for(stop, _REARM_EVERY if len(self._holdings) else _IDLE_REARM_EVERY):
+        while not await wait_for(stop, _REARM_EVERY if len(self._held_claims) else _IDLE_REARM_EVERY):
             self.rearm()
 
     def disarm(self) -> None:
         """No callback runs any more: nothing depends on this process."""
-        self._deadman.arm(None)
+        self._kill_timer.arm(None)
 
     async def _beat_for_ever(self, executor_id: str, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
@@ -107,8 +107,8 @@ class Heart:
 
     async def beat(self, executor_id: str) -> None:
         """One heartbeat for everything that is held; it fails if the HSC could not be told of all."""
-        events.held(len(self._holdings))
-        requests = self._holdings.heartbeat_requests(executor_id)
+        events.held(len(self._held_claims))
+        requests = self._held_claims.heartbeat_requests(executor_id)
         failures = [reason for reason in await asyncio.gather(*map(self._call, requests)) if reason]
         if failures:
             self._strike(failures[0])
@@ -149,11 +149,11 @@ class Heart:
         lost: list[TaskId] = []
         reported: list[TaskId] = []
         for claim, verdict in verdicts:
-            if not self._holdings.is_current(claim):
+            if not self._held_claims.is_current(claim):
                 continue  # settled meanwhile
             task_id = claim.task_id
             if verdict == hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM:
-                if self._holdings.is_running(task_id):
+                if self._held_claims.is_running(task_id):
                     lost.append(task_id)
                 else:
                     reported.append(task_id)
@@ -161,9 +161,9 @@ class Heart:
                 kept.append(task_id)
                 if verdict == hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED:
                     self._cancel_requested(task_id)
-        self._holdings.leases.acknowledged(kept, sent_ns)
+        self._held_claims.deadlines.acknowledged(kept, sent_ns)
         # their results are on their way, and that answer counts; no callback runs whose claim must be alive
-        self._holdings.leases.ended([task_id for task_id in reported if not self._runs(task_id)])
+        self._held_claims.deadlines.ended([task_id for task_id in reported if not self._runs(task_id)])
         self.rearm()
         if lost:
             events.claims_lost(len(lost), "Heartbeat")

@@ -21,15 +21,15 @@ class ExecutorSettings(Section):
     """Callback processes."""
     slots: int = Field(default=8, ge=1, le=1024)
     """Callbacks that one callback process runs at a time, each on a thread of its own."""
-    most_ahead: int = Field(default=1_000, ge=0)
+    prefetch_limit: int = Field(default=1_000, ge=0)
     """Tasks held beyond the slots, at most: how many it really is follows from how fast they end."""
-    ahead: Duration = timedelta(milliseconds=100)
+    prefetch_time: Duration = timedelta(milliseconds=100)
     """As much is held ahead as ends within this time."""
     poll_timeout: Duration = Field(default=timedelta(seconds=20), le=timedelta(seconds=60))
     """How long one request for work stays open."""
     recall_after: Duration = timedelta(milliseconds=500)
     """When nothing ended for this long, what waits for a slot is handed back to other hosts."""
-    answer_within: Duration = timedelta(seconds=5)
+    answer_timeout: Duration = timedelta(seconds=5)
     """A callback process that does not answer within this, when what waits is asked back from it, is killed."""
     stopped_limit: Duration = timedelta()
     """A callback process that is stopped (SIGSTOP) for longer than this is killed; 0s: timing.heartbeat_timeout."""
@@ -43,7 +43,7 @@ class ExecutorSettings(Section):
     """A callback that was interrupted and has not ended after this is killed, once its neighbours have ended."""
     isolated_processes: int = Field(default=4, ge=1, le=256)
     """Callback processes beside the others, at most: for tasks that crashed one, and for lambdas that misbehaved lately."""
-    separate_for: Duration = timedelta(seconds=60)
+    isolate_for: Duration = timedelta(seconds=60)
     """A lambda that crashed a process or overran shares none with others for so long, longer on repeat; 0s: it does."""
     drain_grace: Duration = timedelta(seconds=30)
     """How long a stopping Executor lets running callbacks finish before it hands them back."""

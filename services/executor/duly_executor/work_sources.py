@@ -15,9 +15,9 @@ from duly_core.claim_journal import ClaimJournal
 from duly_core.claim_tokens import new_prefix
 from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.rpc.convert import to_duration
-from duly_core.rpc.hsc_calls import HscCalls
+from duly_core.rpc.hsc_client import HscCalls
 from duly_core.timing import RATE_ERROR, Timing
-from duly_executor.holdings import Holdings
+from duly_executor.held_claims import HeldClaims
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
@@ -64,13 +64,13 @@ class ControllerSource:
         self,
         controller: "ControllerServiceAsyncStub",
         executor_id: str,
-        holdings: Holdings,
+        held_claims: HeldClaims,
         journal: ClaimJournal,
         poll_timeout: timedelta,
     ) -> None:
         self._controller = controller
         self._executor_id = executor_id
-        self._holdings = holdings
+        self._held_claims = held_claims
         self._journal = journal
         self._poll_timeout = poll_timeout
         self._calls = itertools.count(1)
@@ -78,7 +78,7 @@ class ControllerSource:
         """Calls that failed here, with their token prefixes; the Controller may have answered them with claims."""
 
     async def next_work(self, most: int, without: Collection[str]) -> Work:
-        settled = self._holdings.take_settled()
+        settled = self._held_claims.take_settled()
         poll_timeout = _shorter(self._poll_timeout, without)
         request = controller_pb2.NextWorkRequest(
             executor_id=self._executor_id,
@@ -97,7 +97,7 @@ class ControllerSource:
             response = await self._controller.NextWork(request, timeout=timeout.total_seconds())
             await _came(response.tasks)
         except BaseException:
-            self._holdings.settled_untold(settled)
+            self._held_claims.settled_untold(settled)
             self._unanswered |= {**given_up, request.call: request.token_prefix}
             raise
         self._forget(given_up.values())
@@ -109,7 +109,7 @@ class ControllerSource:
             return
         request = controller_pb2.NextWorkRequest(
             executor_id=self._executor_id,
-            settled=self._holdings.take_settled(),
+            settled=self._held_claims.take_settled(),
             unanswered_calls=self._unanswered,
         )
         with suppress(grpc.aio.AioRpcError):  # then they are handed back when this process has ended
@@ -130,7 +130,7 @@ class HscSource:
         hsc: HscCalls,
         executor_id: str,
         lambdas: Collection[str],
-        holdings: Holdings,
+        held_claims: HeldClaims,
         journal: ClaimJournal,
         timing: Timing,
         poll_timeout: timedelta,
@@ -141,7 +141,7 @@ class HscSource:
             hsc: who is asked.
             executor_id: who will hold the claims.
             lambdas: what this Executor serves.
-            holdings: what it holds.
+            held_claims: what it holds.
             journal: where the prefixes of requests are noted before they are sent.
             timing: how long a claim lives.
             poll_timeout: how long a call stays open.
@@ -149,7 +149,7 @@ class HscSource:
         self._hsc = hsc
         self._executor_id = executor_id
         self._lambdas = sorted(lambdas)
-        self._holdings = holdings
+        self._held_claims = held_claims
         self._journal = journal
         self._timing = timing
         self._poll_timeout = poll_timeout
@@ -158,7 +158,7 @@ class HscSource:
         """Token prefixes of requests without a reply, with when they were sent."""
 
     async def next_work(self, most: int, without: Collection[str]) -> Work:
-        self._holdings.take_settled()  # for a Controller that has to know; here nobody has
+        self._held_claims.take_settled()  # for a Controller that has to know; here nobody has
         lost, self._lost = self._take_lost(), {}
         request = hsc_pb2.ClaimWorkRequest(
             holder=self._executor_id,

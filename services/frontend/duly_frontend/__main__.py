@@ -14,14 +14,14 @@ from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.health import HealthFollower
-from duly_core.store.hints import Hinter
-from duly_core.store.local_hints import LocalHints
+from duly_core.store.local_notifications import LocalNotifications
+from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_frontend import events
-from duly_frontend.known_lambdas import KnownLambdas
+from duly_frontend.lambda_cache import LambdaCache
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
 from duly_frontend.servicer import FrontendServicer
@@ -29,14 +29,14 @@ from duly_frontend.settings import FrontendSettings
 
 
 def build(
-    hints: LocalHints | None = None,
+    notifications: LocalNotifications | None = None,
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
     """Read the settings.
 
     Args:
-        hints: connects the services of this process; None: the others are processes of their own.
+        notifications: connects the services of this process; None: the others are processes of their own.
         migration: shared with the other services of this process.
         overrides: settings of [frontend].
     """
@@ -47,8 +47,8 @@ def build(
 
     async def serve(stop: asyncio.Event) -> None:
         async with Store(store_settings) as store:
-            known = KnownLambdas(store)
-            frontend = FrontendServicer(store, settings, known, Hinter(store, hints), rpc_settings)
+            known = LambdaCache(store)
+            frontend = FrontendServicer(store, settings, known, Notifier(store, notifications), rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
             server = RpcServer(

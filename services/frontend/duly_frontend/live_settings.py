@@ -9,7 +9,7 @@ from duly_core.live_settings import UnknownSettingError
 from duly_core.rpc.convert import to_timestamp
 from duly_core.rpc.stubs import Context
 from duly_core.store import live_settings as store_live_settings
-from duly_core.store.live_settings import KeptSetting
+from duly_core.store.live_settings import StoredSetting
 from duly_core.store.pool import Store
 from duly_frontend import events
 from duly_frontend.validation import Problem
@@ -91,7 +91,7 @@ def _known(name: str) -> str | Problem:
     return name
 
 
-def _to_wire(name: str, kept: KeptSetting | None, own: KeptSetting | None) -> settings_pb2.Setting:
+def _to_wire(name: str, kept: StoredSetting | None, own: StoredSetting | None) -> settings_pb2.Setting:
     default = live_settings.default_of(name)
     setting = settings_pb2.Setting(
         name=name,

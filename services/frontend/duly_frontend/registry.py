@@ -14,7 +14,7 @@ from duly_core.store import lambdas
 from duly_core.store.lambdas import LambdaPolicy, RegisteredLambda
 from duly_core.store.pool import Store
 from duly_frontend import events
-from duly_frontend.known_lambdas import KnownLambdas
+from duly_frontend.lambda_cache import LambdaCache
 from duly_frontend.settings import HARD_PAYLOAD_LIMIT
 from duly_frontend.validation import Problem
 
@@ -26,7 +26,7 @@ _LONGEST = timedelta(days=365)
 class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     """Answers each lambda for itself; one with an error has changed nothing."""
 
-    def __init__(self, store: Store, known: KnownLambdas) -> None:
+    def __init__(self, store: Store, known: LambdaCache) -> None:
         self._store = store
         self._known = known
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from duly.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
 from duly_core import failpoints
-from duly_core.coalesce import Coalescer
 from duly_core.errors import InvalidRequestError
+from duly_core.group_commit import GroupCommit
 from duly_core.lifecycle import FINAL, Status
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.convert import from_duration
@@ -18,16 +18,16 @@ from duly_core.store import dead_letters as store_dead_letters
 from duly_core.store import schedule as store_schedule
 from duly_core.store import tasks as store_tasks
 from duly_core.store.dead_letters import Verdict
-from duly_core.store.hints import Hinter
+from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
 from duly_core.task import NewTask, Scheduled, Scheduling
 from duly_core.telemetry import observe_call
 from duly_frontend import dead_letters, events, filters, page_token
+from duly_frontend.completion_watcher import CompletionWatcher
 from duly_frontend.convert import STATUS_TO_WIRE, attempt_to_wire, may_have_attempts, task_to_wire
-from duly_frontend.known_lambdas import KnownLambdas
+from duly_frontend.lambda_cache import LambdaCache
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.validation import Problem, is_canonical, new_task, parse_task_id, unknown_lambda
-from duly_frontend.waiting import EndWatch
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _DEFAULT_PAGE = 100
@@ -46,8 +46,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self,
         store: Store,
         settings: FrontendSettings,
-        known: KnownLambdas,
-        hinter: Hinter,
+        known: LambdaCache,
+        notifier: Notifier,
         rpc: RpcSettings | None = None,
     ) -> None:
         """Make one; `rpc` has the limits of calls over a stream. None: the defaults."""
@@ -55,10 +55,10 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self._store = store
         self._settings = settings
         self._known = known
-        self._hinter = hinter
+        self._notifier = notifier
         self._wrote_at = float("-inf")
-        self._ends = EndWatch(store)
-        self._write = Coalescer(
+        self._ends = CompletionWatcher(store)
+        self._write = GroupCommit(
             self._write_group,
             max_items=settings.max_group,
             weigh=_weight,
@@ -113,13 +113,13 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         if failpoints.on:
             await failpoints.hit("frontend.schedule.before_commit")
         lambdas = {task.lambda_name for task in tasks}
-        tell = self._has_little_to_write(len(tasks)) and not self._hinter.is_served_here(lambdas)
+        tell = self._has_little_to_write(len(tasks)) and not self._notifier.is_served_here(lambdas)
         answers = await store_schedule.schedule(self._store, tasks, tell=tell)
         if failpoints.on:
             await failpoints.hit("frontend.schedule.after_commit")
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
         if ahead is not None and (ahead > timedelta() or not tell):
-            self._hinter.due_in(ahead, lambdas, len(answers))
+            self._notifier.due_in(ahead, lambdas, len(answers))
         return answers
 
     def _has_little_to_write(self, tasks: int) -> bool:
@@ -203,7 +203,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
 
     def _redriven(self, count: int, due_in: timedelta | None) -> None:
         if count and due_in is not None:
-            self._hinter.due_in(due_in, tasks=count)
+            self._notifier.due_in(due_in, tasks=count)
             events.redriven(count)
 
     async def WaitTask(  # noqa: N802
@@ -215,8 +215,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 timeout = from_duration(request.timeout)
             except ValueError as error:
                 raise InvalidRequestError("timeout", str(error)) from error
-        if not timedelta() <= timeout <= self._settings.longest_wait:
-            longest = self._settings.longest_wait.total_seconds()
+        if not timedelta() <= timeout <= self._settings.max_wait:
+            longest = self._settings.max_wait.total_seconds()
             raise InvalidRequestError(
                 "timeout", f"must be from 0 to {longest:g} s: ask again for longer waits"
             )

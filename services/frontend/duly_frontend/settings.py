@@ -20,7 +20,7 @@ class FrontendSettings(Section):
     """How far ahead a task may be scheduled."""
     max_tasks_per_call: int = 10_000
     max_waited_per_call: int = 1_000
-    longest_wait: Duration = timedelta(seconds=60)
+    max_wait: Duration = timedelta(seconds=60)
     """The longest WaitTask."""
     max_group: int = 1_000
     """How many tasks one statement writes (a single larger call is not split)."""

@@ -8,8 +8,8 @@ from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.health import HealthFollower
-from duly_core.store.hints import Hinter, Listener
-from duly_core.store.local_hints import LocalHints
+from duly_core.store.local_notifications import LocalNotifications
+from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
@@ -22,14 +22,14 @@ from duly_hsc.stores import open_stores
 
 
 def build(
-    hints: LocalHints | None = None,
+    notifications: LocalNotifications | None = None,
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
     """Read the settings.
 
     Args:
-        hints: connects the services of this process; None: the others are processes of their own.
+        notifications: connects the services of this process; None: the others are processes of their own.
         migration: shared with the other services of this process.
         overrides: settings of [hsc].
     """
@@ -37,23 +37,23 @@ def build(
     timing = Timing.load()
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
-    tuning = TriggerSettings.load()
+    live_settings = TriggerSettings.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings, timing) as stores:
-            config = LiveConfig(stores.results, tuning)
+            config = LiveConfig(stores.results, live_settings)
             servicer = HscServicer(
                 stores,
                 settings,
                 timing,
-                Hinter(stores.results, hints),
+                Notifier(stores.results, notifications),
                 config.now,
                 rpc_settings,
             )
-            config.on_change(servicer.work.retune)
-            if hints is not None:
-                hints.subscribe(servicer.work)
+            config.on_change(servicer.work.settings_changed)
+            if notifications is not None:
+                notifications.subscribe(servicer.work)
             service = Service(
                 hsc_pb2.DESCRIPTOR.services_by_name["HscService"].full_name,
                 lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),
@@ -65,7 +65,7 @@ def build(
                 health = HealthFollower(
                     server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
                 )
-                listener = Listener(store_settings, servicer.work.hint, config.may_have_changed)
+                listener = Listener(store_settings, servicer.work.note_due, config.may_have_changed)
                 async with asyncio.TaskGroup() as group:
                     group.create_task(health.run(stop))
                     group.create_task(listener.run(stop))

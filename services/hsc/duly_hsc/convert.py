@@ -16,14 +16,14 @@ from duly_core.task import (
     HOLDER_LIMIT,
     TOKEN_PREFIX_BYTES,
     Applied,
-    Beat,
     ClaimedTask,
-    Kept,
+    HeartbeatAnswer,
     Proposal,
+    TaskHeartbeat,
     TaskId,
     Token,
 )
-from duly_hsc.work_group import Claimed
+from duly_hsc.caller_groups import Claimed
 
 _ID_BYTES = 16
 _MOST_LAMBDAS = 2_000
@@ -34,9 +34,9 @@ _NOTE_LIMIT = 1024
 _PROGRESS_PLACES = 6
 
 KEPT_TO_WIRE = {
-    Kept.KEPT: hsc_pb2.HEARTBEAT_VERDICT_KEPT,
-    Kept.LOST: hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM,
-    Kept.CANCEL_REQUESTED: hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED,
+    HeartbeatAnswer.KEPT: hsc_pb2.HEARTBEAT_VERDICT_KEPT,
+    HeartbeatAnswer.LOST: hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM,
+    HeartbeatAnswer.CANCEL_REQUESTED: hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED,
 }
 APPLIED_TO_WIRE = {
     Applied.APPLIED: hsc_pb2.RESULT_VERDICT_APPLIED,
@@ -188,7 +188,7 @@ def _duration(value: timedelta) -> duration_pb2.Duration:
     return to_duration(value)
 
 
-def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[Beat]:
+def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[TaskHeartbeat]:
     """Heartbeats with what was told of progress.
 
     Raises:
@@ -206,5 +206,5 @@ def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[Beat]:
             )
         if progress is not None:
             progress = round(progress, _PROGRESS_PLACES)  # the store's `real` holds no number close to 0
-        read.append(Beat(task_id, token, progress, note))
+        read.append(TaskHeartbeat(task_id, token, progress, note))
     return read

@@ -7,7 +7,7 @@ from datetime import timedelta
 import structlog
 from prometheus_client import Counter, Histogram
 
-from duly_core.task import Applied, ClaimedTask, Kept, Outcome, Result
+from duly_core.task import Applied, ClaimedTask, HeartbeatAnswer, Outcome, Result
 from duly_core.telemetry import SIZES
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ def claimed(answers: Sequence[ClaimedTask | None]) -> None:
     _claims.labels("refused").inc(refused)
 
 
-def beaten(verdicts: Sequence[Kept]) -> None:
+def beaten(verdicts: Sequence[HeartbeatAnswer]) -> None:
     """Heartbeats were answered."""
     for verdict, count in Count(verdicts).items():
         _beats.labels(verdict.value).inc(count)

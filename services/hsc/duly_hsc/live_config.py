@@ -4,30 +4,30 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+from duly_core.effective_settings import EffectiveSettings
 from duly_core.errors import StoreUnavailableError
-from duly_core.live_settings import StoreConsumerTuning
+from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
-from duly_core.tuning import Tuning
 from duly_hsc import events
 
 
 class LiveConfig:
     """`run_once` reads them, once a poll interval or when `wake` is set."""
 
-    def __init__(self, store: Store, own: StoreConsumerTuning) -> None:
+    def __init__(self, store: Store, own: LiveStoreConsumerSettings) -> None:
         self.wake = asyncio.Event()
         self._store = store
-        self._tuning = Tuning(own)
+        self._live_settings = EffectiveSettings(own)
         self._changed: Callable[[], None] = lambda: None
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call `changed` when other settings hold than before."""
         self._changed = changed
 
-    def now(self) -> StoreConsumerTuning:
+    def now(self) -> LiveStoreConsumerSettings:
         """Return the settings that hold now."""
-        return self._tuning.now
+        return self._live_settings.now
 
     def may_have_changed(self) -> None:
         """Read them anew."""
@@ -40,6 +40,6 @@ class LiveConfig:
         except StoreUnavailableError as error:
             events.settings_not_read(str(error))
         else:
-            if self._tuning.take(found):
+            if self._live_settings.take(found):
                 self._changed()
         return self.now().poll_interval

@@ -12,24 +12,32 @@ from functools import partial
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core import failpoints
 from duly_core.clock import seconds_since_boot
-from duly_core.coalesce import Coalescer
-from duly_core.live_settings import StoreConsumerTuning
+from duly_core.group_commit import GroupCommit
+from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.convert import to_duration
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import results as store_results
-from duly_core.store.hints import Hinter
-from duly_core.task import Applied, Beat, ClaimedTask, Kept, Proposal, ReleasedClaim, Result
+from duly_core.store.notifications import Notifier
+from duly_core.task import (
+    Applied,
+    ClaimedTask,
+    HeartbeatAnswer,
+    Proposal,
+    ReleasedClaim,
+    Result,
+    TaskHeartbeat,
+)
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc import convert, convert_ends, events
+from duly_hsc.caller_groups import Claimed
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
-from duly_hsc.work import WorkDispatcher, fitting
-from duly_hsc.work_group import Claimed
+from duly_hsc.work_matcher import WorkMatcher, fitting
 
 _WEIGHTY = 16 * 1024
 """Bytes of result that count for another one in a group."""
@@ -47,8 +55,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         stores: HscStores,
         settings: HscSettings,
         timing: Timing,
-        hinter: Hinter,
-        tuning: Callable[[], StoreConsumerTuning] = StoreConsumerTuning,
+        notifier: Notifier,
+        live_settings: Callable[[], LiveStoreConsumerSettings] = LiveStoreConsumerSettings,
         rpc: RpcSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
     ) -> None:
@@ -58,8 +66,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             stores: the HSC's connections.
             settings: of [hsc].
             timing: the timeouts that it applies.
-            hinter: told of what runs again.
-            tuning: tells the live settings of triggering.
+            notifier: told of what runs again.
+            live_settings: tells the live settings of triggering.
             rpc: limits of calls; None: the defaults.
             now: seconds that no clock setting moves.
         """
@@ -67,36 +75,34 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._stores = stores
         self._settings = settings
         self._timing = timing
-        self._hinter = hinter
-        self._budget = RetryBudget(
-            settings.retry_share, settings.retry_floor, settings.longest_hold_back, now
-        )
+        self._notifier = notifier
+        self._budget = RetryBudget(settings.retry_share, settings.retry_floor, settings.max_hold_back, now)
         self._terms = hsc_pb2.LeaseTerms(
             claim_timeout=to_duration(timing.claim_timeout),
             heartbeat_timeout=to_duration(timing.heartbeat_timeout),
         )
         group = settings.max_group
-        self._claim = Coalescer(
+        self._claim = GroupCommit(
             self._claim_group,
             max_items=group,
             concurrency=settings.claim_concurrency,
             most_groups_waiting=_CLAIM_GROUPS_WAITING,
             observe=partial(events.group_written, "ClaimTask"),
         )
-        self._beat = Coalescer(
+        self._beat = GroupCommit(
             self._beat_group,
             max_items=group,
             concurrency=BEATING,
             observe=partial(events.group_written, "Heartbeat"),
         )
-        self._set = Coalescer(
+        self._set = GroupCommit(
             self._set_group,
             max_items=group,
             weigh=_weight,
             concurrency=settings.result_concurrency,
             observe=partial(events.group_written, "SetResults"),
         )
-        self._release = Coalescer(self._release_group, max_items=group)
+        self._release = GroupCommit(self._release_group, max_items=group)
         self._most_bytes = rpc.max_message_bytes // 2
         self.streams = CallStreams(
             self,
@@ -106,16 +112,16 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             observe_call,
             rpc.max_message_bytes,
         )
-        self.work = WorkDispatcher(
+        self.work = WorkMatcher(
             stores.claims,
             timing.claim_timeout,
-            tuning,
+            live_settings,
             concurrency=settings.claim_concurrency,
             low_priority_share=settings.low_priority_share,
             most_bytes=self._most_bytes,
             claimed=self._count_first_attempts,
             hand_back=self._hand_back,
-            more_is_due=lambda lambdas: hinter.tell_others(timedelta(), lambdas, _OVERFLOW_GAP),
+            more_is_due=lambda lambdas: notifier.notify_others(timedelta(), lambdas, _OVERFLOW_GAP),
         )
 
     async def ClaimTask(  # noqa: N802 (the wire's name)
@@ -171,7 +177,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         verdicts = [convert.KEPT_TO_WIRE[each] for each in kept]
         return hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=self._terms)
 
-    async def _beat_group(self, beats: list[Beat]) -> list[Kept]:
+    async def _beat_group(self, beats: list[TaskHeartbeat]) -> list[HeartbeatAnswer]:
         if failpoints.on:
             await failpoints.hit("hsc.heartbeat.before_commit")
         verdicts = await store_claims.heartbeat(self._stores.beats, beats, self._timing.heartbeat_timeout)
@@ -196,7 +202,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if failpoints.on:
             await failpoints.hit("hsc.set_results.after_commit")
         if written.due_in is not None:
-            self._hinter.due_in(written.due_in, written.due_lambdas)
+            self._notifier.due_in(written.due_in, written.due_lambdas)
         events.results_written(results, written.verdicts)
         events.retries_written(written.retried, held_back)
         return written.verdicts
@@ -220,7 +226,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if failpoints.on:
             await failpoints.hit("hsc.release.after_commit")
         if due_in is not None:
-            self._hinter.due_in(due_in)
+            self._notifier.due_in(due_in)
         events.released(verdicts)
         return verdicts
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from duly_core.addresses import Listen
-from duly_core.live_settings import StoreConsumerTuning
+from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.settings import Duration, Section
 
 
@@ -31,11 +31,11 @@ class HscSettings(Section):
     """Retries of a lambda that each of its first attempts pays for; what goes beyond is put off, never refused."""
     retry_floor: float = Field(default=10, gt=0)
     """Retries a second that every lambda has in any case, at each HSC."""
-    longest_hold_back: Duration = Field(default=timedelta(hours=1), ge=timedelta())
+    max_hold_back: Duration = Field(default=timedelta(hours=1), ge=timedelta())
     """No retry is put off for longer on account of that."""
 
 
-class TriggerSettings(StoreConsumerTuning):
+class TriggerSettings(LiveStoreConsumerSettings):
     """`[store_consumer]`: when tasks are triggered, where hosts are given work without a queue."""
 
     model_config = SettingsConfigDict(extra="ignore")  # the rest of the section is the Store Consumer's own

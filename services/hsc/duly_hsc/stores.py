@@ -19,7 +19,7 @@ BEATING = 2
 """Connections for heartbeats: as many statements may run at a time."""
 
 _RESULTS_BESIDE = 2
-"""Connections of the results' pool beyond the results': for releases and for hints."""
+"""Connections of the results' pool beyond the results': for releases and for notifications."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class HscStores:
     claims: Store
     beats: Store
     results: Store
-    """And releases, and hints."""
+    """And releases, and notifications."""
 
 
 @asynccontextmanager

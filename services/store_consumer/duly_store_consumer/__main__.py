@@ -13,30 +13,30 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.settings import format_duration
 from duly_core.store.health import HealthFollower
-from duly_core.store.hints import Hinter, Listener
-from duly_core.store.local_hints import LocalHints
+from duly_core.store.local_notifications import LocalNotifications
+from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.pool import Store
-from duly_core.store.retention import Tidier
+from duly_core.store.retention import Retention
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
-from duly_store_consumer.quiet import QuietLease
+from duly_store_consumer.reclaim_guard import ReclaimGuard
+from duly_store_consumer.retention_loop import RetentionLoop
 from duly_store_consumer.settings import StoreConsumerSettings
-from duly_store_consumer.tidying import Tidying
 from duly_store_consumer.timeout_loop import TimeoutLoop
 
 
 def build(
-    hints: LocalHints | None = None,
+    notifications: LocalNotifications | None = None,
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
     """Read the settings.
 
     Args:
-        hints: connects the services of this process; None: the others are processes of their own.
+        notifications: connects the services of this process; None: the others are processes of their own.
         migration: shared with the other services of this process.
         overrides: settings of [store_consumer].
     """
@@ -57,17 +57,17 @@ def build(
         async with Store(store_settings) as store, AsyncExitStack() as at_the_end:
             consumer: Consumer | TimeoutLoop
             if queue_settings.backend == "store":
-                consumer = TimeoutLoop(store, settings, QuietLease(timing), Hinter(store, hints))
-                listener = Listener(store_settings, _ignore, consumer.surroundings_changed)
+                consumer = TimeoutLoop(store, settings, ReclaimGuard(timing), Notifier(store, notifications))
+                listener = Listener(store_settings, _ignore, consumer.config_changed)
             else:
                 sender = await open_sender(queue_settings)
                 at_the_end.push_async_callback(sender.close)
-                consumer = Consumer(store, sender, settings, QuietLease(timing))
-                listener = Listener(store_settings, consumer.hint, consumer.surroundings_changed)
-                if hints is not None:
-                    hints.subscribe(consumer)
-            tidying = Tidying(
-                Tidier(
+                consumer = Consumer(store, sender, settings, ReclaimGuard(timing))
+                listener = Listener(store_settings, consumer.note_due, consumer.config_changed)
+                if notifications is not None:
+                    notifications.subscribe(consumer)
+            retention_loop = RetentionLoop(
+                Retention(
                     store,
                     store_settings.retention,
                     store_settings.dead_letter_retention,
@@ -75,12 +75,14 @@ def build(
                 )
             )
             events.polling(address, format_duration(settings.poll_interval), exact=settings.exact)
-            health = HealthFollower(server, [store], store_settings.unhealthy_after, consumer.trouble)
+            health = HealthFollower(
+                server, [store], store_settings.unhealthy_after, consumer.unhealthy_reason
+            )
             async with asyncio.TaskGroup() as group:
                 group.create_task(health.run(stop))
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
-                group.create_task(repeat("tidying", tidying.run_once, stop, asyncio.Event()))
+                group.create_task(repeat("tidying", retention_loop.run_once, stop, asyncio.Event()))
         await server.stop()
 
     return serve

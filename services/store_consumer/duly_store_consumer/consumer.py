@@ -14,16 +14,16 @@ from math import ceil
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.port import QueueSender
 from duly_core.routing import QueueKey
-from duly_core.store import trigger
+from duly_core.store import polling
 from duly_core.store.pool import Store
-from duly_core.store.stream import STREAM, STREAM_GAP
+from duly_core.store.rate_detector import STREAM, STREAM_GAP
 from duly_core.timing import Timing
 from duly_store_consumer import events
-from duly_store_consumer.around import Around
-from duly_store_consumer.depth import DepthBounds
-from duly_store_consumer.outlet import Outlet
-from duly_store_consumer.progress import Progress
-from duly_store_consumer.quiet import QuietLease
+from duly_store_consumer.live_config import LiveConfig
+from duly_store_consumer.liveness import Liveness
+from duly_store_consumer.queue_depth import DepthLimits
+from duly_store_consumer.reclaim_guard import ReclaimGuard
+from duly_store_consumer.reference_sender import ReferenceSender
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeouts import BATCH, EVERY, Timeouts
 
@@ -55,7 +55,7 @@ class Consumer:
         store: Store,
         sender: QueueSender,
         settings: StoreConsumerSettings,
-        quiet: QuietLease | None = None,
+        reclaim_guard: ReclaimGuard | None = None,
     ) -> None:
         """Make one.
 
@@ -63,16 +63,16 @@ class Consumer:
             store: where the tasks are.
             sender: to their queues.
             settings: of [store_consumer], as far as no operator says otherwise.
-            quiet: says when claims must be left alone; None: one by the settings of [timing].
+            reclaim_guard: says when claims must be left alone; None: one by the settings of [timing].
         """
         self.wake = asyncio.Event()
         self._store = store
-        self._around = Around(store, settings)
-        self._timeouts = Timeouts(store, quiet or QuietLease(Timing.load()), settings)
-        self._bounds = DepthBounds(
-            settings.depth_horizon, settings.depth_least, settings.depth_most, sender.depth_age
+        self._live_config = LiveConfig(store, settings)
+        self._timeouts = Timeouts(store, reclaim_guard or ReclaimGuard(Timing.load()), settings)
+        self._bounds = DepthLimits(
+            settings.depth_horizon, settings.min_depth, settings.max_depth, sender.depth_age
         )
-        self._outlet = Outlet(store, sender, self._bounds)
+        self._reference_sender = ReferenceSender(store, sender, self._bounds)
         self._polled_at = float("-inf")
         self._sent = 0
         """References, in the last round."""
@@ -82,26 +82,26 @@ class Consumer:
         """Something is due, as far as was told; else a round looks before it locks rows."""
         self._due_at = float("inf")
         """When something will be, as far as the last round saw."""
-        self._progress = Progress()
+        self._liveness = Liveness()
 
     @property
     def _settings(self) -> StoreConsumerSettings:
-        return self._around.settings
+        return self._live_config.settings
 
     @property
     def _queues(self) -> list[QueueKey]:
-        return self._around.queues
+        return self._live_config.queues
 
-    def surroundings_changed(self) -> None:
+    def config_changed(self) -> None:
         """Lambdas were registered, or settings changed: go by them from the next round on, which is now."""
-        self._around.changed()
+        self._live_config.changed()
         self._something_is_due()
 
     def serves(self, _lambdas: Collection[str]) -> bool:
-        """Tell whether a hint is served here: always, one Store Consumer is enough."""
+        """Tell whether a notification is served here: always, one Store Consumer is enough."""
         return True
 
-    def hint(self, ahead: timedelta, _lambdas: Collection[str] = ()) -> None:
+    def note_due(self, ahead: timedelta, _lambdas: Collection[str] = ()) -> None:
         """Take note that something is due so far ahead."""
         loop = asyncio.get_running_loop()
         if not self._settings.exact or loop.time() + ahead.total_seconds() >= self._sleeps_until:
@@ -124,7 +124,7 @@ class Consumer:
         """
         now = await self._keep_the_gap()
         expects = self._expects or now >= self._due_at or not self._settings.exact
-        self._expects = False  # a hint that comes from here on is of the next round
+        self._expects = False  # a notification that comes from here on is of the next round
         self._sleeps_until = float("inf")
         try:
             pause = await self._round(now, expects=expects)
@@ -134,13 +134,13 @@ class Consumer:
         if not self._settings.exact:
             pause = self._settings.poll_interval
         self._sleeps_until = asyncio.get_running_loop().time() + pause.total_seconds()
-        self._progress.completed()
+        self._liveness.completed()
         events.round_completed()
         return pause
 
     async def _round(self, now: float, *, expects: bool) -> timedelta:
-        if await self._around.read(now):
-            self._retune()
+        if await self._live_config.read(now):
+            self._apply_settings()
         problems: list[Exception] = []
         self._sent = 0
         sent: Count[QueueKey] = Count()
@@ -152,10 +152,10 @@ class Consumer:
             if not expects:
                 ahead, asked_at = await self._ask(self._queues)
             if ahead is None or any(due_in <= timedelta() for due_in in ahead.values()):
-                await self._outlet.look(self._bounds.unsure(self._queues, now), now)
+                await self._reference_sender.look(self._bounds.unsure(self._queues, now), now)
                 room = _share(self._bounds.room(self._queues, self._settings.batch, now))
                 ahead = None
-                sent = await self._outlet.send_due(
+                sent = await self._reference_sender.send_due(
                     room, now, self._settings.enqueue_timeout, self._settings.put_back_delay
                 )
                 self._sent = sent.total()
@@ -163,15 +163,15 @@ class Consumer:
             problems.append(error)
         silence_in = EVERY
         try:
-            found, silence_in = await self._timeouts.take_up(
+            found, silence_in = await self._timeouts.handle_due(
                 now, self._settings, lambda: self._room_for_lost(now, sent)
             )
             if found.again:
-                await self._outlet.push(found.again, "again", now, self._settings.put_back_delay)
+                await self._reference_sender.push(found.again, "again", now, self._settings.put_back_delay)
         except Exception as error:  # noqa: BLE001 (raised below)
             problems.append(error)
         try:
-            await self._outlet.look(self._bounds.stale(self._queues, now), now)
+            await self._reference_sender.look(self._bounds.stale(self._queues, now), now)
         except QueueUnavailableError as error:
             problems.append(error)
         if problems:
@@ -180,16 +180,16 @@ class Consumer:
             ahead, asked_at = await self._ask(self._queues)
         self._due_at = asked_at + self._next_due(ahead, room).total_seconds()
         next_due = _ticks(self._due_at - asyncio.get_running_loop().time())
-        return min(next_due, silence_in, self._settings.poll_interval, self._around.fresh_for(now))
+        return min(next_due, silence_in, self._settings.poll_interval, self._live_config.fresh_for(now))
 
     async def _ask(self, queues: list[QueueKey]) -> tuple[dict[QueueKey, timedelta], float]:
         """How long until these have something due, and since when."""
-        ahead = await trigger.next_triggers(self._store, queues)
+        ahead = await polling.next_triggers(self._store, queues)
         return ahead, asyncio.get_running_loop().time()
 
-    def trouble(self) -> str | None:
+    def unhealthy_reason(self) -> str | None:
         """Why this one does no good, though it runs: it has not completed a round for long. None: it does."""
-        return self._progress.trouble(self._settings.poll_interval)
+        return self._liveness.unhealthy_reason(self._settings.poll_interval)
 
     async def _keep_the_gap(self) -> float:
         loop = asyncio.get_running_loop()
@@ -205,10 +205,10 @@ class Consumer:
         self._polled_at = now
         return now
 
-    def _retune(self) -> None:
+    def _apply_settings(self) -> None:
         settings = self._settings
-        self._timeouts.tune(settings)
-        self._bounds.tune(settings.depth_horizon, settings.depth_least, settings.depth_most)
+        self._timeouts.apply(settings)
+        self._bounds.apply(settings.depth_horizon, settings.min_depth, settings.max_depth)
 
     async def _room_for_lost(self, now: float, just_sent: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
         """One at least for each queue: a reference that is lost must not wait until a full queue has room.
@@ -216,7 +216,7 @@ class Consumer:
         What this round has just sent took none of it: what is lost is older than what is due.
         """
         with suppress(QueueUnavailableError):  # the sending will say so
-            await self._outlet.look(self._bounds.unsure(self._queues, now), now)
+            await self._reference_sender.look(self._bounds.unsure(self._queues, now), now)
         free = self._bounds.room(self._queues, BATCH, now)
         return {key: max(1, min(BATCH, free.get(key, 0) + just_sent.get(key, 0))) for key in self._queues}
 

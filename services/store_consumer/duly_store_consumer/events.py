@@ -8,8 +8,8 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from duly_core.routing import QueueKey
-from duly_core.store.retention import Tidied
-from duly_core.store.trigger import Silence
+from duly_core.store.polling import TimedOut
+from duly_core.store.retention import RetentionRound
 from duly_core.task import DueTask
 from duly_core.telemetry import SIZES
 
@@ -17,14 +17,18 @@ log = structlog.get_logger()
 
 _enqueued = Counter("duly_enqueued_total", "References sent to queues.", ["lambda", "priority", "kind"])
 _unsent = Counter(
-    "duly_unsent_total", "References that could not be sent and were put back.", ["lambda", "priority"]
+    "duly_unsent_references_total",
+    "References that could not be sent and were put back.",
+    ["lambda", "priority"],
 )
 _reclaimed = Counter("duly_reclaimed_total", "Claims whose holder fell silent.")
-_ended = Counter("duly_ended_total", "Tasks ended by the Store Consumer: quarantined, cancelled, expired.")
+_ended = Counter(
+    "duly_store_consumer_ended_total", "Tasks ended by the Store Consumer: quarantined, cancelled, expired."
+)
 _depth = Gauge("duly_queue_depth", "References in the queue, as far as it knows.", ["lambda", "priority"])
 _polls = Histogram("duly_poll_size", "References one poll took.", buckets=SIZES)
-_quiet = Gauge(
-    "duly_quiet_lease", "1 while silent claims are left alone after a change of Postgres or its clock."
+_reclaim_guard = Gauge(
+    "duly_failover_grace", "1 while silent claims are left alone after a change of Postgres or its clock."
 )
 _server_changes = Counter("duly_store_changes_total", "How often Postgres was found to be another server.")
 _clock_steps = Counter(
@@ -34,10 +38,11 @@ _UNKNOWN = 2**31 - 1
 _partitions = Counter("duly_partitions_total", "Partitions of the store made and dropped.", ["change"])
 _removed = Counter("duly_removed_total", "Finished tasks that were removed one by one after their retention.")
 _moved = Counter(
-    "duly_outlived_total", "Tasks that outlived their partition and were moved to the default one."
+    "duly_partition_survivors_total", "Tasks that outlived their partition and were moved to the default one."
 )
 _rest_bytes = Gauge(
-    "duly_rest_bytes", "Size of the default partition without payloads: beyond 64 MB no partition is made."
+    "duly_default_partition_bytes",
+    "Size of the default partition without payloads: beyond 64 MB no partition is made.",
 )
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed: liveness is progress.")
 
@@ -74,7 +79,7 @@ def unsent(tasks: Sequence[DueTask]) -> None:
     log.warning("references could not be sent; they are put back", count=len(tasks))
 
 
-def silence(found: Silence) -> None:
+def silence(found: TimedOut) -> None:
     """Tasks whose next trigger passed while they were on their way or running."""
     _reclaimed.inc(found.reclaimed)
     _ended.inc(found.ended)
@@ -102,9 +107,9 @@ def clock_stepped(ahead: timedelta) -> None:
     log.warning("Postgres's clock stepped ahead", seconds=round(ahead.total_seconds(), 3))
 
 
-def quiet(left: timedelta, *, expected: bool) -> None:
-    """A quiet lease began, or (nothing left) ended; `expected` as this process did."""
-    _quiet.set(bool(left))
+def failover_grace(left: timedelta, *, expected: bool) -> None:
+    """A failover grace period began, or (nothing left) ended; `expected` as this process did."""
+    _reclaim_guard.set(bool(left))
     if left:
         (log.info if expected else log.warning)(
             "silent claims are left alone for a while", seconds=round(left.total_seconds(), 3)
@@ -118,7 +123,7 @@ def round_completed() -> None:
     _round.set_to_current_time()
 
 
-def tidied(done: Tidied) -> None:
+def retention_round(done: RetentionRound) -> None:
     """Partitions were made or dropped, rows removed; or a table was held by somebody."""
     _partitions.labels("added").inc(len(done.added))
     _partitions.labels("dropped").inc(len(done.dropped))
@@ -146,6 +151,6 @@ def tidied(done: Tidied) -> None:
         )
 
 
-def not_tidied(reason: str) -> None:
+def retention_failed(reason: str) -> None:
     """Nothing is lost by it: rows are in the default partition, and finished ones stay."""
     log.warning("the store was not tidied; trying again later", reason=reason)

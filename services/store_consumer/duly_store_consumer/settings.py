@@ -3,10 +3,10 @@
 from typing import ClassVar
 
 from duly_core.addresses import Listen
-from duly_core.live_settings import StoreConsumerTuning
+from duly_core.live_settings import LiveStoreConsumerSettings
 
 
-class StoreConsumerSettings(StoreConsumerTuning):
+class StoreConsumerSettings(LiveStoreConsumerSettings):
     """`[store_consumer]`: all but `listen` can be changed while it runs, too (`duly settings`)."""
 
     SECTION: ClassVar[str] = "store_consumer"

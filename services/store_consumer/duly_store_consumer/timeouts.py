@@ -5,11 +5,11 @@ from datetime import timedelta
 
 from duly_core import failpoints
 from duly_core.routing import QueueKey
-from duly_core.store import trigger
+from duly_core.store import polling
 from duly_core.store.pool import Connection, Store
 from duly_store_consumer import events
-from duly_store_consumer.pace import VoidingPace
-from duly_store_consumer.quiet import QuietLease
+from duly_store_consumer.reclaim_guard import ReclaimGuard
+from duly_store_consumer.reclaim_limiter import ReclaimLimiter
 from duly_store_consumer.settings import StoreConsumerSettings
 
 EVERY = timedelta(milliseconds=200)
@@ -17,28 +17,28 @@ EVERY = timedelta(milliseconds=200)
 
 BATCH = 500
 
-NOTHING = trigger.Silence([])
+NOTHING = polling.TimedOut([])
 
 
 class Timeouts:
     """Every now and then under load, and whenever there is nothing else to do."""
 
-    def __init__(self, store: Store, quiet: QuietLease, settings: StoreConsumerSettings) -> None:
+    def __init__(self, store: Store, reclaim_guard: ReclaimGuard, settings: StoreConsumerSettings) -> None:
         self._store = store
-        self._quiet = quiet
-        self._pace = VoidingPace(settings.reclaim_rate)
+        self._reclaim_guard = reclaim_guard
+        self._limiter = ReclaimLimiter(settings.reclaim_rate)
         self._taken_up_at = float("-inf")
 
-    def tune(self, settings: StoreConsumerSettings) -> None:
+    def apply(self, settings: StoreConsumerSettings) -> None:
         """Go by these settings from now on."""
-        self._pace.set_rate(settings.reclaim_rate)
+        self._limiter.set_rate(settings.reclaim_rate)
 
-    async def take_up(
+    async def handle_due(
         self,
         now: float,
         settings: StoreConsumerSettings,
         room: Callable[[], Awaitable[Mapping[QueueKey, int]]] | None = None,
-    ) -> tuple[trigger.Silence, timedelta]:
+    ) -> tuple[polling.TimedOut, timedelta]:
         """Take up what ran out.
 
         Args:
@@ -55,8 +55,8 @@ class Timeouts:
             return NOTHING, EVERY
         self._taken_up_at = now
         async with self._store.connection() as connection:
-            await self._quiet.left(connection)
-        ahead = await trigger.next_silence(self._store)
+            await self._reclaim_guard.left(connection)
+        ahead = await polling.next_timeout(self._store)
         if ahead is None:
             return NOTHING, settings.poll_interval
         if ahead > timedelta():
@@ -64,16 +64,18 @@ class Timeouts:
         free = await room() if room else None
         if failpoints.on:
             await failpoints.hit("store_consumer.reclaim.before")
-        found = await trigger.end_silence(self._store, free, settings.enqueue_timeout, BATCH, self._may_void)
-        self._pace.voided(found.voided)
+        found = await polling.handle_timeouts(
+            self._store, free, settings.enqueue_timeout, BATCH, self._reclaim_allowance
+        )
+        self._limiter.revoked(found.revoked)
         if failpoints.on:
             await failpoints.hit("store_consumer.reclaim.after")
         if found.again or found.ended:
             events.silence(found)
         return found, EVERY
 
-    async def _may_void(self, connection: Connection) -> trigger.MayVoid:
-        """Which claims whose holder fell silent may be voided now: none in a quiet lease, and never a herd."""
-        if await self._quiet.left(connection):
-            return trigger.MayVoid(0, self._quiet.looked_at)
-        return trigger.MayVoid(min(BATCH, self._pace.allowance()), self._quiet.looked_at)
+    async def _reclaim_allowance(self, connection: Connection) -> polling.ReclaimAllowance:
+        """Which claims whose holder fell silent may be voided now: none in a failover grace period, and never a herd."""
+        if await self._reclaim_guard.left(connection):
+            return polling.ReclaimAllowance(0, self._reclaim_guard.looked_at)
+        return polling.ReclaimAllowance(min(BATCH, self._limiter.allowance()), self._reclaim_guard.looked_at)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from tests.chaos.checker import Verdict, check
-from tests.chaos.kept import load
+from tests.chaos.saved_history import load
 
 
 def main() -> int:

@@ -3,8 +3,8 @@
 from tests.chaos.history import Fault
 
 _OF_A_HOST = ("controller", "executor", "callback", "host")
-_NEVER = ("hint", "sqs")
-"""What is done to hints and messages has nobody stopped who runs."""
+_NEVER = ("notification", "sqs")
+"""What is done to notifications and messages has nobody stopped who runs."""
 
 
 def endangers(fault: Fault, host: str = "") -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from tests.chaos.faults import clock, hints, network, points, postgres, processes, sqs
+from tests.chaos.faults import clock, network, notifications, points, postgres, processes, sqs
 from tests.chaos.plan import Fault
 from tests.chaos.stack import System
 
@@ -16,7 +16,7 @@ _BY_PREFIX: dict[str, Injector] = {
     "postgres": postgres.inject,
     "clock": clock.inject,
     "net": network.inject,
-    "hint": hints.inject,
+    "notification": notifications.inject,
     "away": processes.hold_away,
     "point": points.inject,
     "claim": points.inject,

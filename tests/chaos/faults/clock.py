@@ -1,4 +1,4 @@
-"""The store's clock, moved: a small step that timing allows for, and a large one that the quiet lease must."""
+"""The store's clock, moved: a small step that timing allows for, and a large one that the failover grace period must."""
 
 import asyncio
 

@@ -7,8 +7,8 @@ from contextlib import closing, suppress
 from datetime import timedelta
 
 from tests.chaos.plan import Fault
+from tests.chaos.process_tree import Held, callbacks, descendants, executors
 from tests.chaos.stack import System
-from tests.chaos.tree import Held, callbacks, descendants, executors
 
 _FOUND_WITHIN = timedelta(seconds=8)
 _BACK_WITHIN = timedelta(seconds=15)

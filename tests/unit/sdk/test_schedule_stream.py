@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 import duly
-from duly import direct_call, schedule_stream
+from duly import blocking_schedule, schedule_stream
 from duly.v1 import task_pb2
 from tests.fixtures.waiting import until
 
@@ -92,7 +92,7 @@ async def test_a_stream_that_ends_under_a_call_does_not_lose_it(schedule, fronte
 
 async def test_a_late_call_ends_in_time(schedule, frontend, monkeypatch):
     monkeypatch.setattr(schedule_stream, "_WATCH_S", 0.01)
-    monkeypatch.setattr(direct_call, "SHORTEST_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(blocking_schedule, "SHORTEST_TIMEOUT_S", 0.0)
     await schedule("mail.send")
     await schedule("mail.send")
     frontend.open.clear()

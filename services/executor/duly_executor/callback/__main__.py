@@ -21,11 +21,11 @@ from typing import NoReturn
 from duly.errors import AppImportError
 from duly.loading import load_app
 from duly.v1 import callback_pb2
-from duly_core.board import Board
-from duly_core.process import die_with_parent, keep_orphans
+from duly_core.process import become_subreaper, die_with_parent
+from duly_core.slot_board import SlotBoard
 from duly_executor import frames
-from duly_executor.callback.last_words import LastWords
-from duly_executor.callback.outbox import Outbox
+from duly_executor.callback.exit_recorder import ExitRecorder
+from duly_executor.callback.report_sender import ReportSender
 from duly_executor.callback.slots import Slots
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     if cgroup:  # first of all: nobody's code runs outside
         Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
     else:
-        keep_orphans()
+        become_subreaper()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(
             line_buffering=True
@@ -49,13 +49,13 @@ def main() -> None:
         _refuse(link, str(error))
     if not app.callbacks:
         _refuse(link, f"{application} declares no lambdas: use @app.callback(NAME)")
-    outbox = Outbox(link)
-    last_words = LastWords(int(words_fd))
-    last_words.listen()
-    slots = Slots(app, Board(int(board_fd)), int(process), outbox, last_words)
+    report_sender = ReportSender(link)
+    exit_recorder = ExitRecorder(int(words_fd))
+    exit_recorder.listen()
+    slots = Slots(app, SlotBoard(int(board_fd)), int(process), report_sender, exit_recorder)
     hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=app.lambdas()))
     link.sendall(frames.write(hello))
-    send = partial(_or_die, outbox.send_for_ever)
+    send = partial(_or_die, report_sender.send_for_ever)
     threading.Thread(target=send, name="duly-outbox", daemon=True).start()
     _or_die(partial(_obey, link, slots))
     os._exit(0)  # callbacks may still run: nobody waits for them any more

@@ -13,12 +13,12 @@ from duly.invoke import one_line
 from duly.registry import App
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
-from duly_core.board import Board
+from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
 from duly_executor.callback.attempt import AsyncLoop, Attempt
-from duly_executor.callback.last_words import LastWords
-from duly_executor.callback.line import Line
-from duly_executor.callback.outbox import Outbox
+from duly_executor.callback.exit_recorder import ExitRecorder
+from duly_executor.callback.priority_queue import PriorityQueue
+from duly_executor.callback.report_sender import ReportSender
 
 
 class Slots:
@@ -28,15 +28,22 @@ class Slots:
     (the keys are bytes), and in an order in which a cancel finds the task in one of the two.
     """
 
-    def __init__(self, app: App, board: Board, process: int, outbox: Outbox, last_words: LastWords) -> None:
+    def __init__(
+        self,
+        app: App,
+        board: SlotBoard,
+        process: int,
+        report_sender: ReportSender,
+        exit_recorder: ExitRecorder,
+    ) -> None:
         self._callbacks = app.callbacks
         self._board = board
         self._process = process
-        self._outbox = outbox
-        self._last_words = last_words
+        self._report_sender = report_sender
+        self._exit_recorder = exit_recorder
         self._pid = os.getpid()
         self._loop = AsyncLoop()
-        self._waiting = Line()
+        self._waiting = PriorityQueue()
         self._may_start: set[TaskId] = set()
         self._running: dict[TaskId, Attempt] = {}
         for slot in range(board.slots):
@@ -68,13 +75,13 @@ class Slots:
             try:
                 _, task_id, _ = self._waiting.get(block=False)
             except queue.Empty:
-                self._loop.call(self._outbox.recalled)
+                self._loop.call(self._report_sender.recalled)
                 return
             self._may_start.discard(task_id)
-            self._outbox.unstarted(task_id)
+            self._report_sender.unstarted(task_id)
 
     def _serve(self, slot: int) -> None:
-        self._last_words.slot(slot)
+        self._exit_recorder.slot(slot)
         try:
             self._serve_for_ever(slot)
         except (
@@ -90,16 +97,18 @@ class Slots:
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that came back out of its callback: this life is its parent's to lead
             if result is None:
-                self._outbox.unstarted(task_id)
+                self._report_sender.unstarted(task_id)
                 continue
-            self._outbox.result(task_id, result)
+            self._report_sender.result(task_id, result)
             self._board.ended(self._process, slot)
 
     def _attempt(
         self, slot: int, task: hsc_pb2.ClaimedTask, task_id: TaskId, before_boot_ns: int
     ) -> hsc_pb2.TaskResult | None:
         """Its end; None if it is not to start, or not any more."""
-        context = TaskContext.for_task(task, lambda done, note: self._outbox.progress(task_id, done, note))
+        context = TaskContext.for_task(
+            task, lambda done, note: self._report_sender.progress(task_id, done, note)
+        )
         attempt = self._running[task_id] = Attempt(task, context, self._loop)
         try:
             self._may_start.remove(task_id)

@@ -1,0 +1,1 @@
+"""The queues on SQS."""

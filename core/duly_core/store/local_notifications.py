@@ -1,0 +1,41 @@
+"""Notifications between services of one process: a function call where separate processes use NOTIFY."""
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Protocol
+
+
+class Subscriber(Protocol):
+    """Looks for due tasks in this process."""
+
+    def serves(self, lambdas: Collection[str]) -> bool:
+        """Tell whether it would see to whatever is due now of each of these lambdas (empty: of any lambda)."""
+        ...
+
+    def note_due(self, ahead: timedelta, lambdas: Collection[str]) -> object:
+        """Take note that something of these lambdas (empty: of any) is due so far ahead."""
+        ...
+
+
+class LocalNotifications:
+    """Connects those who make tasks due with those who look for due tasks, in one event loop."""
+
+    def __init__(self) -> None:
+        self._subscribers: list[Subscriber] = []
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Pass all notifications to `subscriber` from now on."""
+        self._subscribers.append(subscriber)
+
+    def serves(self, lambdas: Collection[str]) -> bool:
+        """Tell whether a notification of these would be served in this process, so that no other must hear of it."""
+        if not lambdas:
+            return any(subscriber.serves(()) for subscriber in self._subscribers)
+        return all(any(subscriber.serves((name,)) for subscriber in self._subscribers) for name in lambdas)
+
+    def send(self, ahead: timedelta, lambdas: Collection[str]) -> bool:
+        """Pass a notification on; True if it is served in this process."""
+        served = self.serves(lambdas)
+        for subscriber in self._subscribers:
+            subscriber.note_due(ahead, lambdas)
+        return served

@@ -1,0 +1,137 @@
+"""The Store Consumer's side of the store: what is due, what fell silent, and when to look again."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.rows import TupleRow
+
+from duly_core.lifecycle import Status
+from duly_core.routing import Priority, QueueKey
+from duly_core.store.arrays import int2s, texts, uuids
+from duly_core.store.pool import Connection, Store, fetch
+from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.task import DueTask, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """What came of the tasks whose next trigger passed while they were on their way or running."""
+
+    again: list[DueTask]
+    """Run again: marked as enqueued, to be sent to their queues; or due, where there are no queues."""
+    reclaimed: int = 0
+    ended: int = 0
+    """Quarantined, cancelled or expired."""
+    revoked: int = 0
+    """Claims taken from holders that fell silent, whatever became of their tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimAllowance:
+    """What may be taken from holders that fell silent."""
+
+    most: int
+    """Claims of each kind; 0: none."""
+    as_of: datetime | None
+    """Only leases that had run out by then, by the store's clock; None: by now."""
+
+
+def _due(rows: Sequence[TupleRow]) -> list[DueTask]:
+    keys: dict[tuple[str, int], QueueKey] = {}  # few queues, many tasks
+    for row in rows:
+        if (named := row[1:3]) not in keys:
+            keys[named] = QueueKey(named[0], Priority(named[1]))
+    return [DueTask(row[0], keys[row[1:3]]) for row in rows]
+
+
+def _room(room: Mapping[QueueKey, int]) -> dict[str, Any]:
+    return {
+        "lambdas": texts([queue.lambda_name for queue in room]),
+        "priorities": int2s([queue.priority for queue in room]),
+        "room": list(room.values()),
+    }
+
+
+async def enqueue(store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta) -> list[DueTask]:
+    """Enqueue what is due, at most `room` references a queue; update first, push after."""
+    if not room:
+        return []
+    parameters = _room(room) | {"enqueue_timeout": enqueue_timeout}
+    return _due(await store.run(TRANSITIONS["enqueue"], parameters))
+
+
+async def handle_timeouts(
+    store: Store,
+    room: Mapping[QueueKey, int] | None,
+    enqueue_timeout: timedelta,
+    limit: int,
+    may_void: Callable[[Connection], Awaitable[ReclaimAllowance]] | None = None,
+) -> TimedOut:
+    """Take up what fell silent, at most `limit` tasks of each kind.
+
+    Claims whose holder fell silent are void, and their tasks run again, are quarantined, or cancelled. Tasks that
+    expired end. References that nobody claimed are sent again as far as the queues have room.
+
+    Args:
+        store: where.
+        room: of the queues beside the store; None: there are none, and whatever runs again is due at once.
+        enqueue_timeout: when a reference that is sent now counts as lost.
+        limit: of each statement.
+        may_void: tells which claims may be voided now in the store at the other end of a connection. It is
+            asked once, and its answer holds for that connection only. None: `limit` of them.
+    """
+    unclaimed: list[TupleRow] = []
+    if room is None:
+        await store.run(TRANSITIONS["dequeue"], {"limit": limit})
+    else:
+        unclaimed = await store.run(
+            TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
+        )
+    expired = await store.run(TRANSITIONS["expire"], {"limit": limit})
+    reclaimed: list[TupleRow] = []
+    ended = 0
+    async with store.connection() as connection:
+        may = ReclaimAllowance(limit, None) if may_void is None else await may_void(connection)
+        if may.most > 0:
+            parameters: dict[str, Any] = {"limit": may.most, "as_of": may.as_of}
+            for name in ("quarantine_silent", "cancel_silent"):
+                ended += len(await fetch(connection, TRANSITIONS[name], parameters))
+            # the last of them: what it enqueues must be sent, and an error of another would leave that unsent
+            parameters |= (
+                {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
+                if room is None
+                else {"status": Status.ENQUEUED, "trigger_in": enqueue_timeout}
+            )
+            reclaimed = await fetch(connection, TRANSITIONS["reclaim"], parameters)
+    return TimedOut(
+        _due([*(row for row in unclaimed if row[3]), *reclaimed]),
+        reclaimed=len(reclaimed),
+        ended=ended + len(expired),
+        revoked=len(reclaimed) + ended,
+    )
+
+
+async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> None:
+    """Tasks whose messages could not be sent are looked at again within `delay`, spread out."""
+    await store.run(TRANSITIONS["put_back"], {"task_ids": uuids(sorted(task_ids)), "delay": delay})
+
+
+async def next_triggers(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey, timedelta]:
+    """How long until each queue has something due; queues with nothing ahead are left out."""
+    rows = await store.run(
+        READS["next_triggers"],
+        {
+            "lambdas": texts([queue.lambda_name for queue in queues]),
+            "priorities": int2s([queue.priority for queue in queues]),
+        },
+    )
+    return {QueueKey(row[0], Priority(row[1])): row[2] for row in rows if row[2] is not None}
+
+
+async def next_timeout(store: Store) -> timedelta | None:
+    """How long until the next silence becomes suspicious or the next task expires; None: nothing will."""
+    ((ahead,),) = await store.run(READS["next_timeout"], {})
+    due_in: timedelta | None = ahead
+    return due_in

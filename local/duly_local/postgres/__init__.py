@@ -1,0 +1,1 @@
+"""The embedded Postgres: its programs, its files, and the process that keeps it running."""

@@ -1,0 +1,129 @@
+"""Schedules one task with a blocking call: a program that calls one at a time needs no switch of threads for it.
+
+Calls that follow each other closely share a stream, which costs each about half.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import grpc
+
+from duly import error_mapping
+from duly.caller import ONE_TRY, RETRIED, Reachability, seconds
+from duly.channel import open_blocking_channel
+from duly.errors import UnavailableError
+from duly.schedule_stream import SHORTEST_TIMEOUT_S, ScheduleStream, StreamEndedError
+from duly.v1 import frontend_pb2
+from duly.v1.frontend_pb2_grpc import FrontendServiceStub
+
+# A call that comes this soon after the one before opens a stream.
+_SOON_S = 1.0
+
+
+class BlockingSchedule:
+    """One call at a time; any threads may share it. Connects with the first call."""
+
+    def __init__(
+        self, address: str, credentials: grpc.ChannelCredentials | None, reach: Reachability
+    ) -> None:
+        self._address = address
+        self._credentials = credentials
+        self._reach = reach
+        self._turn = threading.Lock()
+        self._channel: grpc.Channel | None = None
+        self._stub: FrontendServiceStub | None = None
+        self._stream: ScheduleStream | None = None
+        self._streams_are_served = True
+        self._called_at = float("-inf")
+        self._closed = False
+
+    def schedule(self, task: frontend_pb2.NewTask, timeout: float) -> frontend_pb2.ScheduleResult | None:
+        """Send one task once.
+
+        Returns None if another thread is sending, if the outcome is unknown, or after `close`: the same task is then
+        to be sent another way. Raises the SDK's error for a definite refusal.
+        """
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._closed:
+                return None
+            request = frontend_pb2.ScheduleRequest(tasks=[task])
+            return self._send(request, min(timeout, seconds(ONE_TRY)))
+        finally:
+            self._turn.release()
+
+    def _send(
+        self, request: frontend_pb2.ScheduleRequest, timeout: float
+    ) -> frontend_pb2.ScheduleResult | None:
+        now = time.monotonic()
+        is_soon, self._called_at = now - self._called_at < _SOON_S, now
+        if self._streams_are_served and timeout >= SHORTEST_TIMEOUT_S:
+            stream = self._stream if self._stream is not None and self._stream.is_usable else None
+            if stream is not None or is_soon:
+                return self._send_over(stream or self._open_stream(), request, timeout)
+        return self._send_alone(request, timeout)
+
+    def _send_over(
+        self, stream: ScheduleStream, request: frontend_pb2.ScheduleRequest, timeout: float
+    ) -> frontend_pb2.ScheduleResult | None:
+        try:
+            response = stream.call(request, timeout)
+        except StreamEndedError as ended:
+            if ended.error is None or ended.error.code() in RETRIED:
+                if ended.error is not None:
+                    self._reach.note_failure(ended.error)
+                return None
+            # the status is the stream's (it is not served here, a message was too large): the call gets its own
+            self._streams_are_served = ended.error.code() is not grpc.StatusCode.UNIMPLEMENTED
+            return self._send_alone(request, timeout)
+        self._reach.note_answer()
+        if response.WhichOneof("response") == "schedule":
+            result: frontend_pb2.ScheduleResult = response.schedule.results[0]
+            return result
+        error = error_mapping.from_call(response.error, self._address)
+        if isinstance(error, UnavailableError):
+            return None
+        raise error
+
+    def _send_alone(
+        self, request: frontend_pb2.ScheduleRequest, timeout: float
+    ) -> frontend_pb2.ScheduleResult | None:
+        try:
+            response = self._open().Schedule(request, timeout=timeout)
+        except grpc.RpcError as error:
+            if error.code() in RETRIED:
+                self._reach.note_failure(error)
+                return None
+            self._reach.note_answer()
+            raise error_mapping.from_status(error, self._address) from error
+        self._reach.note_answer()
+        result: frontend_pb2.ScheduleResult = response.results[0]
+        return result
+
+    def _open_stream(self) -> ScheduleStream:
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = ScheduleStream(self._open(), self._turn)
+        return self._stream
+
+    def _open(self) -> FrontendServiceStub:
+        if self._stub is None:
+            self._channel = open_blocking_channel(self._address, self._credentials)
+            self._stub = FrontendServiceStub(self._channel)
+        return self._stub
+
+    def close(self) -> None:
+        """Wait for the call under way, which takes no longer than one try, then disconnect."""
+        has_turn = self._turn.acquire(timeout=seconds(ONE_TRY))
+        self._closed = True
+        try:
+            if self._stream is not None:
+                self._stream.close()
+            if self._channel is not None:
+                self._channel.close()
+        finally:
+            if has_turn:
+                self._turn.release()

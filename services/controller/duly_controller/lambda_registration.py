@@ -1,0 +1,73 @@
+"""Brings the lambdas that Executors declare to the registry; a Frontend that is away is tried until it is there."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import grpc
+
+from duly.v1 import registry_pb2
+from duly_controller import events
+from duly_core.loop import backoff
+from duly_core.rpc.retry import TRANSIENT
+
+if TYPE_CHECKING:
+    from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+
+_PATIENCE = timedelta(seconds=2)
+"""How long an Executor that attaches waits for the registry's word on its lambdas."""
+
+
+class LambdaRegistration:
+    """Answers what is wrong with a declaration, if the registry says so soon; else goes on trying by itself."""
+
+    def __init__(self, registry: "RegistryServiceAsyncStub", call_timeout: timedelta) -> None:
+        self._registry = registry
+        self._call_timeout = call_timeout
+        self._trying: set[asyncio.Task[list[str]]] = set()
+
+    async def register(self, lambdas: Sequence[registry_pb2.Lambda]) -> list[str]:
+        """Register; the problems found, none if all is well or the registry is not there yet."""
+        task = asyncio.get_running_loop().create_task(self._until_answered(list(lambdas)))
+        self._trying.add(task)
+        task.add_done_callback(self._trying.discard)
+        done, _ = await asyncio.wait([task], timeout=_PATIENCE.total_seconds())
+        if done:
+            return task.result()
+        task.add_done_callback(_tell_late_problems)
+        return []
+
+    async def _until_answered(self, lambdas: list[registry_pb2.Lambda]) -> list[str]:
+        request = registry_pb2.RegisterLambdasRequest(lambdas=lambdas)
+        failures = 0
+        while True:
+            try:
+                response = await self._registry.RegisterLambdas(
+                    request, timeout=self._call_timeout.total_seconds(), wait_for_ready=True
+                )
+            except grpc.aio.AioRpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+                if error.code() not in TRANSIENT:
+                    return [reason]
+                failures += 1
+                events.not_registered(reason)
+                await asyncio.sleep(backoff(failures).total_seconds())
+            else:
+                return [
+                    f"lambda {declared.name!r}, {result.error.field}: {result.error.message}"
+                    for declared, result in zip(lambdas, response.results, strict=True)
+                    if result.HasField("error")
+                ]
+
+    async def stop(self) -> None:
+        """Give up on what was not registered."""
+        for task in self._trying:
+            task.cancel()
+        await asyncio.gather(*self._trying, return_exceptions=True)
+
+
+def _tell_late_problems(task: asyncio.Task[list[str]]) -> None:
+    """The Executor is at work already: all that is left is to tell the operator."""
+    if not task.cancelled() and task.exception() is None and task.result():
+        events.refused_late("; ".join(task.result()))

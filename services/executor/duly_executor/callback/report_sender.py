@@ -1,0 +1,91 @@
+"""What a callback process tells its Executor: everything that came up since the last frame goes as one."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+from duly.v1 import callback_pb2, hsc_pb2
+from duly_core.task import TaskId
+from duly_executor import frames
+
+_NOTE_CHARACTERS = 1_024
+"""Of a progress note; the Executor keeps fewer still."""
+
+
+class ReportSender:
+    """Any thread may put something in; one thread sends.
+
+    Results are serialized by the slot whose they are, and their messages are copied no more. They need no lock:
+    any thread appends to their list, and the one that sends takes from its front.
+    """
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+        self._filled = threading.Event()
+        self._results: list[bytes] = []
+        self._rest = callback_pb2.SerializedReport()
+        """All but results and progress."""
+        self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
+
+    def result(self, task_id: TaskId, result: hsc_pb2.TaskResult) -> None:
+        """An attempt ended."""
+        serialized = result.SerializeToString()
+        self._results.append(serialized)
+        if self._progress:
+            with self._lock:
+                self._progress.pop(task_id, None)
+        self._wake()
+
+    def unstarted(self, task_id: TaskId) -> None:
+        """A task will not be started here."""
+        with self._lock:
+            self._rest.unstarted.append(task_id)
+        self._wake()
+
+    def recalled(self) -> None:
+        """A recall was obeyed: this process is well, whatever it had to give back."""
+        with self._lock:
+            self._rest.recalled = True
+        self._wake()
+
+    def progress(self, task_id: TaskId, fraction: float, note: str) -> None:
+        """A callback told how far it is; only the newest counts."""
+        with self._lock:
+            self._progress[task_id] = callback_pb2.CallbackProgress(
+                task_id=task_id, progress=fraction, note=note[:_NOTE_CHARACTERS]
+            )
+        self._wake()
+
+    def send_for_ever(self) -> None:
+        """Send until the Executor is gone."""
+        while True:
+            self._filled.wait()
+            self._filled.clear()
+            with self._lock:
+                rest, self._rest = self._rest, callback_pb2.SerializedReport()
+                rest.progress.extend(self._progress.values())
+                self._progress.clear()
+            results = self._results[:]
+            del self._results[: len(results)]
+            try:
+                for part in parts(results, rest):
+                    self._link.sendall(frames.write(part))
+            except OSError:
+                os._exit(os.EX_IOERR)  # the Executor is gone, or a callback closed what is not its own
+
+    def _wake(self) -> None:
+        if not self._filled.is_set():  # to set it again takes a lock
+            self._filled.set()
+
+
+def parts(
+    results: list[bytes], rest: callback_pb2.SerializedReport
+) -> Iterator[callback_pb2.SerializedReport]:
+    """The report in frames that the Executor takes; all but results goes with the last."""
+    *some, last = frames.divided(results, len)
+    for each in some:
+        yield callback_pb2.SerializedReport(results=each)
+    rest.results.extend(last)
+    yield rest

@@ -1,0 +1,232 @@
+"""The life of an Executor: start the callback processes, attach, pull and beat; at the end, drain."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from uuid import uuid4
+
+from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
+from duly_core.claim_journal import Owner
+from duly_core.clock import nanoseconds
+from duly_core.errors import DulyError
+from duly_core.journal_folder import JournalFolder
+from duly_core.loop import repeat, wait_for
+from duly_core.rpc.channel import open_channel
+from duly_core.rpc.hsc_client import HscCallStream
+from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import controller_stub, hsc_stub
+from duly_core.task import TaskId
+from duly_core.timing import Timing
+from duly_executor import events
+from duly_executor.callback_pool import CallbackPool
+from duly_executor.claim_deadlines import ClaimDeadlines
+from duly_executor.containment import open_containment
+from duly_executor.heartbeat import HeartbeatLoop
+from duly_executor.heartbeat_channel import HeartbeatChannel
+from duly_executor.held_claims import HeldClaims
+from duly_executor.kill_timer import KillTimer
+from duly_executor.prefetch import Prefetch
+from duly_executor.result_reporter import ResultReporter
+from duly_executor.settings import ExecutorSettings
+from duly_executor.watchdog.limits import Watchdog
+from duly_executor.work_poller import WorkPoller
+
+_DRAIN_LOOK = timedelta(milliseconds=50)
+_LAST_REPORTS = timedelta(seconds=5)
+_BEING_REPORTED = 4_000
+"""So many claims more than can run or wait are journaled: while the HSC is away, their results wait."""
+
+
+class Executor:
+    """One Executor."""
+
+    def __init__(
+        self,
+        application: str,
+        controller_address: str,
+        settings: ExecutorSettings,
+        timing: Timing,
+        rpc: RpcSettings,
+    ) -> None:
+        self._application = application
+        self._address = controller_address
+        self._settings = settings
+        self._timing = timing
+        self.executor_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self._hsc_channel = open_channel(settings.hsc_address, rpc)
+        self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
+        hsc = hsc_stub(self._hsc_channel)
+        self._calls = HscCallStream(hsc, self._unwanted)
+        self._heartbeat_channel = HeartbeatChannel(settings.hsc_address, rpc)
+        self._containment = open_containment(settings.containment)
+        self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(
+            Owner.this_process(self.executor_id, self._containment.folder),
+            settings.places,
+            settings.slots,
+            settings.places * settings.slots + settings.prefetch_limit + _BEING_REPORTED,
+        )
+        self._board = self._journal.board
+        self._held_claims = HeldClaims(ClaimDeadlines(nanoseconds(timing.process_deadline)), self._journal)
+        self._reporter = ResultReporter(
+            self._calls, rpc.call_timeout, rpc.max_message_bytes // 2, self._held_claims.settle
+        )
+        self._pool = CallbackPool(
+            application,
+            self.executor_id,
+            self._board,
+            self._containment,
+            self._held_claims,
+            self._reporter,
+            self._attempts_ended,
+            settings,
+        )
+        self._watchdog = Watchdog(
+            self._board, self._held_claims, self._pool, settings, timing.heartbeat_timeout
+        )
+        self._heartbeat_loop = HeartbeatLoop(
+            self._heartbeat_channel,
+            self._held_claims,
+            timing,
+            KillTimer(),
+            lost=self._lost,
+            cancel_requested=self._watchdog.cancel_requested,
+            runs=self._pool.runs,
+        )
+        self._poller: WorkPoller | None = None
+        self._failure: BaseException | None = None
+
+    def _attempts_ended(self, count: int) -> None:
+        if count:
+            self._watchdog.attempts_ended()
+        if self._poller:
+            self._poller.attempts_ended(count)
+
+    def _unwanted(self, response: hsc_pb2.ClaimWorkResponse) -> None:
+        """Hand back what came for a call that was given up."""
+        self._reporter.release([task.claim for task in response.tasks])
+
+    def _lost(self, task_id: TaskId) -> None:
+        self._pool.stop_lost(task_id)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop`, then drain.
+
+        Raises:
+            ApplicationError: the application cannot be imported, or the registry refuses its lambdas.
+            SettingsError: this host's timing does not fit the HSC's.
+        """
+
+        def fail(error: BaseException) -> None:
+            self._failure = self._failure or error
+            stop.set()
+
+        try:
+            await self._containment.clear_abandoned()
+            lambdas = await self._start_pool(fail, stop)
+            if lambdas is not None:
+                await self._work(lambdas, fail, stop)
+        finally:
+            await self._containment.close()
+        await self._calls.close()
+        await self._controller_channel.close()
+        await self._heartbeat_channel.close()
+        await self._hsc_channel.close()
+        if self._failure:
+            raise self._failure
+
+    async def _start_pool(
+        self, fail: Callable[[BaseException], None], stop: asyncio.Event
+    ) -> list[registry_pb2.Lambda] | None:
+        """Import the application; None if that was interrupted."""
+        starting = asyncio.ensure_future(self._pool.start(fail))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not starting.done():
+            await self._pool.close()
+            await asyncio.gather(starting, return_exceptions=True)
+            return None
+        return starting.result()
+
+    async def _work(
+        self,
+        lambdas: Sequence[registry_pb2.Lambda],
+        fail: Callable[[BaseException], None],
+        stop: asyncio.Event,
+    ) -> None:
+        settings = self._settings
+        events.ready(
+            self.executor_id,
+            self._application,
+            [declared.name for declared in lambdas],
+            settings.processes,
+            settings.slots,
+        )
+        self._poller = self._make_poller(
+            controller_pb2.AttachExecutorRequest(
+                executor_id=self.executor_id,
+                pid=os.getpid(),
+                lambdas=lambdas,
+                board_fd=self._board.descriptor,
+                cgroup=self._containment.folder,
+            )
+        )
+        done = asyncio.Event()
+        beating = asyncio.ensure_future(self._heartbeat_loop.run(self.executor_id, done))
+        beating.add_done_callback(
+            lambda task: fail(error) if not task.cancelled() and (error := task.exception()) else None
+        )
+        watching = asyncio.ensure_future(repeat("enforcement", self._watch, done, self._held_claims.came))
+        try:
+            await self._poller.run(stop)
+        except DulyError as error:
+            fail(error)
+        await self._drain()
+        done.set()
+        await watching
+        beating.cancel()  # a call to an HSC that is away would hold up the end
+        await asyncio.gather(beating, return_exceptions=True)
+        self._heartbeat_loop.disarm()
+
+    async def _watch(self) -> timedelta:
+        self._containment.look()
+        self._journal.alive()
+        return self._watchdog.look()
+
+    def _make_poller(self, attach: controller_pb2.AttachExecutorRequest) -> WorkPoller:
+        return WorkPoller(
+            controller_stub(self._controller_channel),
+            self._calls,
+            self._address,
+            attach,
+            self._held_claims,
+            self._pool,
+            self._heartbeat_loop,
+            self._reporter,
+            self._journal,
+            Prefetch(
+                self._settings.prefetch_time,
+                self._settings.prefetch_limit,
+                self._settings.processes * self._settings.slots,
+            ),
+            self._timing,
+            self._settings,
+        )
+
+    async def _drain(self) -> None:
+        """Hand back what has not started, let the rest finish within the grace; heartbeats go on to the very end."""
+        loop = asyncio.get_running_loop()
+        events.draining(len(self._held_claims), self._settings.drain_grace)
+        self._pool.recall()
+        end = loop.time() + self._settings.drain_grace.total_seconds()
+        never = asyncio.Event()
+        while self._held_claims.unfinished() and loop.time() < end:
+            await wait_for(never, _DRAIN_LOOK)
+        await self._pool.close()
+        try:
+            async with asyncio.timeout(_LAST_REPORTS.total_seconds()):
+                await self._reporter.finish()
+        except TimeoutError:
+            events.unreported("at the end", len(self._held_claims), "the HSC did not answer in time")

@@ -1,0 +1,167 @@
+"""What this Executor holds: every claim from NextWork's answer to the HSC's definite word on its result."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from duly.v1 import callback_pb2, hsc_pb2
+from duly_core.claim_journal import ClaimJournal
+from duly_core.task import TaskId
+from duly_executor.claim_deadlines import ClaimDeadlines
+
+
+@dataclass(slots=True, eq=False)
+class HeldClaim:
+    """One claim."""
+
+    task: hsc_pb2.ClaimedTask
+    token: bytes
+    """Of its claim."""
+    process: int | None = None
+    """The callback process that was given it; None: it waits for one, or its result is on its way."""
+    reporting: bool = False
+    """Its result (or release) is on its way to the HSC."""
+    cancel_asked_at: float | None = None
+    """When its callback was told to stop (the loop's time)."""
+    journaled_at: int = 0
+    """Its place in the claim journal; 0: it has none."""
+
+
+class HeldClaims:
+    """Claims by task id, and the leases they live under."""
+
+    def __init__(self, deadlines: ClaimDeadlines, journal: ClaimJournal | None = None) -> None:
+        """Args: `journal` is where held claims are noted for others; None: nowhere."""
+        self.deadlines = deadlines
+        self.came = asyncio.Event()
+        """Set when claims come in while none are held."""
+        self._journal = journal
+        self._held: dict[TaskId, HeldClaim] = {}
+        self._reporting = 0
+        """How many of them are being reported."""
+        self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
+        self._settled: list[hsc_pb2.Claim] = []
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, task_id: TaskId) -> HeldClaim | None:
+        """The claim of this task, if it is held."""
+        return self._held.get(task_id)
+
+    def claims(self) -> list[hsc_pb2.Claim]:
+        """All that is held."""
+        return [held.task.claim for held in self._held.values()]
+
+    def unfinished(self) -> int:
+        """How many wait or run; the others are being reported."""
+        return len(self._held) - self._reporting
+
+    def is_running(self, task_id: TaskId) -> bool:
+        """Whether it waits or runs here: its end has not been told."""
+        held = self._held.get(task_id)
+        return held is not None and not held.reporting
+
+    def is_current(self, claim: hsc_pb2.Claim) -> bool:
+        """Whether this very claim is held, and not another one of its task."""
+        held = self._held.get(claim.task_id)
+        return held is not None and held.token == claim.token
+
+    def add(self, tasks: Sequence[hsc_pb2.ClaimedTask], sent_boot_ns: int) -> int:
+        """Claims that came in; their common deadline in CLOCK_BOOTTIME."""
+        task_ids: list[TaskId] = []
+        if not self._held:
+            self.came.set()
+        for task in tasks:
+            claim = task.claim
+            task_id = claim.task_id
+            former = self._held.get(task_id)
+            if former is not None:
+                self._reporting -= former.reporting
+                self._forget(former)
+            held = self._held[task_id] = HeldClaim(task, claim.token)
+            if self._journal is not None:
+                held.journaled_at = self._journal.add(task_id, held.token)
+            task_ids.append(task_id)
+        return self.deadlines.claimed(task_ids, sent_boot_ns)
+
+    def is_with(self, task_id: TaskId, process: int) -> bool:
+        """Whether the claim that is held now was given to this callback process, which has not told its end."""
+        held = self._held.get(task_id)
+        return held is not None and not held.reporting and held.process == process
+
+    def lambda_of(self, task_id: TaskId) -> str:
+        """The lambda of a task that is held; empty: it is not."""
+        held = self._held.get(task_id)
+        return getattr(held.task, "lambda") if held is not None else ""
+
+    def report(self, task_id: TaskId) -> HeldClaim | None:
+        """Its callback is over, or will not run; None if that is known already."""
+        held = self._held.get(task_id)
+        if held is None or held.reporting:
+            return None
+        held.reporting = True
+        self._reporting += 1
+        held.process = None
+        self._progress.pop(task_id, None)
+        return held
+
+    def settle(self, claims: Iterable[hsc_pb2.Claim]) -> None:
+        """The HSC's word on these is definite: nothing is held of them any more.
+
+        By claim, not by task: the task may have come back under a new claim before the word on the old one did.
+        """
+        ended: list[TaskId] = []
+        for claim in claims:
+            task_id = claim.task_id
+            held = self._held.get(task_id)
+            if held is None or held.token != claim.token:
+                continue
+            del self._held[task_id]
+            self._forget(held)
+            self._reporting -= held.reporting
+            self._progress.pop(task_id, None)
+            ended.append(task_id)
+            self._settled.append(claim)
+        self.deadlines.ended(ended)
+
+    def _forget(self, held: HeldClaim) -> None:
+        if self._journal is not None:
+            self._journal.drop(held.journaled_at)
+
+    def take_settled(self) -> list[hsc_pb2.Claim]:
+        """What was settled since last asked, for the Controller to know."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    def settled_untold(self, claims: Iterable[hsc_pb2.Claim]) -> None:
+        """The Controller may not have heard of these: they are told again."""
+        self._settled += claims
+
+    def note_progress(self, told: Iterable[callback_pb2.CallbackProgress]) -> None:
+        """Remember the newest for the next heartbeat."""
+        self._progress.update(
+            (progress.task_id, progress) for progress in told if self.is_running(progress.task_id)
+        )
+
+    def heartbeat_requests(self, holder: str) -> list[hsc_pb2.HeartbeatRequest]:
+        """Heartbeats for everything that is held, with what was told of progress since the last."""
+        requests: list[hsc_pb2.HeartbeatRequest] = []
+        for number, (task_id, held) in enumerate(self._held.items()):
+            if number % _MOST_A_CALL == 0:
+                requests.append(hsc_pb2.HeartbeatRequest(holder=holder))
+            item = requests[-1].items.add(claim=held.task.claim)
+            progress = self._progress.pop(task_id, None)
+            if progress is not None:
+                item.progress = progress.progress
+                item.progress_note = _fit(progress.note)
+        return requests
+
+
+_NOTE_BYTES = 1024
+_MOST_A_CALL = 1_000
+"""Claims in one heartbeat call; the HSC takes more."""
+
+
+def _fit(note: str) -> str:
+    return note.replace("\x00", "").encode()[:_NOTE_BYTES].decode(errors="ignore")

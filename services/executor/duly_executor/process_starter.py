@@ -1,0 +1,101 @@
+"""Starts callback processes: at the beginning an application that fails is fatal, later it is tried again."""
+
+import asyncio
+from datetime import timedelta
+
+from duly.v1 import registry_pb2
+from duly_core.errors import ApplicationError
+from duly_core.loop import backoff, wait_for
+from duly_core.settings import format_duration
+from duly_core.slot_board import SlotBoard
+from duly_executor import events
+from duly_executor.callback_process import CallbackProcess, StartKilledError
+from duly_executor.containment import Containment
+
+_STARTS = 5
+"""A process that is killed while it imports the application is started so often; then the application is it."""
+
+
+class ProcessStarter:
+    """Makes processes that have said hello."""
+
+    def __init__(
+        self,
+        application: str,
+        executor_id: str,
+        board: SlotBoard,
+        containment: Containment,
+        import_timeout: timedelta,
+    ) -> None:
+        self._application = application
+        self._executor_id = executor_id
+        self._board = board
+        self._containment = containment
+        self._import_timeout = import_timeout
+        self._starting: set[CallbackProcess] = set()
+        self._closing = asyncio.Event()
+
+    async def first(self, number: int) -> tuple[CallbackProcess, list[registry_pb2.Lambda]]:
+        """Start a process of an application of which nothing is known yet; its lambdas.
+
+        Raises:
+            ApplicationError: the application cannot be imported.
+        """
+        for failures in range(1, _STARTS):
+            try:
+                return await self._start(number)
+            except StartKilledError as error:
+                if self._closing.is_set():
+                    raise
+                events.not_started(str(error))
+                await wait_for(self._closing, backoff(failures))
+        return await self._start(number)
+
+    async def again(self, number: int, failures: int) -> CallbackProcess | None:
+        """Start one for one that died, after so many failures in a row, until it is there; None: closed meanwhile.
+
+        The application was imported before: what keeps it from being so now (a deployment under way, no
+        memory, a module's own I/O) passes, or is seen in the log.
+        """
+        while not self._closing.is_set():
+            if failures:
+                await wait_for(self._closing, backoff(failures))
+            if self._closing.is_set():
+                break
+            failures += 1
+            try:
+                process, _ = await self._start(number)
+            except (OSError, ApplicationError) as error:
+                if not self._closing.is_set():
+                    events.not_started(str(error))
+                continue
+            if not self._closing.is_set():
+                return process
+            process.kill(b"")
+            await process.ended()
+        return None
+
+    def close(self) -> None:
+        """Start none any more, and kill those that have not said hello."""
+        self._closing.set()
+        for process in self._starting:
+            process.kill(b"")
+
+    async def _start(self, number: int) -> tuple[CallbackProcess, list[registry_pb2.Lambda]]:
+        tree = self._containment.tree(number)
+        process = await CallbackProcess.start(number, self._executor_id, self._application, self._board, tree)
+        self._starting.add(process)
+        if self._closing.is_set():
+            process.kill(b"")
+        try:
+            async with asyncio.timeout(self._import_timeout.total_seconds()):
+                return process, await process.hello()
+        except TimeoutError:
+            process.kill(b"")
+            await process.ended()
+            limit = format_duration(self._import_timeout)
+            raise ApplicationError(
+                f"the application was not imported within {limit} ([executor] import_timeout)"
+            ) from None
+        finally:
+            self._starting.discard(process)

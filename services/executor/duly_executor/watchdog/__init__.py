@@ -1,0 +1,1 @@
+"""Kills what overruns, does not answer, or is stopped."""

@@ -1,0 +1,57 @@
+"""What the Frontend remembers of the registry, so that checking a task asks Postgres nothing."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.store import lambdas
+from duly_core.store.pool import Store
+
+FRESH = timedelta(seconds=5)
+"""How long a remembered policy may lag behind the store."""
+
+RETRY = timedelta(milliseconds=100)
+"""How soon the store may be asked again for a name that nobody knows."""
+
+
+class LambdaCache:
+    """The registered lambdas' payload limits; the store still has the last word when the task is written."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._limits: dict[str, int] = {}
+        self._read_at = float("-inf")
+        self._changes = 0
+        self._lock = asyncio.Lock()
+
+    async def payload_limits(self, names: set[str]) -> Mapping[str, int]:
+        """Limits by lambda, fresh enough, and looked up anew if one of `names` is not among them.
+
+        Raises:
+            StoreUnavailableError: they had to be looked up, and could not.
+        """
+        if self._stale(names):
+            async with self._lock:
+                if self._stale(names):
+                    changes = self._changes
+                    try:
+                        registered = await lambdas.list_lambdas(self._store)
+                    except StoreUnavailableError:
+                        if not names <= self._limits.keys():
+                            raise
+                        return self._limits  # stale: the store has the last word, once it is back
+                    self._limits = {each.policy.name: each.policy.payload_limit for each in registered}
+                    if changes == self._changes:  # else what was read may be older than the change
+                        self._read_at = time.monotonic()
+        return self._limits
+
+    def _stale(self, names: set[str]) -> bool:
+        age = timedelta(seconds=min(time.monotonic() - self._read_at, 1e6))
+        return age > FRESH or (age > RETRY and not names <= self._limits.keys())
+
+    def forget(self) -> None:
+        """The registry changed: read it anew next time."""
+        self._changes += 1
+        self._read_at = float("-inf")

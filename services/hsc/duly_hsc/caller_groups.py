@@ -1,0 +1,143 @@
+"""The callers of ClaimWork that wait for the same lambdas, and when to look for work for them next. No I/O."""
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from duly_core.store.claims import Caller
+from duly_core.store.rate_detector import STREAM, STREAM_GAP
+from duly_core.task import ClaimedTask
+from duly_hsc.fair_order import FairOrder
+
+_SMOOTHING = 0.2
+_FAR_LESS = 4
+_PASSED_OVER = 2
+"""Looks that a caller with little room waits for those with more."""
+_MOST_BYTES_A_LOOK = 32 * 1024 * 1024
+"""Of payload, about, in one answer of the store."""
+_MOST_IDLE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The answer to a caller."""
+
+    tasks: list[ClaimedTask]
+    waited: timedelta
+    """From the request's arrival to the statement that made the claims."""
+
+
+@dataclass(slots=True, eq=False)
+class WaitingCall:
+    """One call of ClaimWork."""
+
+    caller: Caller
+    most: int
+    arrived_at: float
+    answer: asyncio.Future[Claimed]
+    in_look: bool = False
+    """Whether a look is under way that may claim for it: it must be answered by that."""
+    passed_over: int = 0
+    """Looks that were for callers with more room."""
+    is_over: bool = False
+    """Its time was over while a look was under way."""
+
+
+@dataclass(slots=True, eq=False)
+class CallerGroup:
+    """Callers by the set of lambdas that they serve: one statement can claim for all of them."""
+
+    lambdas: frozenset[str]
+    fair_order: FairOrder
+    waiters: list[WaitingCall] = field(default_factory=list)
+    is_looking: bool = False
+    rests_until: float = float("-inf")
+    timer: asyncio.TimerHandle | None = None
+    began_at: float = float("-inf")
+    bytes_a_task: float = 16 * 1024
+    """Of payload, smoothed; a guess before the first look."""
+    largest: int = 0
+    """Bytes of the largest payload of late."""
+
+    def serves(self, lambdas: Collection[str]) -> bool:
+        """Tell whether its callers take any of these lambdas (empty: any at all)."""
+        return not lambdas or not self.lambdas.isdisjoint(lambdas)
+
+    def is_waited_in(self) -> bool:
+        """Tell whether somebody still waits for an answer."""
+        return any(not waiter.answer.done() for waiter in self.waiters)
+
+    def choose(self, most_bytes: int) -> tuple[list[WaitingCall], int]:
+        """Choose for whom the next look is, one call of each holder, and how many tasks each of them may get.
+
+        All get the same number, so those who ask for far less are left to the next looks, but not for ever.
+        """
+        by_holder: dict[str, WaitingCall] = {}
+        for waiter in self.waiters:
+            if waiter.answer.done():
+                continue
+            other = by_holder.get(waiter.caller.holder)
+            # the one with more room: a call that is filled calls for another look
+            if other is None or waiter.most > other.most:
+                by_holder[waiter.caller.holder] = waiter
+        if not by_holder:
+            return [], 0
+        waiters = list(by_holder.values())
+        if all(waiter.passed_over < _PASSED_OVER for waiter in waiters):
+            least = max(waiter.most for waiter in waiters) / _FAR_LESS
+            for waiter in waiters:
+                waiter.passed_over += waiter.most < least
+            waiters = [waiter for waiter in waiters if waiter.most >= least]
+        size = max(1.0, self.bytes_a_task)
+        each = min(waiter.most for waiter in waiters)
+        each = max(1, min(each, int(most_bytes / 2 / size), int(_MOST_BYTES_A_LOOK / max(1, self.largest))))
+        return waiters[: max(1, int(_MOST_BYTES_A_LOOK / size / each))], each
+
+    def took(self, tasks: Sequence[ClaimedTask], most: int, now: float, gap: timedelta) -> None:
+        """Note what a look found that began at `now`; after one that found all there was the next one rests."""
+        self.fair_order.took(tasks, most)
+        elapsed, self.began_at = now - self.began_at, now
+        if not tasks:
+            return
+        sizes = [len(task.payload) for task in tasks]
+        self.bytes_a_task += _SMOOTHING * (sum(sizes) / len(sizes) - self.bytes_a_task)
+        self.largest = max(*sizes, int(self.largest * (1 - _SMOOTHING)))
+        if len(tasks) < most:
+            streams = len(tasks) >= STREAM * elapsed
+            self.rests_until = now + (max(gap, STREAM_GAP) if streams else gap).total_seconds()
+
+
+class CallerGroups:
+    """All groups in which somebody waits, by their lambdas; others are kept a while for whose turn it is.
+
+    A host that is busy asks now and then only: with a new group each time it would get one priority only.
+    """
+
+    def __init__(self, low_priority_share: float) -> None:
+        """Make one; `low_priority_share` is the part of starts that lower priorities get."""
+        self._low_priority_share = low_priority_share
+        self._groups: dict[frozenset[str], CallerGroup] = {}
+        self._idle: dict[frozenset[str], CallerGroup] = {}
+
+    def __iter__(self) -> Iterator[CallerGroup]:
+        return iter(self._groups.values())
+
+    def join(self, lambdas: frozenset[str]) -> CallerGroup:
+        """Return the group of a caller."""
+        group = self._groups.get(lambdas) or self._idle.pop(lambdas, None)
+        if group is None:
+            group = CallerGroup(lambdas, FairOrder(self._low_priority_share))
+        self._groups[lambdas] = group
+        return group
+
+    def set_aside(self, group: CallerGroup) -> None:
+        """Keep a group in which nobody waits; of many the oldest are forgotten."""
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        if self._groups.get(group.lambdas) is group:
+            del self._groups[group.lambdas]
+            self._idle[group.lambdas] = group
+            while len(self._idle) > _MOST_IDLE:
+                del self._idle[next(iter(self._idle))]

@@ -1,0 +1,300 @@
+"""Matches hosts that wait for work (ClaimWork) with tasks that become due, many of both in one statement.
+
+A look is made when a caller waits and something may be due: a notification came, the instant has come that the last look saw
+ahead, or the poll interval is over. So notifications may be lost, and lateness does not depend on the poll interval.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from duly_core import failpoints
+from duly_core.errors import DulyError, OverloadedError
+from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.store import claims as store_claims
+from duly_core.store.claims import Caller, Pick, Work
+from duly_core.store.pool import Store
+from duly_core.task import TOKEN_PREFIX_BYTES, ClaimedTask
+from duly_hsc import events
+from duly_hsc.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
+from duly_hsc.due_times import DueTimes
+
+_MOST_WAITERS = 20_000
+_FRAMING_BYTES = 256
+"""What a task costs in an answer beyond its payload."""
+
+Told = Callable[[Sequence[ClaimedTask]], None]
+HandBack = Callable[[Sequence[ClaimedTask]], Awaitable[object]]
+
+
+class WorkMatcher:
+    """Serves callers in the order in which they came, one look at a time for each set of lambdas."""
+
+    def __init__(
+        self,
+        store: Store,
+        claim_timeout: timedelta,
+        live_settings: Callable[[], LiveStoreConsumerSettings],
+        *,
+        concurrency: int,
+        low_priority_share: float,
+        most_bytes: int,
+        claimed: Told,
+        hand_back: HandBack,
+        more_is_due: Callable[[Collection[str]], None] = lambda _: None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            store: where tasks are claimed.
+            claim_timeout: how long a claim lives without a heartbeat.
+            live_settings: tells the poll interval, the batching gap, and whether triggering is exact.
+            concurrency: how many looks are made at a time.
+            low_priority_share: the part of starts that lower priorities get while better ones wait.
+            most_bytes: how large an answer may be.
+            claimed: told of all tasks that were claimed.
+            hand_back: releases what was claimed for callers that are gone.
+            more_is_due: told of lambdas of which more may be due than the callers here take.
+        """
+        self._store = store
+        self._claim_timeout = claim_timeout
+        self._live_settings = live_settings
+        self._free = concurrency
+        self._most_bytes = most_bytes
+        self._claimed = claimed
+        self._hand_back = hand_back
+        self._more_is_due = more_is_due
+        self._due_times = DueTimes()
+        self._groups = CallerGroups(low_priority_share)
+        self._waiting = 0
+        self._running: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def claim(self, caller: Caller, lambdas: frozenset[str], most: int, timeout: timedelta) -> Claimed:
+        """Wait until something of these lambdas is due, and claim it; no tasks after `timeout`.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown.
+            OverloadedError: too many callers wait.
+        """
+        if self._waiting >= _MOST_WAITERS:
+            raise OverloadedError("too many callers wait for work: try again later")
+        loop = asyncio.get_running_loop()
+        waiter = WaitingCall(caller, most, loop.time(), loop.create_future())
+        if self._is_closed:
+            return Claimed([], timedelta())
+        group = self._groups.join(lambdas)
+        group.waiters.append(waiter)
+        self._waiting += 1
+        ending = loop.call_later(timeout.total_seconds(), self._end, waiter)
+        self._plan(group)
+        try:
+            return await waiter.answer
+        except asyncio.CancelledError:
+            self._take_back(waiter)
+            raise
+        finally:
+            ending.cancel()
+            self._waiting -= 1
+            with suppress(ValueError):
+                group.waiters.remove(waiter)
+            if not group.waiters and not group.is_looking:
+                self._tell_of_more(group)
+                self._set_aside(group)
+
+    def serves(self, lambdas: Collection[str]) -> bool:
+        """Tell whether callers here wait for each of these lambdas; not if none is named: others may wait for more."""
+        return bool(lambdas) and all(
+            any(name in group.lambdas and group.is_waited_in() for group in self._groups) for name in lambdas
+        )
+
+    def note_due(self, ahead: timedelta, lambdas: Collection[str] = ()) -> None:
+        """Note that something of these lambdas (empty: of any) is due so far ahead."""
+        self._due_times.note_due(lambdas, asyncio.get_running_loop().time() + ahead.total_seconds())
+        for group in self._groups:
+            if group.serves(lambdas):
+                self._plan(group)
+
+    def settings_changed(self) -> None:
+        """Go by other settings: look when they say."""
+        for group in self._groups:
+            self._plan(group)
+
+    def close(self) -> None:
+        """Answer all callers; who comes from now on gets no work."""
+        self._is_closed = True
+        for group in self._groups:
+            for waiter in group.waiters:
+                self._end(waiter)
+
+    async def finish(self) -> None:
+        """Wait until the looks that are under way are over, and what nobody can get is handed back."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+
+    def _end(self, waiter: WaitingCall) -> None:
+        if waiter.in_look:
+            waiter.is_over = True
+        elif not waiter.answer.done():
+            waiter.answer.set_result(Claimed([], timedelta()))
+
+    def _take_back(self, waiter: WaitingCall) -> None:
+        """Hand back what was claimed for a caller that hung up just then."""
+        if waiter.answer.done() and not waiter.answer.cancelled() and waiter.answer.exception() is None:
+            self._give_up(waiter.answer.result().tasks)
+
+    def _give_up(self, tasks: Sequence[ClaimedTask]) -> None:
+        if tasks:
+            self._run(self._hand_back_all(tasks))
+
+    async def _hand_back_all(self, tasks: Sequence[ClaimedTask]) -> None:
+        try:
+            await self._hand_back(tasks)
+            self.note_due(timedelta(), {task.lambda_name for task in tasks})
+        except DulyError as error:  # the claims run out, or their caller asks again
+            events.not_handed_back(len(tasks), str(error))
+
+    def _set_aside(self, group: CallerGroup) -> None:
+        self._groups.set_aside(group)
+        self._due_times.forget_unused(asyncio.get_running_loop().time())
+
+    # ---- when to look ------------------------------------------------------------------------------------
+
+    def _plan(self, group: CallerGroup) -> None:
+        """Look now, or when the first of the group's lambdas may have something."""
+        if group.is_looking or self._is_closed or not group.is_waited_in():
+            return
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        loop = asyncio.get_running_loop()
+        live_settings = self._live_settings()
+        interval = live_settings.poll_interval.total_seconds()
+        due_at = min(
+            self._due_times.due_at(name, interval, exact=live_settings.exact) for name in group.lambdas
+        )
+        look_at = max(due_at, group.rests_until)
+        if look_at > loop.time():
+            group.timer = loop.call_at(look_at, self._plan, group)
+        elif self._free:
+            self._free -= 1
+            group.is_looking = True
+            self._run(self._poll(group))
+
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    # ---- the look ----------------------------------------------------------------------------------------
+
+    async def _poll(self, group: CallerGroup) -> None:
+        try:
+            await self._poll_once(group)
+        finally:
+            self._free += 1
+            group.is_looking = False
+            for waiter in group.waiters:
+                waiter.in_look = False
+                if waiter.is_over:
+                    self._end(waiter)
+            if not group.waiters:
+                self._tell_of_more(group)
+                self._set_aside(group)
+            # what the look left due is to be looked at by others who serve it; and somebody may wait for its turn
+            for other in (*self._groups,):
+                if self._free == 1 or not other.lambdas.isdisjoint(group.lambdas):
+                    self._plan(other)
+
+    def _tell_of_more(self, group: CallerGroup) -> None:
+        """Hosts that wait elsewhere are to take what nobody waits for here."""
+        now = asyncio.get_running_loop().time()
+        due = {
+            name
+            for name in group.lambdas
+            if self._due_times.may_have_due(name, now) and not self.serves((name,))
+        }
+        if due:
+            self._more_is_due(due)
+
+    async def _poll_once(self, group: CallerGroup) -> None:
+        now = asyncio.get_running_loop().time()
+        live_settings = self._live_settings()
+        interval = live_settings.poll_interval.total_seconds()
+        due = [
+            name
+            for name in sorted(group.lambdas)
+            if self._due_times.due_at(name, interval, exact=live_settings.exact) <= now
+        ]
+        waiters, each = group.choose(self._most_bytes)
+        most = each * len(waiters)
+        if not due or not most:  # another group looked, or the callers left, since this look was planned
+            return
+        picks = group.fair_order.plan(due, most)
+        for waiter in waiters:
+            waiter.in_look = True
+        polled = sorted({pick.queue.lambda_name for pick in picks})
+        self._due_times.polling(polled, now)
+        try:
+            if failpoints.on:
+                await failpoints.hit("hsc.claim_work.before_commit")
+            work = await store_claims.claim_work(
+                self._store, picks, [waiter.caller for waiter in waiters], most, self._claim_timeout
+            )
+            if failpoints.on:
+                await failpoints.hit("hsc.claim_work.after_commit")
+        except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
+            self._due_times.unsure(polled, now)
+            for waiter in waiters:
+                if not waiter.answer.done():
+                    waiter.answer.set_exception(error)
+                    group.waiters.remove(waiter)
+            return
+        group.took(work.tasks, most, now, live_settings.batching_gap)
+        events.work_claimed(work.tasks)
+        self._claimed(work.tasks)
+        self._hand_out(group, waiters, work.tasks, now)
+        self._note(work, picks)
+
+    def _note(self, work: Work, picks: Sequence[Pick]) -> None:
+        """Remember what the look saw ahead, and where there may be more than it was to take."""
+        now = asyncio.get_running_loop().time()
+        if work.ahead is None:
+            self._due_times.unsure({pick.queue.lambda_name for pick in picks}, now)
+            return
+        self._due_times.polled(work.ahead, now)
+
+    def _hand_out(
+        self,
+        group: CallerGroup,
+        waiters: Sequence[WaitingCall],
+        tasks: Sequence[ClaimedTask],
+        began_at: float,
+    ) -> None:
+        by_prefix: dict[bytes, list[ClaimedTask]] = {}
+        for task in tasks:
+            by_prefix.setdefault(task.token[:TOKEN_PREFIX_BYTES], []).append(task)
+        for waiter in waiters:
+            claimed = by_prefix.get(waiter.caller.token_prefix)
+            if not claimed:
+                continue
+            if waiter.answer.done():  # its caller hung up meanwhile
+                self._give_up(claimed)
+                continue
+            number = fitting(claimed, self._most_bytes)
+            self._give_up(claimed[number:])
+            waiter.answer.set_result(
+                Claimed(claimed[:number], timedelta(seconds=began_at - waiter.arrived_at))
+            )
+            group.waiters.remove(waiter)
+
+
+def fitting(tasks: Sequence[ClaimedTask], most_bytes: int) -> int:
+    """Return how many of these fit into an answer, one at least."""
+    size = 0
+    for number, task in enumerate(tasks):
+        size += len(task.payload) + _FRAMING_BYTES
+        if size > most_bytes and number:
+            return number
+    return len(tasks)

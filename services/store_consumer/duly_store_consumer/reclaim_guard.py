@@ -1,0 +1,80 @@
+"""The failover grace period: after the store's server changed or its clock stepped, nothing is taken from its holder for a while.
+
+A failover may have lost the commits that renewed leases, and a forward step makes leases look expired: their
+holders may still run. One heartbeat_timeout later each of them has renewed its claim, or is dead.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from duly_core.clock import since_boot_ns
+from duly_core.store import server_identity
+from duly_core.store.pool import Connection
+from duly_core.timing import Timing
+from duly_store_consumer import events
+
+_ZERO = timedelta()
+
+
+class ReclaimGuard:
+    """Asked before claims are voided, on the very connection that would void them."""
+
+    def __init__(self, timing: Timing, since_boot: Callable[[], int] = since_boot_ns) -> None:
+        """Args: `since_boot` is this host's nanoseconds that no clock setting moves."""
+        self._timeout = timing.heartbeat_timeout
+        self._step = timing.clock_step
+        self._since_boot = since_boot
+        self._last: tuple[datetime, int] | None = None
+        """The store's time at the last look, and this host's after it."""
+        self._is_paused = False
+        self.looked_at: datetime | None = None
+        """The store's time at the latest look; None: there was none."""
+
+    async def left(self, connection: Connection) -> timedelta:
+        """How long the claims in this store must be left alone still; nothing: they may be voided now.
+
+        Raises:
+            StoreUnavailableError: this is no primary, or it does not answer.
+        """
+        asked = self._since_boot()
+        seen = await server_identity.check_server(connection)
+        answered = self._since_boot()
+        expected = self.looked_at is None  # it began with the server, as after each start of both
+        self.looked_at = seen.at
+        if seen.written:
+            events.server_changed(seen.before, seen.server, expected=expected)
+        left = self._left_of(seen)
+        slow = _duration(answered - asked) > self._step / 2
+        ahead = self._ahead(seen.at, asked)
+        if slow and ahead > self._step:
+            left = max(left, self._step)  # the clock, or the answer that took so long: ask again
+        else:
+            # what a slow answer would be compared with later is as vague as it was long
+            if not slow or self._last is None or ahead < -self._step:
+                self._last = (seen.at, answered)
+            if ahead > self._step:
+                events.clock_stepped(ahead)
+                await server_identity.note_change(connection)
+                left = self._timeout
+        if bool(left) is not self._is_paused:
+            self._is_paused = bool(left)
+            events.failover_grace(left, expected=expected)
+        return left
+
+    def _left_of(self, seen: server_identity.ServerCheck) -> timedelta:
+        if seen.changed:
+            return self._timeout
+        if seen.since_change is None:
+            return _ZERO
+        return max(_ZERO, self._timeout - max(_ZERO, seen.since_change))
+
+    def _ahead(self, at: datetime, asked: int) -> timedelta:
+        """How far the store's clock may have gone ahead of time since the last look: never less than it has."""
+        if self._last is None:
+            return _ZERO
+        last_at, last_answered = self._last
+        return (at - last_at) - _duration(asked - last_answered)
+
+
+def _duration(nanoseconds: int) -> timedelta:
+    return timedelta(microseconds=nanoseconds // 1000)

@@ -1,0 +1,31 @@
+"""How fast claims may be voided: after an outage thousands of leases end together, and must not come back as a herd."""
+
+from collections.abc import Callable
+
+from duly_core.clock import seconds_since_boot
+
+
+class ReclaimLimiter:
+    """A bucket that fills at `rate` claims a second, holds one second's worth, and may be overdrawn. No I/O."""
+
+    def __init__(self, rate: float, now: Callable[[], float] = seconds_since_boot) -> None:
+        self._rate = rate
+        self._now = now
+        self._left = rate
+        self._at = now()
+
+    def set_rate(self, rate: float) -> None:
+        """From now on."""
+        self.allowance()
+        self._rate = rate
+
+    def allowance(self) -> int:
+        """How many claims may be voided now."""
+        now = self._now()
+        self._left = min(max(1.0, self._rate), self._left + (now - self._at) * self._rate)
+        self._at = now
+        return max(0, int(self._left))
+
+    def revoked(self, claims: int) -> None:
+        """So many were."""
+        self._left -= claims

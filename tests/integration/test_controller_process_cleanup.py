@@ -1,0 +1,103 @@
+"""Nothing of a dead Executor's callbacks is left when its tasks may run again."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from duly_controller.executor_registry import AttachedExecutor
+from duly_controller.process_cleanup import kill_leftover_processes
+from duly_core.claim_journal import JournalContents, Owner
+from duly_core.journal_folder import TakenJournal
+from duly_core.slot_board import SlotBoard
+from tests.fixtures.programs import is_alive
+
+# A callback process that starts another, says which, and ends: the other has lost its leader.
+LEADER = """
+import subprocess, sys
+child = subprocess.Popen(["sleep", "1000"], start_new_session={escapes}, env={environment}, stdout=2)
+print(child.pid, flush=True)
+"""
+
+
+@pytest.fixture
+def executor() -> Iterator[AttachedExecutor]:
+    board = SlotBoard.create(1, 1)
+    yield AttachedExecutor(uuid4().hex, 2**22 + 1, frozenset({"mail"}), board, -1)
+    board.close()
+
+
+@pytest.fixture
+def stranger() -> Iterator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def orphan_of(executor: AttachedExecutor, *, escapes: bool, environment: str) -> int:
+    source = LEADER.format(escapes=escapes, environment=environment)
+    with subprocess.Popen(
+        [sys.executable, "-c", source],
+        start_new_session=True,
+        env={"PATH": "/usr/bin:/bin", "DULY_EXECUTOR_ID": executor.executor_id},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as leader:
+        assert executor.board is not None
+        executor.board.set_pid(0, leader.pid)
+        assert leader.stdout is not None
+        return int(leader.stdout.readline())
+
+
+@pytest.mark.parametrize(
+    ("escapes", "environment"),
+    [
+        pytest.param(False, "None", id="in its group"),
+        pytest.param(True, "None", id="in a session of its own"),
+        pytest.param(False, "{}", id="in its group, without its environment"),
+    ],
+)
+async def test_what_a_dead_callback_process_started_is_killed(
+    executor: AttachedExecutor, escapes: bool, environment: str
+) -> None:
+    orphan = orphan_of(executor, escapes=escapes, environment=environment)
+    assert is_alive(orphan)
+
+    async with asyncio.timeout(10):
+        await kill_leftover_processes(executor)
+
+    assert not is_alive(orphan)
+
+
+async def test_of_an_executor_that_died_long_ago_the_numbers_of_its_processes_say_nothing(
+    executor: AttachedExecutor, tmp_path: Path
+) -> None:
+    stranger = orphan_of(executor, escapes=False, environment="{}")
+    owner = replace(Owner.this_process(executor.executor_id), pid=2**22 + 1)
+    left = JournalContents(owner, {}, [], 0, SlotBoard.create(1, 1))
+    executor.journal = TakenJournal(tmp_path, -1, left)
+
+    async with asyncio.timeout(10):
+        await kill_leftover_processes(executor)
+
+    assert is_alive(stranger)
+    os.kill(stranger, signal.SIGKILL)
+
+
+async def test_a_stranger_that_got_the_number_of_a_callback_process_lives_on(
+    executor: AttachedExecutor, stranger: "subprocess.Popen[bytes]"
+) -> None:
+    assert executor.board is not None
+    executor.board.set_pid(0, stranger.pid)
+
+    async with asyncio.timeout(10):
+        await kill_leftover_processes(executor)
+
+    assert stranger.poll() is None

@@ -1,0 +1,56 @@
+"""Tasks as people read them: payload and result are JSON, short on one line, long on several."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import duly
+from duly.v1 import task_pb2
+from duly_cli.formatting import task_as_json, task_lines
+
+SUCCESS = task_pb2.TASK_STATUS_SUCCESS
+
+
+def task(payload: object = None, result: object = None, status: Any = SUCCESS) -> duly.Task:
+    wire = task_pb2.Task(
+        task_id="t",
+        status=status,
+        priority=task_pb2.PRIORITY_NORMAL,
+        payload=json.dumps(payload).encode(),
+        result=json.dumps(result).encode(),
+    )
+    wire.created_at.FromDatetime(datetime(2026, 12, 24, tzinfo=UTC))
+    return duly.Task.from_proto(wire)
+
+
+def shown(name: str, task: duly.Task) -> str | None:
+    """What stands beside a name, up to the end."""
+    text = "\n".join(task_lines(task))
+    _, found, rest = text.partition(f"\n{name:>16}  ")
+    return rest if found else None
+
+
+@pytest.mark.parametrize("value", [{"ok": True, "to": None}, ["Zürich"], "text", 0, False, "", None, 1.5])
+def test_a_payload_and_a_result_are_json_whatever_they_are(value: object) -> None:
+    assert shown("payload", task(payload=value)).splitlines()[0] == json.dumps(value, ensure_ascii=False)  # type: ignore[union-attr]
+    assert shown("result", task(result=value)) == json.dumps(value, ensure_ascii=False)
+
+
+def test_what_is_long_is_indented_and_still_json() -> None:
+    value = {"text": "x" * 100, "more": [1, 2]}
+
+    lines = (shown("result", task(result=value)) or "").splitlines()
+
+    assert len(lines) > 3
+    assert all(line.startswith(" " * 18) for line in lines[1:])
+    assert json.loads("\n".join(lines)) == value
+
+
+def test_a_result_that_there_is_not_yet_is_not_shown() -> None:
+    assert shown("result", task(status=task_pb2.TASK_STATUS_NEW)) is None
+
+
+def test_json_for_scripts_is_json() -> None:
+    assert json.loads(json.dumps(task_as_json(task(payload={"ok": True}))))["payload"] == {"ok": True}

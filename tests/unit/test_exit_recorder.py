@@ -1,0 +1,37 @@
+"""Which slot's thread ended a callback process, by what the process left."""
+
+import os
+import signal
+
+import pytest
+
+from duly_executor.exit_record import ExitRecord
+
+SLOTS = "slot 0 is thread 0xa\nslot 1 is thread 0xb\n"
+EXIT = "os._exit in thread {}\n"
+FATAL = "Fatal Python error: Segmentation fault\n\nCurrent thread {} (most recent call first):\n"
+
+
+def slot(text: str, code: int) -> int | None:
+    left = ExitRecord()
+    os.write(left.descriptor, (SLOTS + text).encode())
+    left.read(code)
+    return left.slot
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "expected"),
+    [
+        ("", 1, None),
+        (EXIT.format("0xb"), 7, 1),
+        (FATAL.format("0xa"), -signal.SIGSEGV, 0),
+        (EXIT.format("0xc"), 7, None),
+        (FATAL.format("0xa") + EXIT.format("0xb"), 7, 1),
+        (FATAL.format("0xa"), -signal.SIGKILL, None),
+    ],
+    ids=["nothing", "exit", "signal", "no slot", "a signal that was survived", "a signal, and then SIGKILL"],
+)
+def test_the_last_end_that_fits_the_exit_code_names_the_slot(
+    text: str, code: int, expected: int | None
+) -> None:
+    assert slot(text, code) == expected

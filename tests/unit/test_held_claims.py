@@ -1,0 +1,164 @@
+"""What an Executor holds, from NextWork's answer to the HSC's definite word."""
+
+import pytest
+
+from duly.v1 import callback_pb2, hsc_pb2
+from duly_executor.claim_deadlines import ClaimDeadlines
+from duly_executor.held_claims import HeldClaims
+from tests.fixtures.host import claimed
+
+LENGTH = 1_000
+
+
+@pytest.fixture
+def held_claims() -> HeldClaims:
+    return HeldClaims(ClaimDeadlines(LENGTH))
+
+
+def beaten(held_claims: HeldClaims) -> list[hsc_pb2.HeartbeatItem]:
+    return [item for request in held_claims.heartbeat_requests("executor") for item in request.items]
+
+
+def again(task: hsc_pb2.ClaimedTask) -> hsc_pb2.ClaimedTask:
+    """The same task under a new claim."""
+    anew = claimed()
+    anew.claim.task_id = task.claim.task_id
+    return anew
+
+
+def progress(task: hsc_pb2.ClaimedTask, fraction: float, note: str = "") -> callback_pb2.CallbackProgress:
+    return callback_pb2.CallbackProgress(task_id=task.claim.task_id, progress=fraction, note=note)
+
+
+def test_a_claim_that_comes_in_is_held_beaten_for_and_has_a_deadline(held_claims: HeldClaims) -> None:
+    task = claimed()
+
+    assert held_claims.add([task], sent_boot_ns=5) == 5 + LENGTH
+
+    assert [item.claim for item in beaten(held_claims)] == [task.claim]
+    assert held_claims.deadlines.earliest() == 5 + LENGTH
+    assert held_claims.unfinished() == 1
+
+
+def test_a_claim_whose_result_is_on_its_way_is_still_beaten_for(held_claims: HeldClaims) -> None:
+    task = claimed()
+    held_claims.add([task], 0)
+
+    assert held_claims.report(task.claim.task_id) is not None
+
+    assert [item.claim for item in beaten(held_claims)] == [task.claim]
+    assert held_claims.unfinished() == 0
+    assert not held_claims.is_running(task.claim.task_id)
+
+
+def test_an_end_is_reported_once(held_claims: HeldClaims) -> None:
+    task = claimed()
+    held_claims.add([task], 0)
+
+    held_claims.report(task.claim.task_id)
+
+    assert held_claims.report(task.claim.task_id) is None
+    assert held_claims.report(b"never held") is None
+
+
+def test_a_settled_claim_is_let_go_of_and_told_once(held_claims: HeldClaims) -> None:
+    task, other = claimed(), claimed()
+    held_claims.add([task, other], 0)
+
+    held_claims.settle([task.claim])
+    held_claims.settle([task.claim])
+
+    assert [item.claim for item in beaten(held_claims)] == [other.claim]
+    assert held_claims.take_settled() == [task.claim]
+    assert held_claims.take_settled() == []
+    assert len(held_claims.deadlines) == 1
+
+
+def test_what_the_controller_may_not_have_heard_is_told_again(held_claims: HeldClaims) -> None:
+    task = claimed()
+    held_claims.add([task], 0)
+    held_claims.settle([task.claim])
+
+    held_claims.settled_untold(held_claims.take_settled())
+
+    assert held_claims.take_settled() == [task.claim]
+
+
+def test_the_end_of_an_old_claim_does_not_settle_a_new_one_of_the_same_task(held_claims: HeldClaims) -> None:
+    old = claimed()
+    new = again(old)
+    held_claims.add([old], 0)
+    held_claims.report(old.claim.task_id)
+    held_claims.add([new], 10)
+
+    held_claims.settle([old.claim])
+
+    assert [item.claim for item in beaten(held_claims)] == [new.claim]
+    assert held_claims.deadlines.earliest() == 10 + LENGTH
+    assert held_claims.is_current(new.claim)
+    assert not held_claims.is_current(old.claim)
+
+
+def test_of_a_task_that_is_held_again_the_old_claim_is_told_to_be_settled(held_claims: HeldClaims) -> None:
+    task = claimed()
+    held_claims.add([task], 0)
+    held_claims.settle([task.claim])
+
+    held_claims.add([again(task)], 10)
+
+    assert held_claims.take_settled() == [task.claim]
+
+
+def test_the_newest_progress_goes_with_one_heartbeat(held_claims: HeldClaims) -> None:
+    task = claimed()
+    held_claims.add([task], 0)
+
+    held_claims.note_progress([progress(task, 0.25, "first"), progress(task, 0.5, "second")])
+
+    (item,) = beaten(held_claims)
+    assert (item.progress, item.progress_note) == (0.5, "second")
+    (next_item,) = beaten(held_claims)
+    assert not next_item.HasField("progress")
+
+
+def test_progress_of_what_does_not_run_is_forgotten(held_claims: HeldClaims) -> None:
+    task, stranger = claimed(), claimed()
+    held_claims.add([task], 0)
+    held_claims.note_progress([progress(task, 0.5)])
+
+    held_claims.report(task.claim.task_id)
+    held_claims.note_progress([progress(task, 0.75), progress(stranger, 0.5)])
+
+    (item,) = beaten(held_claims)
+    assert not item.HasField("progress")
+
+
+def test_a_note_is_made_to_fit(held_claims: HeldClaims) -> None:
+    task = claimed()
+    held_claims.add([task], 0)
+
+    held_claims.note_progress([progress(task, 0.5, "\x00" + "é" * 1_000)])
+
+    (item,) = beaten(held_claims)
+    assert item.progress_note == "é" * 512
+
+
+def test_many_claims_are_beaten_for_in_several_calls(held_claims: HeldClaims) -> None:
+    tasks = [claimed() for _ in range(2_500)]
+    held_claims.add(tasks, 0)
+
+    requests = held_claims.heartbeat_requests("executor")
+
+    assert [len(request.items) for request in requests] == [1_000, 1_000, 500]
+    assert {request.holder for request in requests} == {"executor"}
+
+
+def test_only_the_first_claims_wake_who_looks_after_them(held_claims: HeldClaims) -> None:
+    first = claimed()
+    held_claims.add([first], 0)
+    assert held_claims.came.is_set()
+    held_claims.came.clear()
+
+    held_claims.add([claimed()], 0)
+
+    assert not held_claims.came.is_set()
