@@ -20,8 +20,8 @@ WORKERS ?= 2
 
 ##@ Try it
 
-demo: $(STAMP) ## Run all five services here and watch tasks go through them (ARGS="..." are passed on)
-	@$(BIN)/duly demo --queue sqs $(ARGS)
+demo: $(STAMP) ## Index real files on whole stacks here, kill an Executor, check every result (ARGS=FOLDER for other files)
+	@$(BIN)/duly demo $(ARGS)
 
 ##@ Work on it
 

@@ -1,1 +1,1 @@
-"""Examples of Duly's use; `duly demo` runs one of them."""
+"""Examples of Duly's use; `duly demo` is beside the one that it runs."""

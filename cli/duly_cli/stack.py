@@ -27,13 +27,6 @@ def add_operators_commands(app: typer.Typer) -> None:
     app.command(rich_help_panel=_OPERATORS)(config)
 
 
-Queue = Annotated[
-    Literal["store", "sqs"],
-    typer.Option(
-        help="store (no queue beside Postgres), or sqs: without AWS settings or --endpoint-url a local stand-in (moto) is started."
-    ),
-]
-
 OptionalQueue = Annotated[
     Literal["store", "sqs"] | None,
     typer.Option(
@@ -114,16 +107,11 @@ def demo(
         Path | None,
         typer.Argument(metavar="DIRECTORY", help="Files to index.", show_default="Python's standard library"),
     ] = None,
-    queue: Queue = "store",
-    json: Annotated[
-        Path | None, typer.Option(help="Write the figures to this file.", show_default=False)
-    ] = None,
-    kill: Annotated[bool, typer.Option(help="Kill an Executor with -9 on the way.")] = True,
 ) -> None:
-    """Index every file under a directory through the five services, kill an Executor, and check every result."""
-    from duly_local.demo.command import run_demo
+    """Index every file under a directory, over SQS and without a queue; kill an Executor; check every result."""
+    from fileindex.demo.command import run_demo
 
-    sys.exit(run_demo(directory, queue, json, kill_an_executor=kill))
+    sys.exit(run_demo(directory))
 
 
 def health(

@@ -4,53 +4,36 @@ from dataclasses import replace
 
 import pytest
 
-from duly_local.demo.checker import Ending, Findings, check
-from duly_local.demo.executions import Execution
-from duly_local.demo.figures import account, was_retried
-from duly_local.demo.files import Facts
-from duly_local.demo.killing import Killing
-from duly_local.demo.verdict import Claim, claim_of_killing, claims_of
+from duly import TaskStatus
+from fileindex.demo.checker import Ending, Execution, check, read_log
+from fileindex.demo.run import percentile
 
-FACTS = Facts("c0ffee", 10, 2)
-RESULT = {"sha256": "c0ffee", "size": 10, "lines": 2}
-ENDING = Ending("t1", "a.py", "SUCCESS", is_final=True, result=RESULT)
-KILLED = 77
+FACTS = {"sha256": "c0ffee", "size": 10, "lines": 2}
+ENDING = Ending("t1", "a.py", TaskStatus.SUCCESS, FACTS)
+KILLED, SURVIVOR = 77, 88
+# In every run an Executor is killed in the middle of a task, which another one then runs again.
+VICTIM = Ending("victim", "v.py", TaskStatus.SUCCESS, FACTS)
+VICTIMS_RUNS = [
+    Execution("victim", 1, KILLED, True, 1, 1.0),
+    Execution("victim", 2, SURVIVOR, True, 5, 5.0, 6, True),
+]
 
 
 def execution(
-    started: int, ended: int | None, *, fence: int = 1, pid: int = 1, alone: bool = True, task_id: str = "t1"
+    started: int, ended: int | None, *, fence: int = 1, executor: int = SURVIVOR, alone: bool = True
 ) -> Execution:
-    return Execution(
-        task_id,
-        attempt=1,
-        fence=fence,
-        pid=pid,
-        alone=alone,
-        started_at_ns=started,
-        started_boot_ns=started,
-        ended_boot_ns=ended,
-        succeeded=ended is not None,
-    )
+    return Execution("t1", fence, executor, alone, started, float(started), ended, ended is not None)
 
 
 def failed(started: int, ended: int, *, fence: int = 1) -> Execution:
     return replace(execution(started, ended, fence=fence), succeeded=False)
 
 
-def found(*executions: Execution, ending: Ending = ENDING, facts: Facts | None = FACTS) -> Findings:
-    return check([ending], executions, {ending.path: facts}, {KILLED})
-
-
-def claims(findings: Findings, *executions: Execution, retries: tuple[int, int] = (0, 0)) -> dict[str, Claim]:
-    made = claims_of(findings, account(executions), 1, retries, unreadable=0)
-    return {claim.name: claim for claim in made}
-
-
-def broken(findings: Findings, *executions: Execution) -> set[str]:
-    return {name for name, claim in claims(findings, *executions).items() if not claim.holds}
-
-
-# ---- nothing is found where nothing is wrong -------------------------------------------------------------
+def faults(*executions: Execution, ending: Ending = ENDING) -> dict[str, str]:
+    """The first fault of each check that found one."""
+    expected = {"a.py": FACTS, "v.py": FACTS}
+    checks = check([ending, VICTIM], [*VICTIMS_RUNS, *executions], expected, KILLED)
+    return {check.claim: check.faults[0] for check in checks if check.faults}
 
 
 @pytest.mark.parametrize(
@@ -58,191 +41,126 @@ def broken(findings: Findings, *executions: Execution) -> set[str]:
     [
         [execution(1, 2)],
         [failed(1, 2), execution(2, 3, fence=2)],
-        [execution(1, None, pid=KILLED), execution(5, 6, fence=2)],
-        [execution(1, 2, pid=KILLED), execution(5, 6, fence=2)],
+        [execution(1, None, executor=KILLED), execution(5, 6, fence=2)],
+        [execution(1, 2, executor=KILLED), execution(5, 6, fence=2)],
     ],
-    ids=["once", "failed first", "cut off by the kill", "done again"],
+    ids=["once", "failed first", "killed first", "run again after a success that Duly did not hear of"],
 )
 def test_a_run_without_fault_passes(executions: list[Execution]) -> None:
-    findings = found(*executions)
-
-    assert findings == Findings(succeeded=1, compared=1)
-    assert broken(findings, *executions) == set()
+    assert faults(*executions) == {}
 
 
-def test_nothing_is_said_about_a_file_that_changed_meanwhile() -> None:
-    other = replace(ENDING, result={"sha256": "other"})
-    gone = replace(ENDING, status="FATAL_FAILURE", failure="a.py: No such file or directory")
-
-    assert found(execution(1, 2), ending=other, facts=None) == Findings(succeeded=1, changed=["a.py"])
-    assert found(failed(1, 2), ending=gone, facts=None) == Findings(changed=["a.py"])
+# ---- lost, failed, wrong ---------------------------------------------------------------------------------
 
 
-# ---- lost ------------------------------------------------------------------------------------------------
+def test_a_task_that_duly_does_not_know_is_lost() -> None:
+    found = faults(execution(1, 2), ending=Ending("t1", "a.py"))
+
+    assert found == {"lost": "a.py (t1): Duly does not know the task"}
 
 
-@pytest.mark.parametrize(
-    ("ending", "words"),
-    [
-        (replace(ENDING, status="", is_final=False), "does not know the task"),
-        (replace(ENDING, status="ENQUEUED", is_final=False), "still ENQUEUED"),
-    ],
-)
-def test_a_task_that_never_ended_is_lost(ending: Ending, words: str) -> None:
-    findings = found(execution(1, 2), ending=ending)
+def test_a_task_that_never_ended_is_lost() -> None:
+    found = faults(execution(1, 2), ending=replace(ENDING, status=TaskStatus.ENQUEUED))
 
-    assert words in findings.lost[0]
-    assert {"lost", "succeeded"} <= broken(findings, execution(1, 2))
+    assert found["lost"] == "a.py (t1): still ENQUEUED"
 
 
-@pytest.mark.parametrize("executions", [[], [failed(1, 2)], [execution(1, None, pid=KILLED)]])
-def test_a_success_that_the_log_knows_nothing_of_is_lost(executions: list[Execution]) -> None:
-    findings = found(*executions)
-
-    assert "no execution of it ended well" in findings.lost[0]
+@pytest.mark.parametrize("executions", [[], [failed(1, 2)]], ids=["never ran", "only failed"])
+def test_a_success_that_the_log_does_not_show_is_lost(executions: list[Execution]) -> None:
+    assert faults(*executions) == {"lost": "a.py (t1): SUCCESS, but no execution of it succeeded"}
 
 
-# ---- concurrent ------------------------------------------------------------------------------------------
+def test_a_task_that_failed_for_good_is_told_with_its_reason() -> None:
+    ending = replace(ENDING, status=TaskStatus.FATAL_FAILURE, failure="no such file")
+
+    found = faults(failed(1, 2), ending=ending)
+
+    assert found == {"ended in SUCCESS": "a.py (t1): FATAL_FAILURE: no such file"}
 
 
-def test_an_execution_that_begins_before_the_last_one_ended_is_concurrent() -> None:
-    findings = found(execution(1, 5_000_001), execution(2_000_001, 6_000_000, fence=2))
+@pytest.mark.parametrize("result", [None, {**FACTS, "sha256": "decaf"}, {**FACTS, "lines": 3}])
+def test_a_result_that_differs_from_the_file_is_wrong(result: object) -> None:
+    found = faults(execution(1, 2), ending=replace(ENDING, result=result))
 
-    assert findings.concurrent == ["a.py (t1): fence 2 began 3.000 ms before fence 1 ended"]
-    assert broken(findings) == {"concurrent"}
-
-
-def test_an_execution_inside_another_one_is_concurrent_and_so_is_one_after_it() -> None:
-    long_one = execution(1, 100)
-
-    assert found(long_one, execution(2, 3, fence=2)).concurrent
-    assert found(long_one, execution(100, 101, fence=2), execution(102, 103, fence=3)).concurrent == []
-    assert found(long_one, failed(200, 300, fence=2), execution(250, 260, fence=3)).concurrent
+    assert found.keys() == {"equal to direct hashing"}
 
 
-def test_an_execution_that_found_the_lock_taken_is_concurrent_whatever_the_clocks_say() -> None:
-    cut_off = execution(1, None, pid=KILLED)
+def test_a_run_without_tasks_proves_nothing() -> None:
+    checks = check([], [], {}, None)
 
-    findings = found(cut_off, execution(5, 6, fence=2, alone=False))
-
-    assert "while another execution held the task's lock" in findings.concurrent[0]
+    assert {check.claim for check in checks if check.faults} >= {"ended in SUCCESS", "killed, then run again"}
 
 
-def test_executions_of_different_tasks_may_overlap() -> None:
-    second = replace(ENDING, task_id="t2", path="b.py")
-
-    findings = check(
-        [ENDING, second],
-        [execution(1, 9), execution(2, 8, task_id="t2")],
-        {"a.py": FACTS, "b.py": FACTS},
-        {KILLED},
-    )
-
-    assert findings == Findings(succeeded=2, compared=2)
+# ---- overlaps --------------------------------------------------------------------------------------------
 
 
-# ---- wrong results and failures --------------------------------------------------------------------------
+def test_an_execution_that_begins_before_the_last_one_ended_is_an_overlap() -> None:
+    found = faults(execution(1, 5_000_001), execution(2_000_001, 6_000_000, fence=2))
+
+    assert found == {
+        "run twice at a time": "a.py (t1): fence 2 began 3.000 ms before an earlier execution ended"
+    }
 
 
-@pytest.mark.parametrize("result", [None, {}, RESULT | {"lines": 3}, RESULT | {"sha256": "c0ffef"}])
-def test_a_result_that_is_not_what_the_file_says_is_wrong(result: object) -> None:
-    findings = found(execution(1, 2), ending=replace(ENDING, result=result))
+def test_an_execution_inside_a_long_one_is_an_overlap_and_so_is_one_after_both() -> None:
+    long_one, short_one = execution(1, 100), execution(2, 3, fence=2)
 
-    assert findings.wrong[0].startswith("a.py (t1): the result is")
-    assert broken(findings, execution(1, 2)) == {"results"}
-
-
-def test_a_task_that_ended_otherwise_than_in_success_failed() -> None:
-    ending = replace(ENDING, status="FATAL_FAILURE", failure="attempts exhausted")
-
-    findings = found(failed(1, 2), ending=ending)
-
-    assert findings.failed == ["a.py (t1): FATAL_FAILURE: attempts exhausted"]
-    assert "succeeded" in broken(findings, failed(1, 2))
+    assert "run twice at a time" in faults(long_one, short_one)
+    assert "run twice at a time" in faults(long_one, failed(100, 300, fence=2), execution(250, 260, fence=3))
+    assert faults(long_one, execution(100, 101, fence=2), execution(102, 103, fence=3)) == {}
 
 
-def test_where_no_result_could_be_compared_nothing_is_claimed_of_them() -> None:
-    findings = found(execution(1, 2), facts=None)
+def test_an_execution_that_found_the_lock_taken_is_an_overlap_whatever_the_clocks_say() -> None:
+    found = faults(execution(1, None, executor=KILLED), execution(5, 6, fence=2, alone=False))
 
-    assert broken(findings, execution(1, 2)) == {"results"}
-
-
-def test_first_attempts_that_should_have_failed_and_did_not_break_the_claim() -> None:
-    findings = found(execution(1, 2))
-
-    assert not claims(findings, execution(1, 2), retries=(3, 0))["retried"].holds
-    assert claims(findings, execution(1, 2), retries=(3, 2))["retried"].holds
-
-
-def test_retried_is_what_failed_first_and_succeeded_later() -> None:
-    assert was_retried([failed(1, 2), execution(3, 4, fence=2)])
-    assert was_retried([execution(1, None, pid=KILLED), failed(2, 3, fence=2), execution(4, 5, fence=3)])
-    assert not was_retried([execution(1, 2)])
-    assert not was_retried([failed(1, 2)])
-    assert not was_retried([execution(1, None, pid=KILLED), execution(3, 4, fence=2)])
-
-
-# ---- what nothing explains -------------------------------------------------------------------------------
-
-
-def test_an_execution_without_an_end_in_a_process_that_lived_is_unexplained() -> None:
-    findings = found(execution(1, None, pid=5), execution(5, 6, fence=2))
-
-    assert findings.unexplained == ["a.py (t1): never ended in process 5, which was not killed"]
-    assert broken(findings) == {"log"}
-
-
-def test_a_fence_that_does_not_grow_is_unexplained() -> None:
-    findings = found(execution(1, 2, fence=2), execution(3, 4, fence=2))
-
-    assert findings.unexplained == ["a.py (t1): ran with fence 2 after fence 2"]
-
-
-def test_an_execution_of_a_task_that_nobody_scheduled_is_unexplained() -> None:
-    findings = found(execution(1, 2), execution(1, 2, task_id="stranger"))
-
-    assert findings.unexplained == ["task stranger ran, and was never scheduled"]
-
-
-def test_lines_of_the_log_that_are_no_record_break_the_claim() -> None:
-    made = claims_of(found(execution(1, 2)), account([execution(1, 2)]), 1, (0, 0), unreadable=2)
-
-    assert [claim.faults for claim in made if not claim.holds] == [["2 lines of the log are no record"]]
+    assert found == {
+        "run twice at a time": "a.py (t1): fence 2 began while another execution held the task's lock"
+    }
 
 
 # ---- the kill --------------------------------------------------------------------------------------------
 
 
-def killing(**changes: object) -> Killing:
-    made = Killing(1, 70, (KILLED,), (60,), 3, 0.0, gone_after_s=0.01, successor=80)
-    return replace(made, **changes)
+def test_an_execution_without_an_end_in_an_executor_that_lived_is_a_fault() -> None:
+    found = faults(execution(1, None, executor=99), execution(5, 6, fence=2))
+
+    assert found == {"killed, then run again": "task t1: it has no end, and its Executor 99 was not killed"}
 
 
-def test_a_kill_is_told_with_what_it_cut_off() -> None:
-    claim = claim_of_killing(killing(), [execution(1, None, pid=KILLED), execution(3, 4, fence=2)])
+def test_a_task_that_no_other_executor_ran_after_the_kill_is_a_fault() -> None:
+    found = faults(execution(0, 1, executor=KILLED), execution(2, None, fence=2, executor=KILLED))
 
-    assert claim.holds
-    assert claim.text == "Executor 70 was killed with -9 while it ran 3 callbacks; 1 never ended"
+    assert found == {"killed, then run again": "task t1: no other Executor ran it again"}
+
+
+@pytest.mark.parametrize("killed", [None, 66])
+def test_a_run_in_which_no_busy_executor_was_killed_does_not_pass(killed: int | None) -> None:
+    checks = check([ENDING], [execution(1, 2)], {"a.py": FACTS}, killed)
+
+    (fault,) = [fault for check in checks for fault in check.faults]
+    assert fault == "no Executor was killed in the middle of a task"
+
+
+# ---- the log, and percentiles ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "happened",
-    [None, killing(gone_after_s=None), killing(successor=None)],
-    ids=["no kill", "survived", "not replaced"],
+    "line",
+    [
+        "garbage",
+        '{"event": "started"}',
+        '{"event": "succeeded", "task_id": "t1", "fence": 1, "executor": 5, "at_ns": 1}',
+    ],
+    ids=["not JSON", "fields missing", "an end without a start"],
 )
-def test_a_kill_that_did_not_go_as_claimed_fails(happened: Killing | None) -> None:
-    assert not claim_of_killing(happened, []).holds
+def test_a_line_that_is_no_record_is_refused_with_its_text(line: str) -> None:
+    with pytest.raises(ValueError, match="has a line that cannot be") as refused:
+        read_log([line])
+
+    assert line in str(refused.value)
 
 
-def test_the_account_adds_up() -> None:
-    executions = [
-        failed(1, 2),
-        execution(3, None, fence=2, pid=KILLED),
-        execution(5, 6, fence=3, pid=KILLED),
-        execution(7, 8, fence=4),
-    ]
-
-    parts = account(executions)
-
-    assert (parts.succeeded, parts.failed, parts.cut_off, parts.repeated) == (1, 1, 1, 1)
-    assert parts.total == len(executions)
+@pytest.mark.parametrize(("percent", "value"), [(50, 50), (99, 99), (100, 100), (0, 1)])
+def test_a_percentile_is_a_value_that_occurred(percent: int, value: int) -> None:
+    assert percentile(list(range(100, 0, -1)), percent) == value
+    assert percentile([7], percent) == 7
