@@ -16,7 +16,8 @@ def named(shape: type[Shape]) -> AsyncRowFactory[Shape]:
     def factory(cursor: AsyncCursor[Any]) -> RowMaker[Shape]:
         result = cursor.pgresult
         names = tuple(result.fname(place) for place in range(result.nfields)) if result else ()
-        return _maker(shape, names)
+        maker: RowMaker[Shape] = _maker(shape, names)
+        return maker
 
     return factory
 
@@ -28,7 +29,10 @@ def _maker(shape: Any, names: tuple[bytes | None, ...]) -> Any:
     Raises:
         ValueError: the statement has no column for a field.
     """
-    places = [names.index(field.encode()) for field in shape._fields]
+    place_of = {(name or b"").decode(): place for place, name in enumerate(names)}
+    if missing := [field for field in shape._fields if field not in place_of]:
+        raise ValueError(f"the statement has no column {', '.join(missing)} for {shape.__name__}")
+    places = [place_of[field] for field in shape._fields]
     if places == list(range(len(names))):
         return shape._make
     pick = itemgetter(*places)

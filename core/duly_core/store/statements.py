@@ -87,6 +87,11 @@ def _fragments() -> dict[str, str]:
 _FRAGMENTS = _fragments()
 
 
+def fragment(name: str, text: str = "") -> str:
+    """Return a fragment as statements have it, with `text` in its place."""
+    return _resolve(_FRAGMENTS[name].replace(_TEXT, text), _FRAGMENTS)
+
+
 def _statuses(text: str) -> frozenset[Status]:
     return frozenset(Status(part) for part in text.strip().split("|") if part)
 
