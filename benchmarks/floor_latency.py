@@ -22,7 +22,8 @@ from benchmarks.hops.wire import LAMBDA
 from benchmarks.meter import Figures
 from benchmarks.percentiles import percentile
 from benchmarks.system import BenchmarkError, Program
-from duly_core.store.lambdas import LambdaPolicy, register
+from duly_core.store.lambda_policy import LambdaPolicy
+from duly_core.store.lambdas import register
 from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings

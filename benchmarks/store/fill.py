@@ -25,8 +25,8 @@ with ids as materialized (
     insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
     select task_id, %(lambda)s, '', 3, 1, repeat('x', 100)::bytea, now(), now() from ids
 )
-insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, fence, token, holder)
-select task_id, %(lambda)s, 3, status::task_status,
+insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, fence, token, holder)
+select task_id, %(lambda)s, '', 3, status::task_status,
     case when n <= %(ready)s then now() - interval '1 s' else now() + interval '1 h' + n * interval '1 ms' end, now(),
     case when status = 'new' then 0 else 1 end, case when status = 'claimed' then task_id end,
     case when status = 'claimed' then 'host' end

@@ -23,7 +23,7 @@ from duly_core.routing import Priority, QueueKey
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.store import lambdas, polling
-from duly_core.store.lambdas import LambdaPolicy
+from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from tests.fixtures.services import serve_frontend, serve_hsc

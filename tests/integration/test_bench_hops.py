@@ -7,7 +7,8 @@ import psycopg
 
 from benchmarks.hops.roles import ROLES
 from benchmarks.hops.wire import LAMBDA
-from duly_core.store.lambdas import LambdaPolicy, register
+from duly_core.store.lambda_policy import LambdaPolicy
+from duly_core.store.lambdas import register
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_local.ports import LOOPBACK, free_ports

@@ -8,7 +8,7 @@ import pytest
 
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import lambdas
-from duly_core.store.lambdas import LambdaPolicy
+from duly_core.store.lambda_policy import LambdaPolicy
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.fixtures.task_states import SECOND

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from datetime import timedelta
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -70,6 +71,16 @@ async def scheduled(task_states, count, **overrides):
 
 
 # ---- what is claimed ---------------------------------------------------------------------------------------
+
+
+async def test_a_task_whose_entity_was_removed_by_hand_is_given_to_nobody(task_states, dsn):
+    lost, task = await scheduled(task_states, 2)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("delete from task where task_id = %s", [UUID(bytes=lost.task_id)])
+
+    work = await look(task_states)
+
+    assert ids(work.tasks) == [task.task_id]
 
 
 async def test_a_claimed_task_carries_everything_its_executor_needs(task_states):

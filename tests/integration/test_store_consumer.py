@@ -26,8 +26,8 @@ with made as (
     insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
     select gen_random_uuid(), %s, '', 3, 1, '', now(), now() from generate_series(1, %s) returning task_id, lambda
 )
-insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at)
-select task_id, lambda, 3, 'new', now() - interval '1 h', now() from made
+insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
+select task_id, lambda, '', 3, 'new', now() - interval '1 h', now() from made
 """
 
 

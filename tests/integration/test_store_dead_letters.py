@@ -24,7 +24,7 @@ from duly_core.task import (
     Result,
     TaskHeartbeat,
 )
-from tests.fixtures.database import until_a_statement_waits_for_a_lock
+from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 OTHER = "report.make"
@@ -114,6 +114,14 @@ def found(dsn):
         dead = "select task_id, finished_at from task where status = 'fatal_failure' order by 1"
         assert kept == connection.execute(dead).fetchall()
     return {task_id.bytes for task_id, _ in kept}
+
+
+async def test_a_redriven_task_is_in_its_collection_again(task_states, dsn):
+    task = await given_up(task_states, collection="spring")
+
+    await redrive(task_states, task)
+
+    assert ask(dsn, "select collection from task_assoc") == [("spring",)]
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)

@@ -30,7 +30,7 @@ PLANNED_FOR_ALL = {"existing", "applied_before", "redrive", "claim_work", "claim
 those that it needs."""
 READS_ALL_HELD = {"claimed_under", "claim_again"}
 """They look for prefixes of tokens, for replies that were lost and callers that died."""
-AS_GOOD = {"task_first_by_lambda": "task_first_pkey"}
+AS_GOOD = {"task_first_lambda_task_id_idx": "task_first_pkey"}
 """Entities may be found by lambda and id as well; what does not know the lambda skips over the few that there are."""
 READY, WATCHED, EXPIRING = {"task_assoc_ready"}, {"task_assoc_watched"}, {"task_assoc_expiring"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
@@ -136,8 +136,10 @@ insert into task (task_id, lambda, collection, priority, payload_encoding, paylo
     select overlay(gen_random_uuid()::text placing (select left(duly_first_id(now())::text, 13)) from 1)::uuid,
         %(lambda)s, '', 3, 1, '', now(), now()
     from generate_series(1, %(count)s);
-insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at, fence, token, holder)
-    select task_id, %(lambda)s, 3, case number %% 3 when 0 then 'new' when 1 then 'enqueued' else 'claimed' end::task_status,
+insert into task_assoc (
+    task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, token, holder
+)
+    select task_id, %(lambda)s, '', 3, case number %% 3 when 0 then 'new' when 1 then 'enqueued' else 'claimed' end::task_status,
         now() + number * interval '1 s' - interval '20 s', now(), now() + number * interval '1 s' - interval '20 s',
         1, case number %% 3 when 2 then task_id end, case number %% 3 when 2 then 'host' end
     from (select task_id, row_number() over () as number from task where status is null) as numbered

@@ -10,7 +10,7 @@ from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import Priority
 from duly_core.store import lambdas
-from duly_core.store.lambdas import LambdaPolicy
+from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.results import set_results
 from duly_core.store.tasks import TaskFilter, cancel_tasks, final_of, get_tasks, list_tasks
 from duly_core.task import FailureKind, Outcome, Result

@@ -66,6 +66,17 @@ async def test_a_success_keeps_its_result_and_leaves_no_assoc(task_states, proce
     assert row["next_trigger_at"] is None  # there is no assoc row any more
 
 
+@pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.CANCELLED, Outcome.CRASHED])
+async def test_an_attempt_that_did_not_start_leaves_the_start_of_the_one_before(task_states, clock, outcome):
+    started_at = datetime(2026, 1, 2, tzinfo=UTC)
+    task = await task_states.processing()
+    await write(task_states, result_of(task, Outcome.RETRIABLE_FAILURE, started_at=started_at))
+
+    await write(task_states, result_of(await claim_again(task_states, clock, task), outcome))
+
+    assert (await task_states.row(task.task_id))["started_at"] == started_at
+
+
 async def test_an_empty_result_is_a_result(task_states, claimed_task):
     await write(task_states, result_of(claimed_task, Outcome.SUCCESS, result=b""))
 

@@ -11,7 +11,7 @@ import pytest
 
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import claims, polling
-from duly_core.store.lambdas import LambdaPolicy
+from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.results import Written, set_results
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import Applied, FailureKind, Outcome, Proposal, Result

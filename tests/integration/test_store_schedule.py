@@ -13,7 +13,7 @@ from duly_core.store.pool import Store
 from duly_core.store.schedule import schedule
 from duly_core.store.settings import StoreSettings
 from duly_core.task import Encoding, NewTask, Scheduled, Scheduling
-from tests.fixtures.database import count
+from tests.fixtures.database import ask, count
 from tests.fixtures.task_states import LAMBDA, SECOND
 
 HOUR = timedelta(hours=1)
@@ -44,6 +44,12 @@ async def test_a_task_is_written_with_its_next_trigger_and_due_now(task_states):
     )
     assert (row["collection"], row["priority"], row["fence"]) == ("spring", Priority.HIGH, 0)
     assert row["created_at"] == row["scheduled_at"] == row["next_trigger_at"]
+
+
+async def test_the_assoc_knows_the_collection_of_its_task(task_states, dsn):
+    await schedule(task_states.store, [a_task(collection="spring"), a_task()])
+
+    assert sorted(ask(dsn, "select collection from task_assoc")) == [("",), ("spring",)]
 
 
 async def test_a_delay_is_counted_on_the_stores_clock(task_states, clock):

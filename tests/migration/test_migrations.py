@@ -1,6 +1,7 @@
 """The schema: the same by migrations and by tables, safe to bring up from many processes, closed to nonsense."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,12 +16,14 @@ from alembic.script import ScriptDirectory
 from structlog.testing import capture_logs
 
 import duly_core.store.migrate as migrate_module
+from duly.ids import new_task_id
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.lifecycle import Status
 from duly_core.store.migrate import migrate
 from duly_core.store.migrations.url import sqlalchemy_url
+from duly_core.store.partitions import first_id
 from duly_core.store.tables import metadata
-from tests.fixtures.rows import ENDED, FAILED, TASK, insert
+from tests.fixtures.rows import ATTEMPT, ENDED, FAILED, TASK, insert
 
 SCRIPTS = Path(migrate_module.__file__).parent / "migrations"
 
@@ -156,27 +159,54 @@ def test_every_migration_can_be_taken_back_and_made_again(alembic, dsn):
     assert schema_of(dsn) == before
 
 
-def test_dead_letters_from_before_the_migration_and_from_the_release_before_are_found(alembic, dsn):
-    connection, config = alembic
-    command.downgrade(config, "0002")
-    connection.commit()
-    early, late, alive = (row | {"task_id": str(uuid4())} for row in (FAILED, FAILED, TASK))
-    with psycopg.connect(dsn, autocommit=True) as before:
-        for row in (early, alive, ENDED | {"task_id": str(uuid4())}):
-            insert(before, "task", row)
+def test_every_dead_letter_is_found_whichever_statement_wrote_it(dsn):
+    inserted, updated = (row | {"task_id": str(uuid4())} for row in (FAILED, TASK))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for row in (inserted, updated, ENDED | {"task_id": str(uuid4())}):
+            insert(connection, "task", row)
 
-    migrate(dsn)
-
-    with psycopg.connect(dsn, autocommit=True) as after:
-        insert(after, "task", late)
-        after.execute(
+        connection.execute(
             "update task set status = 'fatal_failure', finished_at = now(), fence = 1, failures = 0, crashes = 0, "
             "failure_kind = 1, failed_at = now() where status is null"
         )
-        found = after.execute("select task_id::text, lambda from dead_letter").fetchall()
-        counted = after.execute("select distinct redrives from task").fetchall()
-    assert sorted(found) == sorted((row["task_id"], "mail.send") for row in (early, late, alive))
-    assert counted == [(0,)]
+
+        found = connection.execute("select task_id::text, lambda from dead_letter").fetchall()
+    assert sorted(found) == sorted((row["task_id"], "mail.send") for row in (inserted, updated))
+
+
+def test_the_first_partition_takes_the_ids_of_today_and_the_rest_those_of_a_clock_that_is_far_ahead(dsn):
+    today, beyond = new_task_id(), first_id(datetime.now(UTC) + timedelta(days=900))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for task_id in (today, beyond):
+            insert(connection, "task", TASK | {"task_id": str(task_id)})
+            insert(connection, "attempt", ATTEMPT | {"task_id": str(task_id)})
+
+        tasks = connection.execute("select task_id, tableoid::regclass::text from task").fetchall()
+        attempts = connection.execute("select task_id, tableoid::regclass::text from attempt").fetchall()
+
+    assert dict(tasks) == {today: "task_first", beyond: "task_rest"}
+    assert dict(attempts) == {today: "attempt_first", beyond: "attempt_rest"}
+
+
+def test_a_migration_takes_its_time_whatever_the_role_is_set_to(empty_dsn):
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        for name, value in (("statement_timeout", "8s"), ("enable_seqscan", "off")):
+            connection.execute(f"alter database {connection.info.dbname} set {name} = '{value}'".encode())
+        connection.execute(
+            """
+            create function look() returns event_trigger language plpgsql as '
+            begin
+                if current_setting(''statement_timeout'') || current_setting(''enable_seqscan'') <> ''0on'' then
+                    raise ''the role is told so'';
+                end if;
+            end';
+            create event trigger looks on ddl_command_start execute function look();
+            """
+        )
+
+    migrate(empty_dsn)
+
+    assert revision_of(empty_dsn) == [("0001",)]
 
 
 def test_migrations_are_one_line_without_branches():

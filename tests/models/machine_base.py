@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from duly_core.lifecycle import HELD, LIVE, Status
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import lambdas
-from duly_core.store.lambdas import LambdaPolicy
+from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.task import (
     Token,
 )

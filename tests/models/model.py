@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
 from duly_core.lifecycle import FINAL, HELD, READY, Status
-from duly_core.store.lambdas import LambdaPolicy
+from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.task import FailureKind, NewTask, TaskId, Token
 
 WAITING = READY | {Status.ENQUEUED}

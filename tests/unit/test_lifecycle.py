@@ -1,11 +1,12 @@
 """The state machine as data, held against the statements that write it."""
 
 import re
+from importlib.resources import files
 
 import pytest
 
 from duly_core.lifecycle import FINAL, HELD, LIVE, MOVES, READY, Status, Writer, reachable
-from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.statements import READS, TRANSITIONS, fragment
 
 NAMES = [move.name for move in MOVES]
 OUT_OF_HELD = [move for move in MOVES if move.before & HELD]
@@ -121,6 +122,35 @@ def test_a_move_that_ends_an_attempt_without_success_records_it(move):
     }
 
     assert ("insert into attempt" in TRANSITIONS[move.name].sql) == bool(ends_badly)
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.name)
+def test_a_task_is_ended_by_the_one_text_for_that_and_by_nothing_else(move):
+    sql = TRANSITIONS[move.name].sql
+    end = fragment("end_task")
+    assert (end in sql) == bool(move.after & FINAL)
+
+    rest = sql.replace(end, "")
+
+    assert "finished_at = excluded" not in rest
+    if move.after & FINAL:
+        assert "ended as (\n    delete from task_assoc" in rest
+
+
+def test_the_history_is_written_by_the_one_text_for_that():
+    for statement in TRANSITIONS.values():
+        for source in re.findall(r"insert into attempt .*?from (\w+)\n", statement.sql, re.DOTALL):
+            assert fragment("record_attempt", source) in statement.sql
+
+
+def test_statements_leave_numbers_and_defaults_to_python():
+    written = "".join(
+        files("duly_core.store").joinpath(name).read_text(encoding="utf-8")
+        for name in ("fragments.sql", "transitions.sql", "reads.sql")
+    )
+
+    assert "coalesce(lambda." not in written
+    assert not re.findall(r"\b\d+ as (?:failure|attempt)_kind", written)
 
 
 def test_no_statement_reads_another_clock_than_the_stores():

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from psycopg import AsyncCursor
+from psycopg.rows import RowMaker
+
 from duly_core.routing import Priority, QueueKey
 from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
 from duly_core.store.pool import Store, fetch
+from duly_core.store.rows import named
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import (
     Applied,
@@ -19,6 +23,8 @@ from duly_core.task import (
     TaskId,
     Token,
 )
+
+_CLAIMED = named(ClaimedTask)
 
 
 async def claim(
@@ -32,7 +38,8 @@ async def claim(
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     batch = sorted(asked, key=lambda each: each[0].task_id)
-    rows = await store.run(
+    rows = await store.run_as(
+        _CLAIMED,
         TRANSITIONS["claim"],
         {
             "task_ids": uuids(proposal.task_id for proposal, _ in batch),
@@ -42,13 +49,13 @@ async def claim(
             "claim_timeout": claim_timeout,
         },
     )
-    claimed = {row[1]: ClaimedTask._make(row) for row in rows}  # the columns are its fields, in order
+    claimed = {task.token: task for task in rows}
     if len(claimed) < len(batch):
         refused = [
             (proposal.task_id, proposal.token) for proposal, _ in batch if proposal.token not in claimed
         ]
-        for row in await store.run(READS["claimed_before"], _pairs(refused)):
-            claimed[row[1]] = ClaimedTask._make(row)
+        for task in await store.run_as(_CLAIMED, READS["claimed_before"], _pairs(refused)):
+            claimed[task.token] = task
     return [claimed.get(proposal.token) for proposal, _ in asked]
 
 
@@ -78,6 +85,25 @@ class Work:
     wanted were found, and there may be more."""
 
 
+class _Ahead(NamedTuple):
+    """A row of claim_work that tells of a queue, and of no task."""
+
+    lambda_name: str
+    priority: int
+    due_in: timedelta | None
+
+
+def _work(cursor: AsyncCursor[Any]) -> RowMaker[ClaimedTask | _Ahead]:
+    """Make the rows of claim_work."""
+    claimed, ahead = _CLAIMED(cursor), named(_Ahead)(cursor)
+
+    def make(values: Sequence[Any]) -> ClaimedTask | _Ahead:
+        task = claimed(values)
+        return task if task.task_id else ahead(values)
+
+    return make
+
+
 async def claim_work(
     store: Store,
     picks: Sequence[Pick],
@@ -97,7 +123,8 @@ async def claim_work(
     Raises:
         StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
     """
-    rows = await store.run(
+    rows = await store.run_as(
+        _work,
         TRANSITIONS["claim_work"],
         {
             "lambdas": texts([pick.queue.lambda_name for pick in picks]),
@@ -111,15 +138,15 @@ async def claim_work(
             "claim_timeout": claim_timeout,
         },
     )
-    tasks = [ClaimedTask._make(row[:-1]) for row in rows if row[0] is not None]
+    tasks = [row for row in rows if isinstance(row, ClaimedTask)]
     if len(tasks) >= most:
         return Work(tasks, None)
     return Work(
         tasks,
         {
-            QueueKey(row[2], Priority(row[3])): row[-1]
+            QueueKey(row.lambda_name, Priority(row.priority)): row.due_in
             for row in rows
-            if row[0] is None and row[-1] is not None
+            if isinstance(row, _Ahead) and row.due_in is not None
         },
     )
 
@@ -132,7 +159,8 @@ async def claim_again(
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again, with the new prefix among the lost ones.
     """
-    rows = await store.run(
+    return await store.run_as(
+        _CLAIMED,
         TRANSITIONS["claim_again"],
         {
             "holder": caller.holder,
@@ -141,7 +169,6 @@ async def claim_again(
             "claim_timeout": claim_timeout,
         },
     )
-    return [ClaimedTask._make(row) for row in rows]
 
 
 async def claims_under(store: Store, token_prefixes: Sequence[bytes]) -> list[tuple[TaskId, Token]]:

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 from uuid import UUID
 
 import psycopg
 import psycopg_pool
 from psycopg.adapt import Loader
 from psycopg.pq import Format
-from psycopg.rows import TupleRow
+from psycopg.rows import AsyncRowFactory, TupleRow, tuple_row
 
 from duly_core.errors import RowLockedError, StoreUnavailableError
 from duly_core.pg_connection import PendingConnects, connection_of, hang_up
@@ -20,6 +20,7 @@ from duly_core.store.settings import StoreSettings
 from duly_core.store.statements import Statement
 
 Connection = psycopg.AsyncConnection[TupleRow]
+Row = TypeVar("Row")
 
 _BYTEA_OID = 17
 
@@ -136,8 +137,14 @@ class Store:
 
     async def run(self, statement: Statement, parameters: Mapping[str, Any]) -> list[TupleRow]:
         """Run one statement in a transaction of its own and fetch its rows."""
+        return await self.run_as(tuple_row, statement, parameters)
+
+    async def run_as(
+        self, shape: AsyncRowFactory[Row], statement: Statement, parameters: Mapping[str, Any]
+    ) -> list[Row]:
+        """Do the same, with rows as `shape` makes them (rows.py)."""
         async with self.connection() as connection:
-            return await fetch(connection, statement, parameters)
+            return await _fetch_as(shape, connection, statement, parameters)
 
     async def ping(self) -> None:
         """Ask Postgres whether it can be written to.
@@ -197,7 +204,13 @@ async def fetch(
     connection: Connection, statement: Statement, parameters: Mapping[str, Any]
 ) -> list[TupleRow]:
     """Run a statement on this connection, in binary and prepared unless it is planned anew, and fetch its rows."""
-    cursor = connection.cursor(binary=True)
+    return await _fetch_as(tuple_row, connection, statement, parameters)
+
+
+async def _fetch_as(
+    shape: AsyncRowFactory[Row], connection: Connection, statement: Statement, parameters: Mapping[str, Any]
+) -> list[Row]:
+    cursor = connection.cursor(binary=True, row_factory=shape)
     await cursor.execute(statement.sql, parameters, prepare=not statement.anew)
     return await cursor.fetchall()
 

@@ -23,20 +23,13 @@ cross join lateral (
 
 -- name: claimed_before
 -- Claims that these very tokens hold already: the answer to a claim whose reply was lost.
-select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures,
-    assoc.crashes, (extract(epoch from assoc.due_at) * 1000000)::int8,
-    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
-from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
-join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
-left join lateral (
-    select task.priority, task.payload, task.payload_encoding
-    from task
-    where task.task_id = assoc.task_id and task.lambda = assoc.lambda and task.task_id
-        between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
-    limit 1
-) as entity on true
-left join lambda on lambda.name = any (array[assoc.lambda])
-where assoc.status::text in ('claimed', 'processing') and coalesce(entity.priority, 0) > 0
+with claimed as (
+    select {{claim_columns}}
+    from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
+    where assoc.status::text in ('claimed', 'processing')
+)
+{{claimed_tasks: and task.task_id {{within_asked}}}}
 
 -- name: applied_before
 -- Results that were written before under these very tokens.
@@ -95,8 +88,7 @@ select attempt.*
 from unnest(%(task_ids)b::uuid[]) as asked (task_id) cross join lateral (
     select task_id, fence, attempt, outcome::text, holder, started_at, ended_at, failure_kind::int4, failure_message
     from attempt
-    where attempt.task_id = any (array[asked.task_id]) and attempt.task_id
-        between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+    where attempt.task_id = any (array[asked.task_id]) and attempt.task_id {{within_asked}}
     order by attempt.fence desc
     limit 100
 ) as attempt

@@ -31,25 +31,23 @@ async def schedule(
     keyed = any(task.idempotency_key for task in tasks)
     order = [_key_then_id(task) if keyed else task.task_id for task in tasks]
     ordered = sorted(range(len(tasks)), key=order.__getitem__)
-    ids, lambdas, payloads, encodings, priorities, collections, scheduled_at, delays, expires_at, keys = zip(
-        *(tasks[place] for place in ordered), strict=True
-    )
+    columns = _columns([tasks[place] for place in ordered])
     parameters: dict[str, Any] = {
-        "task_ids": uuids(ids),
-        "lambdas": texts(lambdas),
-        "collections": texts(collections),
-        "priorities": int2s(priorities),
-        "encodings": int2s(encodings),
-        "payloads": byteas(payloads),
-        "keys": texts(keys),
+        "task_ids": uuids(columns["task_id"]),
+        "lambdas": texts(columns["lambda_name"]),
+        "collections": texts(columns["collection"]),
+        "priorities": int2s(columns["priority"]),
+        "encodings": int2s(columns["encoding"]),
+        "payloads": byteas(columns["payload"]),
+        "keys": texts(columns["idempotency_key"]),
     }
     rows = await store.run(
         TRANSITIONS["schedule"],
         parameters
         | {
-            "scheduled_at": timestamps(scheduled_at),
-            "delays": intervals(delays),
-            "expires_at": timestamps(expires_at),
+            "scheduled_at": timestamps(columns["scheduled_at"]),
+            "delays": intervals(columns["delay"]),
+            "expires_at": timestamps(columns["expires_at"]),
             "tell": tell,
         },
     )
@@ -61,7 +59,10 @@ async def schedule(
     gone = [
         place
         for number, place in enumerate(ordered, start=1)
-        if again and keys[number - 1] and number not in found and tasks[place].task_id not in created
+        if again
+        and tasks[place].idempotency_key
+        and number not in found
+        and tasks[place].task_id not in created
     ]
     second = await schedule(store, [tasks[place] for place in gone], tell=tell, again=False)
     answers = dict(zip(gone, second, strict=True))
@@ -76,6 +77,11 @@ async def schedule(
         else:
             answers[place] = _explain(task, found.get(number))
     return [answers[place] for place in range(len(tasks))]
+
+
+def _columns(tasks: Sequence[NewTask]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each field, by its name."""
+    return dict(zip(NewTask._fields, zip(*tasks, strict=True), strict=True))
 
 
 def _key_then_id(task: NewTask) -> tuple[str, str, TaskId]:

@@ -1,16 +1,21 @@
 """Loads the `.sql` files: statements with a name, a sentence, and (transitions) the move they make.
 
-A fragment (`-- fragment: NAME`) is text that several statements of its file share: `{{NAME}}` stands for it.
+`fragments.sql` holds what several statements share, and says how a statement refers to it.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from datetime import timedelta
 from importlib.resources import files
 
 from duly_core.lifecycle import Status
+from duly_core.store.lambda_policy import LambdaPolicy
+from duly_core.task import FailureKind
 
-_HEAD = re.compile(r"^-- (name|fragment): (\w+)\n(?:-- move: (.*)\n)?", re.MULTILINE)
-_USE = re.compile(r"\{\{(\w+)\}\}")
+_HEAD = re.compile(r"^-- (?:name|fragment): (\w+)\n(?:-- move: (.*)\n)?", re.MULTILINE)
+_USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
+_TEXT = "{{}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +32,82 @@ class Statement:
     anew: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A head and what follows it, up to the next."""
+
+    name: str
+    move: str
+    body: str
+
+    @property
+    def sql(self) -> str:
+        return "\n".join(line for line in self.body.splitlines() if not line.startswith("--")).strip()
+
+
+def _blocks(file_name: str) -> Iterator[_Block]:
+    text = files("duly_core.store").joinpath(file_name).read_text(encoding="utf-8")
+    heads = list(_HEAD.finditer(text))
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        yield _Block(head[1], head[2] or "", text[head.end() : following.start() if following else len(text)])
+
+
+def _numbers() -> dict[str, str]:
+    """Return what Python defines and SQL uses: kinds of failure, and a lambda's policy with its defaults.
+
+    A policy's default holds for tasks whose lambda is gone.
+    """
+    numbers = {f"kind.{kind.name.lower()}": str(int(kind)) for kind in FailureKind}
+    for field in fields(LambdaPolicy):
+        if isinstance(field.default, int | float | timedelta):
+            numbers[f"policy.{field.name}"] = f"coalesce(lambda.{field.name}, {_literal(field.default)})"
+    return numbers
+
+
+def _literal(value: float | timedelta) -> str:
+    if isinstance(value, timedelta):
+        return f"interval '{value.days} days {value.total_seconds() % 86_400:g} seconds'"
+    return f"{value:g}"
+
+
+def _resolve(sql: str, fragments: dict[str, str]) -> str:
+    """Put fragments in place of their names, those inside another's TEXT first."""
+    while (resolved := _USE.sub(lambda use: fragments[use[1]].replace(_TEXT, use[2] or ""), sql)) != sql:
+        sql = resolved
+    return sql
+
+
+def _fragments() -> dict[str, str]:
+    fragments = _numbers()
+    for block in _blocks("fragments.sql"):
+        fragments[block.name] = block.sql
+    return fragments
+
+
+_FRAGMENTS = _fragments()
+
+
+def fragment(name: str, text: str = "") -> str:
+    """Return a fragment as statements have it, with `text` in its place."""
+    return _resolve(_FRAGMENTS[name].replace(_TEXT, text), _FRAGMENTS)
+
+
 def _statuses(text: str) -> frozenset[Status]:
     return frozenset(Status(part) for part in text.strip().split("|") if part)
 
 
 def load(file_name: str) -> dict[str, Statement]:
-    """Read one file beside this module into its statements, by name; a fragment stands before its first use."""
-    text = files("duly_core.store").joinpath(file_name).read_text(encoding="utf-8")
-    heads = list(_HEAD.finditer(text))
-    fragments: dict[str, str] = {}
+    """Read one file beside this module into its statements, by name."""
     statements = {}
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
-        body = text[head.end() : following.start() if following else len(text)]
-        sql = "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
-        sql = _USE.sub(lambda use: fragments[use[1]], sql)
-        kind, name, move = head.groups()
-        if kind == "fragment":
-            fragments[name] = sql
-            continue
-        before, _, after = (move or "").partition("->")
-        anew = "-- Planned anew" in body
-        statements[name] = Statement(name, sql, _statuses(before), _statuses(after), anew)
+    for block in _blocks(file_name):
+        before, _, after = block.move.partition("->")
+        statements[block.name] = Statement(
+            block.name,
+            _resolve(block.sql, _FRAGMENTS),
+            _statuses(before),
+            _statuses(after),
+            anew="-- Planned anew" in block.body,
+        )
     return statements
 
 

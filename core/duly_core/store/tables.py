@@ -75,6 +75,7 @@ task_assoc = sa.Table(
     metadata,
     sa.Column("task_id", sa.Uuid, primary_key=True),
     sa.Column("lambda", sa.Text, nullable=False),
+    sa.Column("collection", sa.Text, nullable=False),
     sa.Column("priority", sa.SmallInteger, nullable=False),
     sa.Column("status", task_status, nullable=False),
     sa.Column("next_trigger_at", sa.TIMESTAMP(timezone=True), nullable=False),

@@ -11,6 +11,7 @@
 -- `task` has many partitions, and a plan must not look at all of them (decision 0017). So the assoc decides, and the end
 -- is written into the entity by "insert ... on conflict do update", which finds the partition of each row by itself; what
 -- reads entities says between which ids they are, in the ON of a left join, which also keeps the order of the join.
+-- What statements share is in fragments.sql. Each that ends a task does so by `end_task`, and nothing else writes an end.
 
 -- name: schedule
 -- move: -> new
@@ -43,43 +44,16 @@ with asked as (
     from known
     where key is null or task_id in (select task_id from keyed)
     on conflict (task_id) do nothing
-    returning task_id, lambda, priority, created_at, scheduled_at, expires_at
+    returning task_id, lambda, collection, priority, created_at, scheduled_at, expires_at
 ), assoc as (
-    insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at)
-    select task_id, lambda, priority, 'new', scheduled_at, scheduled_at, expires_at from entity
+    insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at)
+    select task_id, lambda, collection, priority, 'new', scheduled_at, scheduled_at, expires_at from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
     select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
     where %(tell)b and exists (select from entity where scheduled_at <= created_at)
 )
 from entity
-
--- fragment: eligible
--- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.
--- Yields the tasks of one `queue` (lambda, priority, size, skip) that may run at `clock`, oldest first, and locks them;
--- rows that somebody else works on are skipped.
-select assoc.task_id
-from task_assoc as assoc
-where assoc.lambda = queue.lambda and assoc.priority = queue.priority
-    and assoc.status in ('new', 'retriable_failure')
-    and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
-order by assoc.next_trigger_at
-limit queue.size offset queue.skip
-for update skip locked
-
--- fragment: eligible_in
--- How long until a `queue` has a task that is eligible, of those that were not at `clock`; null: it has none.
-(
-    select assoc.next_trigger_at
-    from task_assoc as assoc
-    where assoc.lambda = queue.lambda and assoc.priority = queue.priority
-        and assoc.status in ('new', 'retriable_failure')
-        and assoc.next_trigger_at > (select now from clock)
-        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
-    order by assoc.next_trigger_at
-    limit 1
-) - (select duly_now())
 
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued
@@ -129,21 +103,10 @@ with clock as materialized (
     -- not see those that are claimed
     where (select count(*) from placed) > 0
         and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
-    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
-        assoc.due_at
+    returning {{claim_columns}}
 )
-select claimed.task_id, claimed.token, claimed.lambda, claimed.priority, claimed.fence, claimed.failures,
-    claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
-    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour') as max_runtime,
-    null::interval as due_in
-from claimed
-left join lateral (
-    select task.payload, task.payload_encoding
-    from task
-    where task.task_id = claimed.task_id and task.lambda = claimed.lambda
-    limit 1
-) as entity on true
-left join lambda on lambda.name = any (array[claimed.lambda])
+select answered.*, null::interval as due_in
+from ({{claimed_tasks}}) as answered
 union all
 select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, {{eligible_in}}
 from queue
@@ -204,62 +167,37 @@ returning assoc.task_id
 
 -- name: reclaim
 -- move: claimed|processing -> enqueued|retriable_failure
--- The holder fell silent: its token is void from here on, and a crash is counted. "as_of" is the instant at which
--- the store was last seen to be itself and its clock right: a step since then makes no lease look expired.
+-- The holder fell silent: its token is void from here on, and a crash is counted.
 -- With a queue beside the store ("enqueued") the reference is sent at once; without one the task is due at once.
 with silent as (
-    select assoc.task_id, assoc.holder,
-        duly_recent(assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')) as crashed_at
+    select assoc.task_id, {{silent_attempt}}, {{recent_crashes: (select duly_now())}} as crashed_at
     from task_assoc as assoc left join lambda on lambda.name = any (array[assoc.lambda])
-    where assoc.status in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
-        and not assoc.cancel_requested
-        and (assoc.crashes + 1 < coalesce(lambda.max_crashes, 3) or cardinality(duly_recent(
-            assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')
-        )) + 1 < coalesce(lambda.max_crashes, 3))
+    where assoc.status in ('claimed', 'processing') and {{is_silent}}
+        and not assoc.cancel_requested and not {{crashed_too_often}}
     order by assoc.next_trigger_at
     limit %(limit)b
     for update of assoc skip locked
 ), reclaimed as (
     update task_assoc as assoc
     set status = %(status)b::text::task_status, next_trigger_at = (select duly_now()) + %(trigger_in)b::interval,
-        crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()),
-        last_token = null, token = null, holder = null, progress = null, progress_note = null
+        crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()), {{let_go: null}}
     from silent
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
-    returning assoc.task_id, assoc.lambda, assoc.priority, assoc.fence, assoc.failures + assoc.crashes as attempt,
-        silent.holder, (select duly_now()) as ended_at, 'its holder fell silent: ' || silent.holder as message
-), recorded as (
-    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message)
-    select task_id, fence, attempt, 'silent', holder, ended_at, 4, message from reclaimed
-    on conflict do nothing
-), entity as (
-    insert into task (task_id, failure_kind, failure_message, failed_at)
-    select task_id, 4, message, ended_at from reclaimed
-    on conflict (task_id) do update
-    set failure_kind = excluded.failure_kind, failure_message = excluded.failure_message, failed_at = excluded.failed_at
-    where task.status is null
-)
+        and {{is_silent}}
+    returning silent.*, assoc.lambda, assoc.priority, assoc.fence, (select duly_now()) as ended_at,
+        silent.attempt_kind as failure_kind, silent.attempt_message as failure_message
+), {{record_attempt: reclaimed}}, {{note_failure: reclaimed}}
 select task_id, lambda, priority from reclaimed
 
 -- name: quarantine_silent
 -- move: claimed|processing -> fatal_failure
--- The holder fell silent once too often for this task. (All crashes are compared before the recent ones: that costs
--- nothing, and of thousands that are silent few are left for the function to look at.)
+-- The holder fell silent once too often for this task.
 with silent as (
-    select assoc.task_id, coalesce(lambda.crash_window, interval '3 days') as crash_window,
-        cardinality(duly_recent(
-            assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')
-        )) + 1 as recent
+    select assoc.task_id, {{silent_attempt}}, {{policy.crash_window}} as crash_window,
+        cardinality({{recent_crashes: (select duly_now())}}) + 1 as recent
     from task_assoc as assoc left join lambda on lambda.name = any (array[assoc.lambda])
-    where assoc.status in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
-        and not assoc.cancel_requested
-        and assoc.crashes + 1 >= coalesce(lambda.max_crashes, 3)
-        and cardinality(duly_recent(
-            assoc.crashed_at, (select duly_now()) - coalesce(lambda.crash_window, interval '3 days')
-        )) + 1 >= coalesce(lambda.max_crashes, 3)
+    where assoc.status in ('claimed', 'processing') and {{is_silent}}
+        and not assoc.cancel_requested and {{crashed_too_often}}
     order by assoc.next_trigger_at
     limit %(limit)b
     for update of assoc skip locked
@@ -267,37 +205,21 @@ with silent as (
     delete from task_assoc as assoc
     using silent
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes, assoc.holder,
-        (select duly_now()) as ended_at, silent.recent, silent.crash_window,
-        'its holder fell silent: ' || assoc.holder as message
-), recorded as (
-    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message)
-    select task_id, fence, failures + crashes, 'silent', holder, ended_at, 4, message from ended
-    on conflict do nothing
-), entity as (
-    insert into task
-        (task_id, status, finished_at, fence, failures, crashes, failure_kind, failed_at, failure_message)
-    select task_id, 'fatal_failure', ended_at, fence, failures, crashes, 5, ended_at,
-        'crashed or fell silent ' || recent || ' times within ' || crash_window || ': quarantined; the last: ' || message
-    from ended
-    on conflict (task_id) do update
-    set status = excluded.status, finished_at = excluded.finished_at,
-        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
-        failure_kind = excluded.failure_kind, failed_at = excluded.failed_at, failure_message = excluded.failure_message
-    where task.status is null
-)
+        and {{is_silent}}
+    returning silent.*, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
+        assoc.crashes + 1 as crashes, null::uuid as last_token, {{no_result}}, {{kind.quarantined}} as failure_kind,
+        'crashed or fell silent ' || silent.recent || ' times within ' || silent.crash_window
+            || ': quarantined; the last: ' || silent.attempt_message as failure_message
+), {{record_attempt: ended}}, {{end_task}}
 select task_id from ended
 
 -- name: cancel_silent
 -- move: claimed|processing -> cancelled
 -- The holder fell silent after a cancel was asked for: nobody is left to ask.
 with silent as (
-    select assoc.task_id
+    select assoc.task_id, {{silent_attempt}}
     from task_assoc as assoc
-    where assoc.status in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
-        and assoc.cancel_requested
+    where assoc.status in ('claimed', 'processing') and {{is_silent}} and assoc.cancel_requested
     order by assoc.next_trigger_at
     limit %(limit)b
     for update skip locked
@@ -305,22 +227,10 @@ with silent as (
     delete from task_assoc as assoc
     using silent
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
-        and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes + 1 as crashes, assoc.holder,
-        (select duly_now()) as ended_at
-), recorded as (
-    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message)
-    select task_id, fence, failures + crashes, 'silent', holder, ended_at, 4, 'its holder fell silent: ' || holder
-    from ended
-    on conflict do nothing
-), entity as (
-    insert into task (task_id, status, finished_at, fence, failures, crashes)
-    select task_id, 'cancelled', ended_at, fence, failures, crashes from ended
-    on conflict (task_id) do update
-    set status = excluded.status, finished_at = excluded.finished_at,
-        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes
-    where task.status is null
-)
+        and {{is_silent}}
+    returning silent.*, 'cancelled'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
+        assoc.crashes + 1 as crashes, null::uuid as last_token, {{no_result}}, {{no_failure}}
+), {{record_attempt: ended}}, {{end_task}}
 select task_id from ended
 
 -- name: expire
@@ -338,19 +248,10 @@ with late as (
     using late
     where assoc.task_id = any (array[late.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and assoc.expires_at <= (select duly_now())
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token,
-        (select duly_now()) as ended_at
-), entity as (
-    insert into task (task_id, status, finished_at, fence, failures, crashes, last_token, failure_kind, failed_at)
-    select task_id, 'fatal_failure', ended_at, fence, failures, crashes, last_token, 7, ended_at from ended
-    on conflict (task_id) do update
-    set status = excluded.status, finished_at = excluded.finished_at,
-        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
-        last_token = excluded.last_token, failure_kind = excluded.failure_kind, failed_at = excluded.failed_at,
-        failure_message = left('expires_at passed before it could ' || case when task.failure_message is null
-            then 'start' else 'run again; the last failure: ' || task.failure_message end, 1024)
-    where task.status is null
-)
+    returning assoc.task_id, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at,
+        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{no_result}},
+        {{kind.expired}} as failure_kind, 'expires_at passed before it could start' as failure_message
+), {{end_task}}
 select task_id from ended
 
 -- name: claim
@@ -370,22 +271,9 @@ with asked as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.lambda = asked.lambda and assoc.status::text = 'enqueued'
         and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
         and assoc.last_token is distinct from asked.token
-    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
-        assoc.due_at
+    returning {{claim_columns}}
 )
-select claimed.task_id, claimed.token, claimed.lambda, claimed.priority, claimed.fence, claimed.failures,
-    claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8,
-    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
-from claimed
-left join lateral (
-    select task.priority, task.payload, task.payload_encoding
-    from task
-    where task.task_id = claimed.task_id and task.lambda = claimed.lambda and task.task_id
-        between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
-    limit 1
-) as entity on true
-left join lambda on lambda.name = any (array[claimed.lambda])
-where coalesce(entity.priority, 0) > 0
+{{claimed_tasks: and task.task_id {{within_asked}}}}
 
 -- name: claim_again
 -- move: claimed -> claimed
@@ -409,20 +297,9 @@ with lost as (
         next_trigger_at = (select duly_now()) + %(claim_timeout)b
     from lost
     where assoc.task_id = any (array[lost.task_id]) and assoc.status::text = 'claimed'
-    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
-        assoc.due_at
+    returning {{claim_columns}}
 )
-select claimed.task_id, claimed.token, claimed.lambda, claimed.priority, claimed.fence, claimed.failures,
-    claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8,
-    entity.payload, entity.payload_encoding::int4, coalesce(lambda.max_runtime, interval '1 hour')
-from claimed
-left join lateral (
-    select task.payload, task.payload_encoding
-    from task
-    where task.task_id = claimed.task_id and task.lambda = claimed.lambda
-    limit 1
-) as entity on true
-left join lambda on lambda.name = any (array[claimed.lambda])
+{{claimed_tasks}}
 
 -- name: heartbeat
 -- move: claimed|processing -> processing
@@ -449,21 +326,11 @@ with asked as (
     delete from task_assoc as assoc
     using asked
     where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, asked.token, asked.result, asked.encoding,
-        asked.started_at
-), entity as (
-    insert into task (
-        task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding
-    )
-    select task_id, 'success', (select duly_now()), started_at, fence, failures, crashes, token, result, encoding
-    from ended
-    on conflict (task_id) do update
-    set status = excluded.status, finished_at = excluded.finished_at, started_at = excluded.started_at,
-        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
-        last_token = excluded.last_token, result = excluded.result, result_encoding = excluded.result_encoding
-    where task.status is null
-)
-select task_id, token from ended
+    returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
+        assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
+        {{no_failure}}
+), {{end_task}}
+select task_id, last_token as token from ended
 
 -- name: fail
 -- move: claimed|processing -> retriable_failure|fatal_failure|cancelled
@@ -474,7 +341,8 @@ with clock as materialized (
     select duly_now() as now
 ), asked as (
     select task_id, token, outcome, retry_after, failure_message, started_at,
-        coalesce(failure_kind, case outcome when 'crashed' then 4 else 1 end) as failure_kind
+        coalesce(failure_kind, case outcome when 'crashed' then {{kind.crash}} else {{kind.callback}} end)
+            as failure_kind
     from unnest(
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(outcomes)b::text[], %(retry_after)b::interval[],
         %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[]
@@ -484,13 +352,12 @@ with clock as materialized (
 ), held as (
     select asked.*, clock.now, assoc.lambda, assoc.holder, assoc.fence, assoc.failures, assoc.crashes,
         assoc.cancel_requested, asked.outcome = 'crashed' as crashed,
-        duly_recent(assoc.crashed_at, clock.now - coalesce(lambda.crash_window, interval '3 days')) as crashed_at,
-        coalesce(lambda.crash_window, interval '3 days') as crash_window,
-        coalesce(lambda.max_crashes, 3) as max_crashes, coalesce(lambda.max_attempts, 10) as max_attempts,
+        {{recent_crashes: clock.now}} as crashed_at, {{policy.crash_window}} as crash_window,
+        {{policy.max_crashes}} as max_crashes, {{policy.max_attempts}} as max_attempts,
         greatest(
             coalesce(asked.retry_after, duly_backoff(
-                coalesce(lambda.backoff_initial, interval '1 second'), coalesce(lambda.backoff_factor, 2),
-                coalesce(lambda.backoff_max, interval '10 minutes'), assoc.failures + assoc.crashes
+                {{policy.backoff_initial}}, {{policy.backoff_factor}}, {{policy.backoff_max}},
+                assoc.failures + assoc.crashes
             )),
             held_back.delay * (1 + random() / 2)
         ) as wait
@@ -500,7 +367,7 @@ with clock as materialized (
     left join held_back on held_back.lambda = assoc.lambda
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
-), planned as (
+), decided as (
     select held.*,
         case
             when outcome in ('fatal_failure', 'cancelled') then outcome
@@ -510,12 +377,34 @@ with clock as materialized (
             else 'retriable_failure'
         end as status
     from held
+), planned as (
+    select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder,
+        outcome, crashed, crashed_at, failures + crashes + 1 as attempt,
+        failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
+        crashes + crashed::int as crashes, {{no_result}},
+        -- what stopped as it was asked to has not failed
+        case when outcome <> 'cancelled' then failure_kind end as attempt_kind, failure_message as attempt_message,
+        case
+            when outcome = 'cancelled' then null
+            when status <> 'fatal_failure' or outcome = status then failure_kind
+            when crashed then {{kind.quarantined}}
+            else {{kind.attempts_exhausted}}
+        end as failure_kind,
+        case
+            when status <> 'fatal_failure' or outcome = status then failure_message
+            else left(
+                case when crashed
+                    then 'crashed ' || cardinality(crashed_at) + 1 || ' times within ' || crash_window || ': quarantined'
+                    else 'failed ' || failures + 1 || ' times'
+                end || '; the last: ' || coalesce(failure_message, ''), 1024)
+        end as failure_message
+    from decided
 ), retried as (
     update task_assoc as assoc
-    set status = 'retriable_failure', next_trigger_at = planned.now + planned.wait, due_at = planned.now + planned.wait,
-        failures = assoc.failures + (not planned.crashed)::int, crashes = assoc.crashes + planned.crashed::int,
-        crashed_at = nullif(planned.crashed_at || case when planned.crashed then array[planned.now] end, '{}'),
-        token = null, last_token = planned.token, holder = null, progress = null, progress_note = null
+    set status = 'retriable_failure', next_trigger_at = planned.ended_at + planned.wait,
+        due_at = planned.ended_at + planned.wait, failures = planned.failures, crashes = planned.crashes,
+        crashed_at = nullif(planned.crashed_at || case when planned.crashed then array[planned.ended_at] end, '{}'),
+        {{let_go: planned.token}}
     from planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
@@ -527,51 +416,9 @@ with clock as materialized (
         and assoc.status::text in ('claimed', 'processing') and planned.status <> 'retriable_failure'
     returning planned.*
 ), done as (
-    select task_id, token, status, outcome, now, wait, lambda, fence, holder, started_at,
-        failures + crashes + 1 as attempt, failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
-        crashes + crashed::int as crashes,
-        case when status <> 'retriable_failure' then now end as finished_at,
-        -- what the attempt is told to have failed of, and what the task is: 5 quarantined, 6 attempts exhausted
-        case when outcome <> 'cancelled' then failure_kind end as attempt_kind,
-        case when outcome = 'cancelled' or status <> 'fatal_failure' or outcome = status then failure_kind
-            when crashed then 5 else 6 end as failure_kind,
-        failure_message as attempt_message,
-        case when outcome = 'cancelled' or status <> 'fatal_failure' or outcome = status then failure_message
-            else left(
-                case when crashed
-                    then 'crashed ' || cardinality(crashed_at) + 1 || ' times within ' || crash_window || ': quarantined'
-                    else 'failed ' || failures + 1 || ' times'
-                end || '; the last: ' || coalesce(failure_message, ''), 1024) end as failure_message
-    from (select * from retried union all select * from ended) as written
-), recorded as (
-    insert into attempt
-        (task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_kind, failure_message)
-    select task_id, fence, attempt, outcome::attempt_outcome, holder, started_at, now, attempt_kind,
-        left(attempt_message, 1024)
-    from done
-    on conflict do nothing
-), entity as (
-    insert into task (
-        task_id, status, finished_at, started_at, fence, failures, crashes, last_token,
-        failure_kind, failure_message, failed_at
-    )
-    select task_id, nullif(status, 'retriable_failure')::task_status, finished_at, started_at,
-        case when finished_at is not null then fence end, case when finished_at is not null then failures end,
-        case when finished_at is not null then crashes end, case when finished_at is not null then token end,
-        case when attempt_kind is not null then failure_kind end, failure_message,
-        case when attempt_kind is not null then now end
-    from done
-    on conflict (task_id) do update
-    set status = excluded.status, finished_at = excluded.finished_at, started_at = excluded.started_at,
-        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
-        last_token = excluded.last_token,
-        -- what stopped as it was asked to has not failed: the failure before it stays
-        failure_kind = coalesce(excluded.failure_kind, task.failure_kind),
-        failure_message = case when excluded.failed_at is null then task.failure_message else excluded.failure_message end,
-        failed_at = coalesce(excluded.failed_at, task.failed_at)
-    where task.status is null
-)
-select task_id, token, lambda, case when status = 'retriable_failure' then now + wait - (select duly_now()) end
+    select * from retried union all select * from ended
+), {{record_attempt: done}}, {{note_failure: retried}}, {{end_task}}
+select task_id, token, lambda, case when status = 'retriable_failure' then ended_at + wait - (select duly_now()) end
 from done
 
 -- name: snooze
@@ -591,16 +438,12 @@ with asked as (
 ), snoozed as (
     update task_assoc as assoc
     set status = 'new', next_trigger_at = (select duly_now()) + held.retry_after,
-        due_at = (select duly_now()) + held.retry_after,
-        token = null, last_token = held.token, holder = null, progress = null, progress_note = null
+        due_at = (select duly_now()) + held.retry_after, {{let_go: held.token}}
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
-    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt
-), recorded as (
-    insert into attempt (task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_message)
-    select task_id, fence, attempt, 'snoozed', holder, started_at, (select duly_now()), left(message, 1024) from snoozed
-    on conflict do nothing
-)
+    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'snoozed' as outcome,
+        (select duly_now()) as ended_at, null::int2 as attempt_kind, held.message as attempt_message
+), {{record_attempt: snoozed}}
 select task_id, token, retry_after from snoozed
 
 -- name: release
@@ -619,16 +462,12 @@ with asked as (
     for update of assoc
 ), released as (
     update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now()),
-        token = null, last_token = held.token, holder = null, progress = null, progress_note = null
+    set status = 'new', next_trigger_at = (select duly_now()), {{let_go: held.token}}
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
-    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt
-), recorded as (
-    insert into attempt (task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_message)
-    select task_id, fence, attempt, 'released', holder, started_at, (select duly_now()), left(reason, 1024) from released
-    on conflict do nothing
-)
+    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'released' as outcome,
+        (select duly_now()) as ended_at, null::int2 as attempt_kind, held.reason as attempt_message
+), {{record_attempt: released}}
 select task_id, token from released
 
 -- name: cancel
@@ -639,16 +478,9 @@ with ended as (
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and (assoc.cancel_requested or not %(only_if_requested)b)
-    returning assoc.task_id, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token
-), entity as (
-    insert into task (task_id, status, finished_at, fence, failures, crashes, last_token)
-    select task_id, 'cancelled', (select duly_now()), fence, failures, crashes, last_token from ended
-    on conflict (task_id) do update
-    set status = excluded.status, finished_at = excluded.finished_at,
-        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
-        last_token = excluded.last_token
-    where task.status is null
-)
+    returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{no_result}}, {{no_failure}}
+), {{end_task}}
 select task_id from ended
 
 -- name: request_cancel
@@ -683,11 +515,14 @@ with asked as (
         redrives = task.redrives + 1
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
-    returning task.task_id, task.lambda, task.priority, task.expires_at, dead.fence, dead.last_token, dead.due_at
+    returning task.task_id, task.lambda, task.collection, task.priority, task.expires_at, dead.fence, dead.last_token,
+        dead.due_at
 ), found_no_more as (
     delete from dead_letter using redriven where dead_letter.task_id = any (array[redriven.task_id])
 ), assoc as (
-    insert into task_assoc (task_id, lambda, priority, status, next_trigger_at, due_at, expires_at, fence, last_token)
-    select task_id, lambda, priority, 'new', due_at, due_at, expires_at, fence, last_token from redriven
+    insert into task_assoc (
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token
+    )
+    select task_id, lambda, collection, priority, 'new', due_at, due_at, expires_at, fence, last_token from redriven
 )
 select task_id, due_at - (select duly_now()) as due_in from redriven

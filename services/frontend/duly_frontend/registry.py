@@ -11,7 +11,8 @@ from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.convert import from_duration, to_duration, to_timestamp
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
-from duly_core.store.lambdas import LambdaPolicy, RegisteredLambda
+from duly_core.store.lambda_policy import LambdaPolicy
+from duly_core.store.lambdas import RegisteredLambda
 from duly_core.store.pool import Store
 from duly_frontend import events
 from duly_frontend.lambda_cache import LambdaCache

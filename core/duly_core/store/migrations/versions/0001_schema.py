@@ -1,0 +1,292 @@
+"""The schema of the first release.
+
+Written as SQL because the CHECKs are the point: each states an invariant in the sentence above it.
+"""
+
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+UPGRADE = """
+-- The store's clock: every statement asks it and no other. Tests replace it by one with an offset.
+create function duly_now() returns timestamptz language sql volatile parallel safe
+    as 'select clock_timestamp()';
+
+-- Full jitter: a random part of min(longest, initial * factor^failures_before).
+create function duly_backoff(initial interval, factor double precision, longest interval, before integer)
+    returns interval language sql volatile parallel safe
+    as 'select least(extract(epoch from longest)::double precision,
+                     extract(epoch from initial)::double precision * power(factor, least(before, 60)))
+               * random() * interval ''1 second''';
+
+-- The instants after `since`: what is left of a list of crashes once the older ones are forgotten.
+create function duly_recent(instants timestamptz[], since timestamptz) returns timestamptz[]
+    language sql immutable parallel safe
+    as 'select coalesce(array_agg(instant order by instant), ''{}'') from unnest(instants) as instant where instant > since';
+
+-- The lowest task id of an instant: ids are UUIDv7s, and begin with their milliseconds since 1970.
+create function duly_first_id(instant timestamptz) returns uuid language sql immutable parallel safe
+    as 'select (lpad(to_hex((extract(epoch from instant) * 1000)::int8), 12, ''0'') || repeat(''0'', 20))::uuid';
+
+-- Timeline and start of the server that answers; an error on a standby. Where a managed Postgres does not tell its
+-- timeline, the start alone has to do.
+create function duly_server() returns text language plpgsql as '
+begin
+    return left(pg_walfile_name(pg_current_wal_lsn()), 8) || ''/'' || extract(epoch from pg_postmaster_start_time());
+exception when undefined_function or insufficient_privilege or feature_not_supported then
+    return ''-/'' || extract(epoch from pg_postmaster_start_time());
+end';
+
+create type task_status as enum (
+    'new', 'enqueued', 'claimed', 'processing', 'retriable_failure',
+    'success', 'fatal_failure', 'cancelled', 'dropped'
+);
+create type attempt_outcome as enum (
+    'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled'
+);
+
+-- What a lambda's owner declares, and nothing else: attaching a host overwrites the row. What operators decide about a
+-- lambda belongs into a table of its own (decision 0028).
+create table lambda (
+    name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}$'),
+    owner text not null,
+    version text not null,
+    max_attempts integer not null check (max_attempts >= 1),
+    max_crashes integer not null check (max_crashes >= 1),
+    -- The time within which max_crashes crashes quarantine a task.
+    crash_window interval not null default interval '3 days' check (crash_window > interval '0'),
+    max_runtime interval not null check (max_runtime > interval '0'),
+    backoff_initial interval not null check (backoff_initial >= interval '0'),
+    backoff_factor double precision not null check (backoff_factor >= 1),
+    backoff_max interval not null check (backoff_max >= backoff_initial),
+    payload_limit integer not null check (payload_limit between 0 and 1048576),
+    registered_at timestamptz not null,
+    updated_at timestamptz not null
+);
+
+-- The entity: wide and cold. Written when the task is scheduled and when it ends (and when an attempt fails).
+-- Partitioned by the time in the task's id: finished rows leave with their partition. Ends are written by "insert ... on
+-- conflict do update", because that finds its partition without planning for all of them (decision 0017). The defaults are
+-- for what that proposes beside the end, and are never stored: the entity is there.
+create table task (
+    task_id uuid primary key,
+    lambda text not null default '',
+    collection text not null default '',
+    priority smallint not null default 3 check (priority between 1 and 4),
+    payload_encoding smallint not null default 1 check (payload_encoding in (1, 2)),
+    payload bytea not null default '' check (octet_length(payload) <= 1048576),
+    created_at timestamptz not null default 'epoch',
+    scheduled_at timestamptz not null default 'epoch' check (isfinite(scheduled_at)),
+    expires_at timestamptz check (isfinite(expires_at)),
+    status task_status,
+    started_at timestamptz,
+    finished_at timestamptz,
+    fence integer,
+    failures integer,
+    crashes integer,
+    last_token uuid,
+    result_encoding smallint check (result_encoding in (1, 2)),
+    result bytea check (octet_length(result) <= 1048576),
+    failure_kind smallint,
+    failure_message text check (octet_length(failure_message) <= 4096),
+    failed_at timestamptz,
+    -- How often the task was redriven after it had ended as fatal_failure.
+    redrives integer not null default 0 check (redrives >= 0),
+    -- The entity's own status is final or absent: while the task lives its status is the assoc's.
+    constraint task_status_is_final check (status in ('success', 'fatal_failure', 'cancelled', 'dropped')),
+    -- A task is finished exactly if it has a final status, and then its counts are settled.
+    constraint task_is_settled check (
+        (status is null) = (finished_at is null)
+        and (status is null) = (fence is null)
+        and (status is null) = (failures is null)
+        and (status is null) = (crashes is null)
+    ),
+    -- Only a success has a result.
+    constraint task_result_is_a_success check (result is null or status is not distinct from 'success'),
+    -- A fatal failure says why.
+    constraint task_failure_has_a_reason check (status <> 'fatal_failure' or failure_kind is not null),
+    constraint task_failure_is_whole check ((failure_kind is null) = (failed_at is null))
+) partition by range (task_id);
+create index task_by_lambda on task (lambda, task_id);
+
+-- One row for each attempt that ended otherwise than in success; written by the statement that ends it.
+create table attempt (
+    task_id uuid not null,
+    fence integer not null check (fence >= 1),
+    attempt integer not null check (attempt >= 1),
+    outcome attempt_outcome not null,
+    holder text not null,
+    started_at timestamptz,
+    ended_at timestamptz not null,
+    failure_kind smallint,
+    failure_message text check (octet_length(failure_message) <= 4096),
+    primary key (task_id, fence),
+    -- What is charged to the task has a reason; what is not charged is no failure.
+    constraint attempt_failure_has_a_reason check (
+        (outcome in ('snoozed', 'released', 'cancelled')) = (failure_kind is null)
+    )
+) partition by range (task_id);
+
+-- The first partition takes the ids of two days; Store Consumers make the others. The rest is where every other id is at
+-- home: of times for which no partition was made, and of those whose partition is gone.
+-- Half of each page is left to what the tasks on it end with: an end then changes no index. Without it a page is full
+-- when its tasks end, and the new versions fill as many pages again (measured: decision 0017).
+do $$ declare
+    bound uuid := duly_first_id(date_trunc('day', now(), 'UTC') + interval '2 days');
+    storage text := 'fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0';
+begin
+    execute format(
+        'create table task_first partition of task for values from (minvalue) to (%L) with (%s)', bound, storage
+    );
+    execute format('create table attempt_first partition of attempt for values from (minvalue) to (%L)', bound);
+    execute format('create table task_rest partition of task default with (%s)', storage);
+end $$;
+create table attempt_rest partition of attempt default;
+
+-- An end that found no entity is not to become one. (Nobody but an operator's own hand removes a live task's entity.)
+create function duly_drop_stray() returns trigger language plpgsql as '
+begin
+    delete from task where task_id = new.task_id;
+    delete from dead_letter where task_id = new.task_id;
+    return null;
+end';
+create trigger task_is_no_stray after insert on task
+    for each row when (new.lambda = '') execute function duly_drop_stray();
+
+-- At most 100 rows a task: those that were charged and those that were not are bounded apart, so that a task that
+-- snoozes for ever keeps its failures. Looked after at each tenth claim of a task.
+create function duly_bound_attempts() returns trigger language plpgsql as '
+begin
+    delete from attempt
+    using (
+        select fence, failure_kind is null as free,
+            row_number() over (partition by failure_kind is null order by fence desc) as place
+        from attempt
+        where task_id = new.task_id
+    ) as ranked
+    where attempt.task_id = new.task_id and attempt.fence = ranked.fence
+        and ranked.place > case when ranked.free then 30 else 60 end;
+    return null;
+end';
+create trigger attempt_is_bounded after insert on attempt
+    for each row when (new.fence % 10 = 0 and new.fence > 30) execute function duly_bound_attempts();
+
+-- Which tasks are fatal_failure, and since when. A table, and no index on task: an index that knows the status makes
+-- each end of each task write into all indexes of task (measured: 58 % of those updates are heap-only without it, none with it).
+create table dead_letter (
+    task_id uuid primary key,
+    lambda text not null,
+    finished_at timestamptz not null
+);
+create index dead_letter_by_lambda on dead_letter (lambda, finished_at, task_id);
+create index dead_letter_by_end on dead_letter (finished_at, task_id);
+
+-- A redrive deletes the row itself.
+create function duly_keep_dead_letter() returns trigger language plpgsql as '
+begin
+    insert into dead_letter (task_id, lambda, finished_at) values (new.task_id, new.lambda, new.finished_at)
+    on conflict (task_id) do update set finished_at = excluded.finished_at;
+    return null;
+end';
+create trigger task_is_a_dead_letter after insert or update of status on task
+    for each row when (new.status = 'fatal_failure') execute function duly_keep_dead_letter();
+
+-- The assoc: narrow and hot. One row per live task; deleted in the statement that ends the task.
+create table task_assoc (
+    task_id uuid primary key,
+    lambda text not null,
+    collection text not null,
+    priority smallint not null check (priority between 1 and 4),
+    status task_status not null,
+    next_trigger_at timestamptz not null,
+    due_at timestamptz not null,
+    expires_at timestamptz,
+    fence integer not null default 0 check (fence >= 0),
+    failures integer not null default 0 check (failures >= 0),
+    crashes integer not null default 0 check (crashes >= 0),
+    token uuid,
+    last_token uuid,
+    holder text,
+    cancel_requested boolean not null default false,
+    progress real check (progress between 0 and 1),
+    progress_note text check (octet_length(progress_note) <= 1024),
+    -- When the crashes within the window happened, oldest first; null is none, and costs a task that never crashes nothing.
+    crashed_at timestamptz[],
+    -- The assoc row of a task that ended is gone.
+    constraint assoc_is_live check (status in ('new', 'enqueued', 'claimed', 'processing', 'retriable_failure')),
+    -- Every live task is looked at again: no status is without a deadline.
+    constraint assoc_has_a_trigger check (isfinite(next_trigger_at)),
+    -- Exactly a held task has a token, and a holder.
+    constraint assoc_token_means_held check ((status in ('claimed', 'processing')) = (token is not null)),
+    constraint assoc_holder_means_held check ((token is null) = (holder is null)),
+    -- Every failure and crash belongs to a claim.
+    constraint assoc_counts_add_up check (failures + crashes <= fence)
+) with (
+    fillfactor = 70,
+    -- every task writes its row about four times: dead rows are cleared as they come, not by the fifth of the table
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+
+-- What waits for its time, by queue: a lambda that is paused or full never stands before another's rows.
+create index task_assoc_ready on task_assoc (lambda, priority, next_trigger_at)
+    where status in ('new', 'retriable_failure');
+-- What is on its way or running, by the time at which its silence becomes suspicious.
+create index task_assoc_watched on task_assoc (next_trigger_at)
+    where status in ('enqueued', 'claimed', 'processing');
+-- What ends by itself if it does not start in time, by that time; tasks without one are not in it.
+create index task_assoc_expiring on task_assoc (expires_at)
+    where status in ('new', 'retriable_failure', 'enqueued') and expires_at is not null;
+
+-- Keys of the callers' own choice; apart from task, which is partitioned. Removed with their tasks, and found by them.
+create table idempotency_key (
+    lambda text not null,
+    key text not null check (octet_length(key) between 1 and 255),
+    task_id uuid not null,
+    created_at timestamptz not null,
+    primary key (lambda, key)
+);
+create index idempotency_key_by_task on idempotency_key (task_id);
+
+-- Which server the store was last found on, and since when: one row. A promoted standby, or a restored backup, carries
+-- what its predecessor was: whoever finds another server than the row says writes the new one, and from then on all know
+-- that leases may be older than they look.
+create table store_epoch (
+    one boolean primary key default true check (one),
+    server text not null,
+    -- null: the same server since the schema was made
+    changed_at timestamptz check (isfinite(changed_at))
+);
+insert into store_epoch (server) select duly_server();
+
+-- Settings that operators change while Duly runs: one row for each that is not at its process's own value.
+create table setting (
+    name text primary key,
+    value text not null,
+    changed_at timestamptz not null,
+    check (length(name) between 1 and 100 and length(value) between 1 and 100)
+);
+
+-- What the Store Consumer that started last has in its own file or environment, where that is not the default: for
+-- operators to see. Nothing is decided by it.
+create table own_setting (
+    name text primary key,
+    value text not null,
+    changed_at timestamptz not null
+);
+"""
+
+
+def upgrade() -> None:
+    op.execute(UPGRADE)
+
+
+def downgrade() -> None:
+    op.execute(
+        "drop table own_setting, setting, store_epoch, idempotency_key, task_assoc, dead_letter, attempt, task, lambda;"
+        "drop function duly_keep_dead_letter, duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, "
+        "duly_recent, duly_backoff, duly_now;"
+        "drop type attempt_outcome, task_status;"
+    )
