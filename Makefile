@@ -17,6 +17,8 @@ export BUF_CACHE_DIR ?= $(CURDIR)/$(VENV)/buf
 ARGS ?=
 TESTS ?= tests
 WORKERS ?= 2
+# worksteal: a worker runs neighbours, so that what a module starts is started once
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
 ##@ Try it
 
@@ -28,8 +30,11 @@ demo: $(STAMP) ## Index real files on whole stacks here, kill an Executor, check
 setup: $(STAMP) ## Make .venv and install Duly and its tools into it (the others do so when needed)
 	@echo "duly: ready; activate it with: source $(BIN)/activate"
 
-test: $(STAMP) ## Run the tests (TESTS=path narrows, ARGS="-k name" is passed on)
-	@$(BIN)/python -m pytest -n $(WORKERS) -q $(TESTS) $(ARGS)
+test: $(STAMP) ## Run the tests that fit into five minutes (TESTS=path narrows, ARGS="-k name" is passed on)
+	@$(PYTEST) -m "not long" $(TESTS) $(ARGS)
+
+test-all: $(STAMP) ## Run all tests, as CI does: with failpoints, chaos, models, fuzzing, the demo, every installed Postgres
+	@$(PYTEST) $(TESTS) $(ARGS)
 
 lint: $(STAMP) ## Check style, formatting, the wire and who imports whom
 	$(BIN)/ruff check .
@@ -100,4 +105,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 .PHONY: models fuzz
-.PHONY: demo setup test lint types format chaos bench bench-recovery verify proto proto-baseline constraints clean help
+.PHONY: demo setup test test-all lint types format chaos bench bench-recovery verify proto proto-baseline constraints clean help

@@ -10,17 +10,19 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_li
 
 pytest_plugins = [
     "tests.fixtures.clock",
-    "tests.fixtures.embedded",
     "tests.fixtures.task_states",
     "tests.fixtures.dead_letters",  # after task_states, which it imports
     "tests.fixtures.moto",
     "tests.fixtures.postgres",
+    "tests.fixtures.embedded",  # after postgres, which it imports
     "tests.fixtures.postgres_versions",  # after postgres, which it imports
     "tests.fixtures.programs",
     "tests.fixtures.queues",
     "tests.fixtures.services",
+    "tests.fixtures.command_line",  # after services, which it imports
     "tests.fixtures.retention",
     "tests.fixtures.host",  # after those whose helpers it imports: pytest rewrites a module's asserts once
+    "tests.fixtures.refusals",
     "tests.fixtures.callback_process",
     "tests.fixtures.controllers",
 ]

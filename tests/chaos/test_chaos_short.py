@@ -15,14 +15,16 @@ ROOT = Path(__file__).parents[2]
 _SECONDS = 12
 _RATE = 12
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+long = pytest.mark.long  # one short run is enough for `make test`
 
 
 @pytest.mark.parametrize(
     ("seed", "options"),
     [
         pytest.param(2, ("--queue=store",), id="store"),
-        pytest.param(5, ("--queue=sqs",), id="sqs"),
+        pytest.param(5, ("--queue=sqs",), id="sqs", marks=long),
     ],
 )
 def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_breaks(
@@ -33,6 +35,7 @@ def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_breaks(
     assert sum(figures["faults"].values()) >= 3
 
 
+@long
 def test_tasks_start_when_they_are_due_though_hints_are_lost_and_the_store_consumer_is_away(
     tmp_path: Path,
 ) -> None:
@@ -43,6 +46,7 @@ def test_tasks_start_when_they_are_due_though_hints_are_lost_and_the_store_consu
     assert {"notification_lose", "away_store_consumer"} <= set(figures["faults"])
 
 
+@long
 def test_without_faults_every_task_runs_once(tmp_path: Path) -> None:
     figures = _run(["--seed=1", "--no-faults", "--queue=store"], tmp_path)
 

@@ -15,6 +15,7 @@ BUSY = 5
 """Times the limit of a hang: the tests share their machine."""
 
 
+@pytest.mark.long  # as long as it is told to
 @pytest.mark.timeout(max(90, SECONDS + 60))
 async def test_whatever_is_sent_is_answered_by_a_status_that_says_what_is_wrong(dsn):
     async with install(dsn) as installation:

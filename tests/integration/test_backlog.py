@@ -25,11 +25,6 @@ IDEAL = BURST // (CAPACITY - LOAD)
 
 
 @pytest.fixture
-def installation(memory_queue):
-    return memory_queue
-
-
-@pytest.fixture
 def time(clock):
     return Time(clock)
 

@@ -22,15 +22,16 @@ from tests.fixtures.waiting import wait_until
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def no_data(tmp_path: Path) -> Path:
+    """Where no Postgres has run yet."""
     return tmp_path / "data"
 
 
-def test_data_is_kept_between_runs(data: Path) -> None:
-    with EmbeddedPostgres(data) as postgres:
+def test_data_is_kept_between_runs(no_data: Path) -> None:
+    with EmbeddedPostgres(no_data) as postgres:
         write_one_row(postgres)
 
-    with EmbeddedPostgres(data) as postgres:
+    with EmbeddedPostgres(no_data) as postgres:
         assert read_the_row(postgres) == 42
 
 
@@ -139,19 +140,19 @@ def test_a_stale_pid_file_whose_pid_lives_again_is_no_obstacle(data: Path) -> No
         assert read_the_row(postgres) == 42
 
 
-def test_an_initdb_that_was_cut_short_is_begun_anew(data: Path) -> None:
-    (data / "postgres.unfinished" / "base").mkdir(parents=True)
-    (data / "postgres.unfinished" / "PG_VERSION").write_text("18\n")
+def test_an_initdb_that_was_cut_short_is_begun_anew(no_data: Path) -> None:
+    (no_data / "postgres.unfinished" / "base").mkdir(parents=True)
+    (no_data / "postgres.unfinished" / "PG_VERSION").write_text("18\n")
 
-    with EmbeddedPostgres(data) as postgres:
+    with EmbeddedPostgres(no_data) as postgres:
         assert setting(postgres, "fsync") == "on"
 
 
-def test_a_failed_start_quotes_the_log_and_lets_others_own_the_data(data: Path) -> None:
+def test_a_failed_start_quotes_the_log_and_lets_others_own_the_data(no_data: Path) -> None:
     with pytest.raises(DulyError, match='invalid value for parameter "shared_buffers"'):
-        EmbeddedPostgres(data, settings={"shared_buffers": "a lot"}).start()
+        EmbeddedPostgres(no_data, settings={"shared_buffers": "a lot"}).start()
 
-    with EmbeddedPostgres(data) as postgres:
+    with EmbeddedPostgres(no_data) as postgres:
         assert setting(postgres, "shared_buffers") == "128MB"
 
 
@@ -164,14 +165,14 @@ def test_a_start_that_takes_too_long_quotes_the_log(data: Path) -> None:
     assert postgres.pid is None
 
 
-def test_a_port_in_use_is_named(data: Path) -> None:
+def test_a_port_in_use_is_named(no_data: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
 
         with pytest.raises(PortInUseError, match=str(port)):
-            EmbeddedPostgres(data, port=port).start()
+            EmbeddedPostgres(no_data, port=port).start()
 
 
 def test_a_lost_password_is_explained(data: Path) -> None:
@@ -183,12 +184,12 @@ def test_a_lost_password_is_explained(data: Path) -> None:
         EmbeddedPostgres(data).start()
 
 
-def test_it_refuses_to_be_tied_to_a_thread_that_may_end_early(data: Path) -> None:
+def test_it_refuses_to_be_tied_to_a_thread_that_may_end_early(no_data: Path) -> None:
     errors: list[DulyError] = []
 
     def start() -> None:
         try:
-            EmbeddedPostgres(data).start()
+            EmbeddedPostgres(no_data).start()
         except DulyError as error:
             errors.append(error)
 

@@ -25,17 +25,6 @@ DEADLINE = 10
 
 
 @pytest.fixture
-def installation(memory_queue):
-    return memory_queue
-
-
-@pytest.fixture
-async def client(frontend):
-    async with duly.AsyncClient(frontend.address) as opened:
-        yield opened
-
-
-@pytest.fixture
 def make_consumer(store, sender):
     def make(**settings):
         return Consumer(store, sender, StoreConsumerSettings(**settings))

@@ -18,11 +18,6 @@ DEADLINE = 10
 
 
 @pytest.fixture
-def installation(memory_queue):
-    return memory_queue
-
-
-@pytest.fixture
 def statements(monkeypatch):
     """What was asked of Postgres, in order."""
     asked = []

@@ -10,9 +10,16 @@ from duly_core.errors import QueueUnavailableError
 from duly_core.queues.message import batches
 from duly_core.queues.port import Outgoing, QueueReceiver, Received
 from duly_core.routing import Priority, QueueKey
-from tests.fixtures.queues import NO_WAIT, SECOND, message, queue_of
+from tests.fixtures.queues import NO_WAIT, SECOND, AnyInstallation, message, queue_of
 
 DEADLINE = 5
+
+
+@pytest.fixture(params=["memory", pytest.param("clocked_sqs", marks=pytest.mark.sqs, id="sqs")])
+def installation(request: pytest.FixtureRequest) -> AnyInstallation:
+    """SQS, and the fake that stands for it elsewhere."""
+    chosen: AnyInstallation = request.getfixturevalue(f"{request.param}_queue")
+    return chosen
 
 
 def ids(messages: list[Received]) -> list[tuple[bytes, ...]]:

@@ -42,11 +42,6 @@ def host():
 
 
 @pytest.fixture
-def installation(memory_queue):
-    return memory_queue
-
-
-@pytest.fixture
 def make_consumer(store, sender, host):
     def make():
         return Consumer(store, sender, StoreConsumerSettings(), ReclaimGuard(TIMING, host))

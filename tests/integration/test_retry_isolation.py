@@ -16,11 +16,6 @@ TICKS = 24
 SHARE, FLOOR = 0.2, 1
 
 
-@pytest.fixture
-def installation(memory_queue):
-    return memory_queue
-
-
 def over_the_wire(hsc):
     """Claims at this HSC, and results: the broken lambda's are failures."""
 

@@ -10,6 +10,7 @@ import pytest
 import duly
 from duly_local.ports import free_ports
 from tests.fixtures.host import APP, SECOND, Command, Commands
+from tests.fixtures.refusals import Refusals
 from tests.fixtures.service_processes import health_of, until_health_is, until_registered
 from tests.fixtures.services import BreakableConnection
 
@@ -34,16 +35,14 @@ def complaint_of(command: Command) -> str:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-async def test_a_port_that_is_taken_is_named_and_no_reason_to_start_again(
-    commands: Commands, taken_port: int, service: str
+def test_a_port_that_is_taken_is_named_and_no_reason_to_start_again(
+    refusals: Refusals, taken_port: int, service: str, tmp_path: Path
 ) -> None:
-    command = commands.start(
-        "duly_cli", service, "--listen", f"127.0.0.1:{taken_port}", DULY_STORE_DSN=NOBODY
-    )
+    listen = f"127.0.0.1:{taken_port}"
 
-    assert await command.exit_code() == 78
+    complaint = refusals.run(tmp_path / "log", service, "--listen", listen, DULY_STORE_DSN=NOBODY)
 
-    assert complaint_of(command).startswith(f"duly {service}: cannot listen on 127.0.0.1:{taken_port}")
+    assert complaint.startswith(f"duly {service}: cannot listen on {listen}")
 
 
 async def test_a_controller_does_not_take_the_socket_of_another_that_lives(
@@ -97,40 +96,32 @@ async def test_a_socket_that_a_killed_controller_left_is_taken_over(
         (["frontend"], {"DULY_CONFIG": "/nowhere/duly.toml"}, "DULY_CONFIG names /nowhere/duly.toml"),
     ],
 )
-async def test_settings_that_cannot_be_used_are_named_and_no_reason_to_start_again(
-    commands: Commands, tmp_path: Path, arguments: list[str], settings: dict[str, str], complaint: str
+def test_settings_that_cannot_be_used_are_named_and_no_reason_to_start_again(
+    refusals: Refusals, tmp_path: Path, arguments: list[str], settings: dict[str, str], complaint: str
 ) -> None:
     host = {"DULY_CONTROLLER_LISTEN": f"unix:{tmp_path}/c.sock"}
-    command = commands.start("duly_cli", *arguments, **{**host, **settings})
 
-    assert await command.exit_code() == 78
-
-    assert complaint in complaint_of(command)
+    assert complaint in refusals.run(tmp_path / "log", *arguments, **{**host, **settings})
 
 
-async def test_a_section_that_the_settings_file_should_not_have_is_named_and_a_like_variable_is_told(
-    commands: Commands, tmp_path: Path
+def test_a_section_that_the_settings_file_should_not_have_is_named_and_a_like_variable_is_told(
+    refusals: Refusals, tmp_path: Path
 ) -> None:
     (tmp_path / "duly.toml").write_text('[fronted]\nlisten = "127.0.0.1:0"\n')
-    refused = commands.start("duly_cli", "frontend", DULY_CONFIG=str(tmp_path / "duly.toml"))
-    assert await refused.exit_code() == 78
-    assert "there is no section [fronted]; do you mean [frontend]?" in complaint_of(refused)
 
-    warned = commands.start("duly_cli", "hsc", "--listen", "7402", DULY_EXECUTR_SLOTS="3")
+    refused = refusals.run(tmp_path / "log", "frontend", DULY_CONFIG=str(tmp_path / "duly.toml"))
+    refusals.run(tmp_path / "warned", "hsc", "--listen", "7402", DULY_EXECUTR_SLOTS="3")
 
-    await warned.says('"meant": "DULY_EXECUTOR_"')
-    assert await warned.exit_code() == 78
+    assert "there is no section [fronted]; do you mean [frontend]?" in refused
+    assert '"meant": "DULY_EXECUTOR_"' in (tmp_path / "warned").read_text()
 
 
-async def test_a_key_that_the_settings_file_should_not_have_is_named(
-    commands: Commands, tmp_path: Path
-) -> None:
+def test_a_key_that_the_settings_file_should_not_have_is_named(refusals: Refusals, tmp_path: Path) -> None:
     (tmp_path / "duly.toml").write_text('[hsc]\nlisen = "127.0.0.1:0"\n')
-    command = commands.start("duly_cli", "hsc", DULY_CONFIG=str(tmp_path / "duly.toml"))
 
-    assert await command.exit_code() == 78
+    complaint = refusals.run(tmp_path / "log", "hsc", DULY_CONFIG=str(tmp_path / "duly.toml"))
 
-    assert "hsc.lisen" in complaint_of(command)
+    assert "hsc.lisen" in complaint
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -5,11 +5,9 @@ import json
 import re
 
 import pytest
-from typer.testing import CliRunner
 
 import duly
 from duly.enums import SettingSource
-from duly_cli.__main__ import app
 from duly_core import live_settings
 from duly_core.store import live_settings as kept_settings
 
@@ -17,25 +15,17 @@ POLL = "store_consumer.poll_interval"
 EXACT = "store_consumer.exact"
 
 
-@pytest.fixture
-def run(frontend):
-    """Run a command; what is said on stdout and stderr, and the exit code."""
-
-    async def invoke(*arguments):
-        settings = {"DULY_ADDRESS": frontend.address, "COLUMNS": "200"}
-        return await asyncio.to_thread(CliRunner().invoke, app, ["settings", *arguments], env=settings)
-
-    return invoke
+async def listed(run_duly):
+    return {
+        line["name"]: line
+        for line in map(json.loads, (await run_duly("settings", "--json")).stdout.splitlines())
+    }
 
 
-async def listed(run):
-    return {line["name"]: line for line in map(json.loads, (await run("--json")).stdout.splitlines())}
+async def test_each_setting_is_a_line_with_value_default_source_time_and_effect(run_duly):
+    await run_duly("settings", "set", POLL, "500ms")
 
-
-async def test_each_setting_is_a_line_with_value_default_source_time_and_effect(run):
-    await run("set", POLL, "500ms")
-
-    shown = (await run()).stdout.splitlines()
+    shown = (await run_duly("settings")).stdout.splitlines()
 
     assert re.split(" {2,}", shown[0]) == [
         "SETTING", "VALUE", "DEFAULT", "COMES FROM", "SET AT", "WHAT IT DOES",
@@ -46,11 +36,11 @@ async def test_each_setting_is_a_line_with_value_default_source_time_and_effect(
     assert line.endswith("nothing that is due waits longer than this to be found.")
 
 
-async def test_what_is_set_is_told_and_kept_until_it_is_reset(run):
-    was_set = await run("set", POLL, "1m30s")
+async def test_what_is_set_is_told_and_kept_until_it_is_reset(run_duly):
+    was_set = await run_duly("settings", "set", POLL, "1m30s")
 
     assert (was_set.exit_code, was_set.stdout.splitlines()[-1]) == (0, f"{POLL} = 90s")
-    assert (await listed(run))[POLL] | {"changed_at": "", "effect": ""} == {
+    assert (await listed(run_duly))[POLL] | {"changed_at": "", "effect": ""} == {
         "name": POLL,
         "value": "90s",
         "default": "2s",
@@ -60,19 +50,19 @@ async def test_what_is_set_is_told_and_kept_until_it_is_reset(run):
         "effect": "",
         "ignored": None,
     }
-    was_reset = await run("reset", POLL)
+    was_reset = await run_duly("settings", "reset", POLL)
     assert (was_reset.exit_code, was_reset.stdout.splitlines()[-1]) == (0, f"{POLL} = 2s")
-    assert (await listed(run))[POLL]["source"] == "default"
+    assert (await listed(run_duly))[POLL]["source"] == "default"
 
 
-async def test_all_are_reset_at_once(run):
-    await run("set", POLL, "5s")
-    await run("set", EXACT, "off")
+async def test_all_are_reset_at_once(run_duly):
+    await run_duly("settings", "set", POLL, "5s")
+    await run_duly("settings", "set", EXACT, "off")
 
-    done = await run("reset", "--all")
+    done = await run_duly("settings", "reset", "--all")
 
     assert done.exit_code == 0
-    assert {line["source"] for line in (await listed(run)).values()} == {"default"}
+    assert {line["source"] for line in (await listed(run_duly)).values()} == {"default"}
 
 
 @pytest.mark.parametrize(
@@ -84,30 +74,30 @@ async def test_all_are_reset_at_once(run):
         (("reset", POLL, "nonsense"), "there is no setting 'nonsense'"),
     ],
 )
-async def test_what_cannot_be_is_said_in_a_line(run, arguments, reason):
-    done = await run(*arguments)
+async def test_what_cannot_be_is_said_in_a_line(run_duly, arguments, reason):
+    done = await run_duly("settings", *arguments)
 
     assert done.exit_code == 1
     assert reason in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-async def test_a_name_that_is_none_keeps_a_reset_from_changing_anything(run):
-    await run("set", POLL, "5s")
+async def test_a_name_that_is_none_keeps_a_reset_from_changing_anything(run_duly):
+    await run_duly("settings", "set", POLL, "5s")
 
-    refused = await run("reset", POLL, "nonsense", "rubbish")
+    refused = await run_duly("settings", "reset", POLL, "nonsense", "rubbish")
 
     assert refused.exit_code == 1
     assert refused.stdout == ""
     assert [line.partition(": there")[0] for line in refused.stderr.splitlines()] == [
         "duly: nothing was reset"
     ] * 2
-    assert (await listed(run))[POLL]["value"] == "5s"
+    assert (await listed(run_duly))[POLL]["value"] == "5s"
 
 
-async def test_a_set_and_a_reset_answer_in_json_if_they_are_asked_to(run):
-    was_set = await run("set", POLL, "5s", "--json")
-    was_reset = await run("reset", POLL, "--json")
+async def test_a_set_and_a_reset_answer_in_json_if_they_are_asked_to(run_duly):
+    was_set = await run_duly("settings", "set", POLL, "5s", "--json")
+    was_reset = await run_duly("settings", "reset", POLL, "--json")
 
     assert [json.loads(done.stdout.splitlines()[-1])["value"] for done in (was_set, was_reset)] == [
         "5s",
@@ -115,15 +105,15 @@ async def test_a_set_and_a_reset_answer_in_json_if_they_are_asked_to(run):
     ]
 
 
-async def test_a_reset_says_which_or_all(run):
+async def test_a_reset_says_which_or_all(run_duly):
     for arguments in (("reset",), ("reset", POLL, "--all")):
-        assert (await run(*arguments)).exit_code == 2
+        assert (await run_duly("settings", *arguments)).exit_code == 2
 
 
-async def test_a_value_that_is_passed_over_is_told(run, store):
+async def test_a_value_that_is_passed_over_is_told(run_duly, store):
     await kept_settings.put(store, {POLL: "an hour"})
 
-    done = await run()
+    done = await run_duly("settings")
 
     assert f"{POLL}: 'an hour'" in done.stderr
     assert "passed over" in done.stderr

@@ -12,7 +12,7 @@ from duly_core.routing import Priority, QueueKey
 from duly_core.store import claims, polling
 from duly_core.store.results import set_results
 from duly_core.store.tasks import cancel_tasks
-from duly_core.task import Applied, FailureKind, HeartbeatAnswer, Outcome, Proposal, Result, TaskHeartbeat
+from duly_core.task import Applied, FailureKind, HeartbeatAnswer, Outcome, Proposal, Result
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
@@ -32,13 +32,6 @@ async def failed(task_states, **overrides):
     )
     await set_results(task_states.store, [result])
     return task
-
-
-async def beat(task_states, task):
-    (kept,) = await claims.heartbeat(
-        task_states.store, [TaskHeartbeat(task.task_id, task.token)], HEARTBEAT_TIMEOUT
-    )
-    return kept
 
 
 @pytest.mark.parametrize("rung", ["new", "enqueued", "failed"])
@@ -74,7 +67,7 @@ async def test_the_holder_of_a_task_is_asked_and_keeps_its_claim_meanwhile(task_
     after = await task_states.row(task.task_id)
     assert answers == {task.task_id: Status(rung)}
     assert after == before | {"cancel_requested": True}
-    assert await beat(task_states, task) is HeartbeatAnswer.CANCEL_REQUESTED
+    assert await task_states.heartbeat(task) is HeartbeatAnswer.CANCEL_REQUESTED
 
 
 async def test_a_cancel_asked_for_twice_changes_nothing_more(task_states, processing_task):

@@ -56,11 +56,6 @@ class Tampered:
 
 
 @pytest.fixture
-def installation(memory_queue):
-    return memory_queue
-
-
-@pytest.fixture
 async def tampered(sender, store):
     return Tampered(sender, store)
 

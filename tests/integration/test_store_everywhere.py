@@ -29,6 +29,8 @@ from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT
 QUEUE = QueueKey(LAMBDA, Priority.NORMAL)
 LATER = 2 * ENQUEUE_TIMEOUT
 
+pytestmark = pytest.mark.long  # a server of each Postgres; the other tests of the store run on one
+
 
 @pytest.fixture
 def dsn(dsn_of_each):

@@ -78,11 +78,6 @@ async def consumer(store, sender):
     return made
 
 
-@pytest.fixture
-def installation(memory_queue):
-    return memory_queue
-
-
 def about(one, other):
     return abs(one - other) < SECOND
 

@@ -15,6 +15,9 @@ from tests.fixtures.statement_costs import CASES, GROUP, Planned, choose
 
 LIVE, FINISHED = 5_000, 10_000
 MILLION = 1_000_000
+pytestmark = (
+    pytest.mark.long
+)  # tables of thousands of rows on each Postgres; test_store_plans.py has those of one
 TABLES = ("task", "task_assoc", "idempotency_key", "attempt", "dead_letter")
 READS_ALL = {"claimed_under", "claim_again"}
 """Made to read all that is held, after a caller died or a reply was lost."""
@@ -141,7 +144,6 @@ async def test_plans_made_on_full_tables_cost_the_same_whatever_statistics_there
     assert not dear, "\n".join(dear.values())
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_plans_hold_with_a_million_live_and_a_million_finished_tasks(dsn_of_each):
     await full_tables.prepare(dsn_of_each)

@@ -10,7 +10,7 @@ import pytest
 from duly_core.routing import Priority, QueueKey
 from duly_core.store import claims, polling, results, tasks
 from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Applied, FailureKind, HeartbeatAnswer, Outcome, Proposal, Result, TaskHeartbeat
+from duly_core.task import Applied, FailureKind, HeartbeatAnswer, Outcome, Proposal, Result
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
@@ -25,13 +25,6 @@ create or replace function duly_now() returns timestamptz language sql volatile 
 
 async def end_silence(task_states, room=ROOM):
     return await polling.handle_timeouts(task_states.store, room, ENQUEUE_TIMEOUT, 100)
-
-
-async def beat(task_states, task):
-    (kept,) = await claims.heartbeat(
-        task_states.store, [TaskHeartbeat(task.task_id, task.token)], HEARTBEAT_TIMEOUT
-    )
-    return kept
 
 
 async def expiring(task_states, rung="new", **overrides):
@@ -112,7 +105,7 @@ async def test_a_silent_task_that_was_to_be_cancelled_is_cancelled(task_states, 
 
     assert (silence.again, silence.ended) == ([], 1)
     assert await task_states.status(task.task_id) == "cancelled"
-    assert await beat(task_states, task) is HeartbeatAnswer.LOST
+    assert await task_states.heartbeat(task) is HeartbeatAnswer.LOST
 
 
 async def test_every_kind_of_silence_is_taken_up_in_one_round_and_no_more_than_the_limit_of_each(
@@ -171,7 +164,7 @@ async def test_a_task_that_runs_does_not_expire(task_states, clock):
     await clock.tick(11 * SECOND)
 
     assert (await end_silence(task_states)).ended == 0
-    assert await beat(task_states, task) is HeartbeatAnswer.KEPT
+    assert await task_states.heartbeat(task) is HeartbeatAnswer.KEPT
 
 
 async def test_a_heartbeat_that_is_being_written_saves_its_task_from_being_reclaimed(
@@ -184,7 +177,7 @@ async def test_a_heartbeat_that_is_being_written_saves_its_task_from_being_recla
         silence = await end_silence(task_states)
 
     assert silence == polling.TimedOut([])
-    assert await beat(task_states, processing_task) is HeartbeatAnswer.KEPT
+    assert await task_states.heartbeat(processing_task) is HeartbeatAnswer.KEPT
 
 
 @pytest.mark.parametrize(
@@ -212,7 +205,7 @@ async def test_a_heartbeat_that_commits_first_saves_its_task_though_its_silence_
         await gate.execute("select pg_advisory_unlock(%s)", [LOCK])
 
         assert await ending == []
-    assert await beat(task_states, processing_task) is not HeartbeatAnswer.LOST
+    assert await task_states.heartbeat(processing_task) is not HeartbeatAnswer.LOST
 
 
 @pytest.mark.parametrize("ending", ["expire", "cancel"])

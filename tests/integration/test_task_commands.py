@@ -5,22 +5,8 @@ import json
 from uuid import UUID
 
 import pytest
-from typer.testing import CliRunner
-
-from duly_cli.__main__ import app
 
 UNKNOWN = "0190a8a0-0000-7000-8000-000000000000"
-
-
-@pytest.fixture
-def run(frontend):
-    """Run a command; what is said on stdout and stderr, and the exit code."""
-
-    async def invoke(*arguments):
-        settings = {"DULY_ADDRESS": frontend.address, "COLUMNS": "200"}
-        return await asyncio.to_thread(CliRunner().invoke, app, list(arguments), env=settings)
-
-    return invoke
 
 
 @pytest.fixture
@@ -28,10 +14,10 @@ async def task_ids(task_states):
     return [str(UUID(bytes=(await task_states.new(payload=b'{"ok":true}')).task_id)) for _ in range(2)]
 
 
-async def test_of_several_tasks_those_that_are_there_are_shown_and_the_others_named(run, task_ids):
+async def test_of_several_tasks_those_that_are_there_are_shown_and_the_others_named(run_duly, task_ids):
     first, second = task_ids
 
-    got = await run("get", first, "nonsense", UNKNOWN, second, "--json")
+    got = await run_duly("get", first, "nonsense", UNKNOWN, second, "--json")
 
     assert got.exit_code == 1
     assert [json.loads(line)["task_id"] for line in got.stdout.splitlines()] == [first, second]
@@ -40,8 +26,8 @@ async def test_of_several_tasks_those_that_are_there_are_shown_and_the_others_na
     assert gone.startswith(f"duly: there is no task {UNKNOWN}")
 
 
-async def test_tasks_are_set_apart_by_a_line_and_their_payloads_are_json(run, task_ids):
-    got = await run("get", *task_ids)
+async def test_tasks_are_set_apart_by_a_line_and_their_payloads_are_json(run_duly, task_ids):
+    got = await run_duly("get", *task_ids)
 
     assert got.exit_code == 0
     assert got.stdout.count('payload  {"ok": true}\n') == 2
@@ -51,19 +37,21 @@ async def test_tasks_are_set_apart_by_a_line_and_their_payloads_are_json(run, ta
 @pytest.mark.parametrize(
     ("task_id", "said"), [("nonsense", "'nonsense': not a task id"), (UNKNOWN, f"there is no task {UNKNOWN}")]
 )
-async def test_a_wait_names_the_task_that_there_is_not_though_the_other_runs_on(run, task_ids, task_id, said):
-    waited = await asyncio.wait_for(run("wait", task_ids[0], task_id), 15)
+async def test_a_wait_names_the_task_that_there_is_not_though_the_other_runs_on(
+    run_duly, task_ids, task_id, said
+):
+    waited = await asyncio.wait_for(run_duly("wait", task_ids[0], task_id), 15)
 
     assert waited.exit_code == 1
     assert said in waited.stderr
 
 
-async def test_a_cancel_names_each_once(run):
-    cancelled = await run("cancel", "nonsense")
+async def test_a_cancel_names_each_once(run_duly):
+    cancelled = await run_duly("cancel", "nonsense")
 
     assert cancelled.stderr.startswith("nonsense: not a task id")
 
 
-async def test_an_empty_list_says_so_and_how_to_change_that(run, task_states):
-    assert "duly schedule LAMBDA PAYLOAD" in (await run("list")).stdout
-    assert (await run("list", "--status", "new")).stdout.strip() == "no tasks match"
+async def test_an_empty_list_says_so_and_how_to_change_that(run_duly, task_states):
+    assert "duly schedule LAMBDA PAYLOAD" in (await run_duly("list")).stdout
+    assert (await run_duly("list", "--status", "new")).stdout.strip() == "no tasks match"

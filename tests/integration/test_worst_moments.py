@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.queues import MemoryInstallation
-from tests.fixtures.services import Frontend, Hsc, serve_frontend, serve_hsc
+from tests.fixtures.services import Frontend, Hsc
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, TaskStates
 from tests.fixtures.waiting import until
 
@@ -30,25 +29,8 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
-def installation(memory_queue: MemoryInstallation) -> MemoryInstallation:
-    return memory_queue
-
-
-@pytest.fixture
 def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failpoints:
     return Failpoints.in_this_process(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-async def hsc(store: Store) -> AsyncIterator[Hsc]:
-    async with serve_hsc(store) as serving:
-        yield serving
-
-
-@pytest.fixture
-async def frontend(store: Store) -> AsyncIterator[Frontend]:
-    async with serve_frontend(store) as serving:
-        yield serving
 
 
 def result_of(task: ClaimedTask) -> hsc_pb2.SetResultsRequest:

@@ -170,6 +170,7 @@ CHOSEN = (
 )
 
 
+@pytest.mark.long  # each searches for seconds, and some for minutes
 @pytest.mark.parametrize("mutation", CHOSEN)
 @pytest.mark.timeout(600)
 def test_a_guard_that_is_taken_out_is_missed(world, monkeypatch, mutation):

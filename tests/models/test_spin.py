@@ -15,9 +15,12 @@ EXHAUSTIVE = bool(os.environ.get("DULY_MODEL_EXHAUSTIVE"))
 MEMORY_MB = 1500
 TIME_S = 3600 if EXHAUSTIVE else 300
 
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: the protocol is not checked"
-)
+pytestmark = [
+    pytest.mark.long,  # each compiles a checker, and runs it for up to minutes
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: the protocol is not checked"
+    ),
+]
 
 
 @dataclass(frozen=True)

@@ -261,6 +261,7 @@ def group_lives(leader: int) -> bool:
     return True
 
 
+@pytest.mark.long  # a stack of its own; test_supervisor.py and test_killed_stack.py have its parts
 def test_ctrl_c_leaves_no_process(run: Duly, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("short")
     stack = WholeStack(folder, "--data", str(folder / "data"))

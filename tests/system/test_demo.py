@@ -27,7 +27,8 @@ read = files.facts_of
 files.facts_of = lambda file: read(file) | ({"lines": -1} if file.name == "file 7.txt" else {})
 """
 
-pytestmark = [pytest.mark.system, pytest.mark.sqs, pytest.mark.timeout(600)]
+# long: each test runs a demo
+pytestmark = [pytest.mark.system, pytest.mark.sqs, pytest.mark.long, pytest.mark.timeout(600)]
 LONG = timedelta(seconds=500)
 """Two stacks start and end, one after the other, on a machine that is busy."""
 

@@ -30,7 +30,7 @@ QUICK = {
     "DULY_CONTROLLER_DWELL_MARGIN": "2s",
 }
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(400)]  # long: minutes
 
 
 class QuickStack(WholeStack):

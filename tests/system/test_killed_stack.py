@@ -20,7 +20,11 @@ LONG = timedelta(seconds=60)
 PATIENT = {"DULY_EXECUTOR_DRAIN_GRACE": "40s"}
 """The next stack may take a while to start on a busy machine, and the callback is let go only then."""
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,
+    pytest.mark.timeout(240),
+]  # long: each test starts several stacks
 
 Start = Callable[[], WholeStack]
 

@@ -15,7 +15,11 @@ PROCESSES, SLOTS = 2, 4
 AT_A_TIME = PROCESSES * SLOTS
 BACKLOG = 10_000
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,
+    pytest.mark.timeout(240),
+]  # long: ten thousand tasks for each test
 
 
 class PriorityStack(WholeStack):

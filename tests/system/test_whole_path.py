@@ -47,7 +47,8 @@ over_both = pytest.mark.parametrize(
         ("store", "server"),
         ("store", "worker"),
         *(
-            pytest.param("sqs", service, marks=pytest.mark.sqs)
+            # long: what is killed without a queue is killed by `make test`
+            pytest.param("sqs", service, marks=[pytest.mark.sqs, pytest.mark.long])
             for service in ("frontend", "hsc", "store-consumer")
         ),
     ],
