@@ -228,7 +228,7 @@ class RecordingCage(NoProcessTree):
 @pytest.mark.parametrize(
     "step",
     [
-        "duly_executor.callback_process.LastWords",
+        "duly_executor.callback_process.ExitRecord",
         "socket.socketpair",
         "asyncio.create_subprocess_exec",
         "asyncio.open_connection",
