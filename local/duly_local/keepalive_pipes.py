@@ -17,7 +17,7 @@ class KeepalivePipes:
     """The keepalive pipes of one stack; without `open`, nobody outlives us."""
 
     of_postgres: int | None = None
-    """What `EmbeddedPostgres.keepalive pipe` says; None: the Postgres is not ours."""
+    """What `EmbeddedPostgres.keepalive` says; None: the Postgres is not ours."""
     stay: timedelta = timedelta()
     """The longest that services outlive us."""
     _watched: int | None = None

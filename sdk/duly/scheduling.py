@@ -42,7 +42,7 @@ class Scheduler:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._coalescer: Batcher[_Submission, frontend_pb2.ScheduleResult] = Batcher(
+        self._batcher: Batcher[_Submission, frontend_pb2.ScheduleResult] = Batcher(
             self._send_submissions, lambda submission: submission.task.ByteSize()
         )
 
@@ -54,7 +54,7 @@ class Scheduler:
         """Write one task that may have been sent before; otherwise as `schedule`."""
         deadline = asyncio.get_running_loop().time() + seconds(timeout)
         try:
-            result = await self._coalescer.submit(_Submission(task, deadline), deadline)
+            result = await self._batcher.submit(_Submission(task, deadline), deadline)
         except TimeoutError:  # its batch has callers more patient than this one
             raise error_mapping.late(self._caller.address) from None
         return receipt(task, result)
@@ -80,7 +80,7 @@ class Scheduler:
 
     async def close(self) -> None:
         """Return once everything submitted is answered."""
-        await self._coalescer.close()
+        await self._batcher.close()
 
     async def _send_submissions(self, batch: list[_Submission]) -> Sequence[frontend_pb2.ScheduleResult]:
         # As long as the most patient caller waits; the others leave by their own timeouts.

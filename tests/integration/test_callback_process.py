@@ -106,7 +106,7 @@ async def test_callbacks_run_beside_each_other_on_all_slots_and_no_more(
 
 
 @pytest.mark.parametrize(
-    ("misdeed", "outcome", "kind", "message"),
+    ("fault", "outcome", "kind", "message"),
     [
         ("raise", "RETRIABLE_FAILURE", "EXCEPTION", "RuntimeError: the callback's own words"),
         ("fatal", "FATAL_FAILURE", "CALLBACK", "never again"),
@@ -161,7 +161,7 @@ async def test_a_lambda_that_the_application_does_not_have_is_said_to_be_missing
     assert (await callbacks.result(task)).failure_kind == task_pb2.FAILURE_KIND_NO_CALLBACK
 
 
-@pytest.mark.parametrize(("misdeed", "value"), [("thread", "left a thread behind"), ("fork", 5)])
+@pytest.mark.parametrize(("fault", "value"), [("thread", "left a thread behind"), ("fork", 5)])
 async def test_threads_and_forks_of_a_callback_do_no_harm(
     callbacks: Callbacks, fault: str, value: object
 ) -> None:
@@ -228,7 +228,7 @@ class RecordingCage(NoProcessTree):
 @pytest.mark.parametrize(
     "step",
     [
-        "duly_executor.callback_process.LastWords",
+        "duly_executor.callback_process.ExitRecord",
         "socket.socketpair",
         "asyncio.create_subprocess_exec",
         "asyncio.open_connection",

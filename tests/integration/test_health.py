@@ -100,7 +100,7 @@ async def test_a_consumer_that_completes_no_round_is_not_healthy(
     consumer = Consumer(far_store, sender, StoreConsumerSettings(poll_interval=timedelta(milliseconds=100)))
     stop = asyncio.Event()
     rounds = asyncio.ensure_future(repeat("test", consumer.run_once, stop, consumer.wake))
-    told = followed(store, trouble=consumer.trouble)
+    told = followed(store, trouble=consumer.unhealthy_reason)
     try:
         await until(lambda: told.history == [True])
         line.freeze()

@@ -167,7 +167,7 @@ async def test_a_store_consumer_goes_by_it_within_one_poll_of_the_old_interval(c
     consumer = make_consumer(poll_interval=timedelta(minutes=2))
     await consumer.run_once()
     await client.set_setting(POLL, "1s")
-    consumer._around._read_at -= 120  # the old interval has passed
+    consumer._live_config._read_at -= 120  # the old interval has passed
 
     assert await consumer.run_once() <= SECOND
 
@@ -176,7 +176,7 @@ async def test_without_exactness_too(client, make_consumer):
     consumer = make_consumer(poll_interval=timedelta(minutes=2), exact=False)
     assert await consumer.run_once() == timedelta(minutes=2)
     await client.set_settings({POLL: "3s", EXACT: "false"})
-    consumer._around._read_at -= 120
+    consumer._live_config._read_at -= 120
 
     assert await consumer.run_once() == 3 * SECOND
 
@@ -184,7 +184,7 @@ async def test_without_exactness_too(client, make_consumer):
 async def test_rounds_that_others_cause_do_not_put_off_the_look_at_settings(make_consumer):
     consumer = make_consumer(poll_interval=timedelta(minutes=2))
     await consumer.run_once()
-    consumer._around._read_at -= 100
+    consumer._live_config._read_at -= 100
 
     assert await consumer.run_once() <= 20 * SECOND
 
@@ -195,7 +195,7 @@ async def test_one_that_listens_goes_by_it_at_once(client, dsn, make_consumer, e
     ready, stop = asyncio.Event(), asyncio.Event()
 
     def changed():
-        consumer.surroundings_changed()
+        consumer.config_changed()
         ready.set()
 
     listening = asyncio.ensure_future(Listener(StoreSettings(dsn=dsn), consumer.note_due, changed).run(stop))
@@ -215,7 +215,7 @@ async def test_every_store_consumer_takes_it_also_one_that_starts_later(client, 
     first = make_consumer(poll_interval=timedelta(minutes=2))
     await first.run_once()
     await client.set_setting(POLL, "1s")
-    first.surroundings_changed()
+    first.config_changed()
 
     assert await first.run_once() <= SECOND
     assert await make_consumer(poll_interval=timedelta(minutes=2)).run_once() <= SECOND
@@ -226,7 +226,7 @@ async def test_a_reset_gives_each_its_own_again(client, make_consumer):
     consumer = make_consumer(poll_interval=timedelta(minutes=1))
     await consumer.run_once()
     await client.reset_settings([POLL])
-    consumer.surroundings_changed()
+    consumer.config_changed()
 
     await consumer.run_once()
 
@@ -252,21 +252,21 @@ async def test_what_cannot_be_told_or_read_anew_keeps_no_task_waiting(task_state
         first = await task_states.new()
         await consumer.run_once()
         operator.execute("alter table setting rename to elsewhere")
-        consumer.surroundings_changed()
+        consumer.config_changed()
         second = await task_states.new()
         await consumer.run_once()
 
     assert {await task_states.status(task.task_id) for task in (first, second)} == {"enqueued"}
-    assert consumer._around.fresh_for(asyncio.get_running_loop().time()) > timedelta()
+    assert consumer._live_config.fresh_for(asyncio.get_running_loop().time()) > timedelta()
 
 
 async def test_what_was_bounded_otherwise_is_bounded_so_from_now_on(client, make_consumer):
     consumer = make_consumer()
     await consumer.run_once()
     await client.set_settings({"store_consumer.reclaim_rate": "7", "store_consumer.max_depth": "50"})
-    consumer.surroundings_changed()
+    consumer.config_changed()
 
     await consumer.run_once()
 
-    assert consumer._timeouts._pace.allowance() <= 7
+    assert consumer._timeouts._limiter.allowance() <= 7
     assert consumer._bounds._most == 50

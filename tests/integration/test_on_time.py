@@ -52,7 +52,7 @@ async def consumer(make_consumer, task_states):
 def later(consumer):
     """As if the poll interval had passed: nothing that was read lately counts as fresh."""
     consumer._timeouts._taken_up_at = float("-inf")
-    consumer._around._read_at -= POLL.total_seconds()
+    consumer._live_config._read_at -= POLL.total_seconds()
 
 
 # ---- when --------------------------------------------------------------------------------------------------
@@ -99,13 +99,13 @@ async def test_with_every_hint_lost_the_poll_finds_what_is_due(consumer, task_st
 
 
 async def test_a_hint_that_comes_during_a_round_is_of_the_next(consumer, task_states, monkeypatch):
-    read = consumer._around.read
+    read = consumer._live_config.read
 
     async def read_while_something_gets_due(now):
         consumer.note_due(timedelta())
         return await read(now)
 
-    monkeypatch.setattr(consumer._around, "read", read_while_something_gets_due)
+    monkeypatch.setattr(consumer._live_config, "read", read_while_something_gets_due)
 
     await consumer.run_once()
 
@@ -162,7 +162,7 @@ async def test_a_round_that_failed_looks_for_what_is_due_again(consumer, task_st
 
     consumer.note_due(timedelta())
     with monkeypatch.context() as patch:
-        patch.setattr(consumer._around, "read", fail)
+        patch.setattr(consumer._live_config, "read", fail)
         with pytest.raises(RuntimeError):
             await consumer.run_once()
 

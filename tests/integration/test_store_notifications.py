@@ -251,7 +251,7 @@ async def test_a_consumer_looks_at_lambdas_registered_meanwhile_once_that_was_to
     await consumer.run_once()
     assert await task_states.status(task.task_id) == "new"
 
-    consumer.surroundings_changed()
+    consumer.config_changed()
     assert consumer.wake.is_set()
     await consumer.run_once()
 

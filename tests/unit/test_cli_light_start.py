@@ -82,8 +82,8 @@ def test_a_service_loads_neither_typer_nor_rich() -> None:
         "import atexit, sys\n"
         "heavy = {'typer', 'rich.console', 'sqlalchemy', 'alembic', 'boto3'}\n"
         "atexit.register(lambda: print('loaded:', *sorted(heavy & set(sys.modules))))\n"
-        "from duly_cli import direct\n"
-        "direct.run(sys.argv[1:])\n"
+        "from duly_cli import light_start\n"
+        "light_start.run(sys.argv[1:])\n"
     )
     refused = clean_environment() | {"DULY_RPC_CALL_TIMEOUT": "10"}  # after everything was imported
 

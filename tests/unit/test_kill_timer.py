@@ -100,7 +100,7 @@ def test_an_instant_that_has_passed_ends_the_process_at_once(programs: Programs)
     assert program.process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("arming", ["kill_timer.arm(None)", "kill_timer.arm(None)\ndeadman.arm(None)"])
+@pytest.mark.parametrize("arming", ["kill_timer.arm(None)", "kill_timer.arm(None)\nkill_timer.arm(None)"])
 def test_a_disarmed_timer_ends_nothing(programs: Programs, arming: str) -> None:
     outlives_it = """
 while since_boot_ns() < deadline + 100_000_000: threading.Event().wait(0.01)
