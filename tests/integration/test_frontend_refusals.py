@@ -222,6 +222,30 @@ def whole_call_refusals():
             "collection",
             "NUL",
         ),
+        "too many statuses": (
+            "ListTasks",
+            frontend_pb2.ListTasksRequest(statuses=[1] * 101),
+            "statuses",
+            "at most 100",
+        ),
+        "too many priorities": (
+            "ListTasks",
+            frontend_pb2.ListTasksRequest(priorities=[1] * 101),
+            "priorities",
+            "at most 100",
+        ),
+        "too many failure kinds": (
+            "RedriveTasks",
+            frontend_pb2.RedriveTasksRequest(failure_kinds=[1] * 101),
+            "failure_kinds",
+            "at most 100",
+        ),
+        "too long a collection to filter by": (
+            "ListTasks",
+            frontend_pb2.ListTasksRequest(collection="s" * 129),
+            "collection",
+            "at most 128",
+        ),
         "garbage token": (
             "ListTasks",
             frontend_pb2.ListTasksRequest(page_token="ü*"),

@@ -22,6 +22,8 @@ _ID_CLOCK_SLACK_S = timedelta(days=1).total_seconds()
 _NUL = re.compile("\x00")
 _ID_LENGTH = 36
 _ID_BYTES = 16
+_LONGEST_ID = 64
+"""Characters of a UUID in any form that Python reads: with `urn:uuid:`, or in braces."""
 _NAMES_REMEMBERED = 1024
 _LONGEST_NAME = 128
 
@@ -106,6 +108,8 @@ def parse_task_id(text: str, field: str = "task_id") -> bytes:
         if len(task_id) == _ID_BYTES:
             return task_id
         raise _not_an_id(field)  # UUID() takes underscores and others' digits, too
+    if len(text) > _LONGEST_ID:
+        raise _not_an_id(field)
     try:
         return UUID(text).bytes
     except ValueError:
