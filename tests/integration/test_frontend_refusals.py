@@ -84,6 +84,8 @@ BAD_ITEMS = {
     "id with NUL": ({"task_id": id_of(0)[:-1] + "\x00"}, "task_id", "UUID"),
     "id of version 4": ({"task_id": str(uuid4())}, "task_id", "version 7"),
     "id of another variant": ({"task_id": id_of(0, variant=0b11)}, "task_id", "version 7"),
+    "negative delay": ({"delay": Duration(seconds=-5)}, "delay", "must not be negative"),
+    "expiry in the past": ({"expires_at": Timestamp(seconds=1_700_000_000)}, "expires_at", "in the past"),
     "id from tomorrow": ({"task_id": id_of(1.1)}, "task_id", "a day from now"),
     "id from yesterday": ({"task_id": id_of(-1.1)}, "task_id", "a day from now"),
 }

@@ -11,7 +11,13 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from duly_core.errors import DulyError, InvalidRequestError, OverloadedError, StoreUnavailableError
+from duly_core.errors import (
+    DulyError,
+    InvalidRequestError,
+    OverloadedError,
+    StoreUnavailableError,
+    TooMuchError,
+)
 from duly_core.rpc.decode_errors import explain
 from duly_core.rpc.field_count import check_field_count
 
@@ -132,4 +138,6 @@ def status_of(error: DulyError) -> status_pb2.Status:
         return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
     if isinstance(error, StoreUnavailableError | OverloadedError):
         return status_pb2.Status(code=code_pb2.UNAVAILABLE, message=str(error))
+    if isinstance(error, TooMuchError):
+        return status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=str(error))
     return status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message=str(error))

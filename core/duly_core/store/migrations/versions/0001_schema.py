@@ -111,6 +111,8 @@ create table task (
     constraint task_failure_is_whole check ((failure_kind is null) = (failed_at is null))
 ) partition by range (task_id);
 create index task_by_lambda on task (lambda, task_id);
+-- Lists of a collection's tasks. A task without a collection is not in it, and costs nothing more.
+create index task_by_collection on task (collection, task_id) where collection <> '';
 
 -- One row for each attempt that ended otherwise than in success; written by the statement that ends it.
 create table attempt (
