@@ -209,7 +209,7 @@ with silent as (
     returning silent.*, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
         assoc.crashes + 1 as crashes, null::uuid as last_token, {{no_result}}, {{kind.quarantined}} as failure_kind,
         'crashed or fell silent ' || silent.recent || ' times within ' || silent.crash_window
-            || ': quarantined; the last: ' || silent.attempt_message as failure_message
+            || '; the last: ' || silent.attempt_message as failure_message
 ), {{record_attempt: ended}}, {{end_task}}
 select task_id from ended
 
@@ -394,7 +394,7 @@ with clock as materialized (
             when status <> 'fatal_failure' or outcome = status then failure_message
             else left(
                 case when crashed
-                    then 'crashed ' || cardinality(crashed_at) + 1 || ' times within ' || crash_window || ': quarantined'
+                    then 'crashed ' || cardinality(crashed_at) + 1 || ' times within ' || crash_window
                     else 'failed ' || failures + 1 || ' times'
                 end || '; the last: ' || coalesce(failure_message, ''), 1024)
         end as failure_message
