@@ -92,6 +92,7 @@ task_assoc = sa.Table(
     sa.Column("progress", sa.REAL),
     sa.Column("progress_note", sa.Text),
     sa.Column("crashed_at", pg.ARRAY(sa.TIMESTAMP(timezone=True))),
+    sa.Column("claimed_at", sa.TIMESTAMP(timezone=True)),
     sa.Index(
         "task_assoc_ready",
         "lambda",

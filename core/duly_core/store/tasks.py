@@ -20,7 +20,9 @@ from duly_core.task import Attempt, AttemptOutcome, FailureKind, TaskId
 
 SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     coalesce(task_assoc.status, task.status)::text as status,
-    task.created_at, task.scheduled_at, task.expires_at, task.started_at, task.finished_at,
+    task.created_at, task.scheduled_at, task.expires_at, task.finished_at,
+    case when task_assoc.status in ('claimed', 'processing') then task_assoc.claimed_at else task.started_at end
+        as started_at,
     task.failure_kind, task.failure_message, task.failed_at,
     coalesce(task_assoc.fence, task.fence) as fence,
     coalesce(task_assoc.failures, task.failures) as failures,

@@ -95,7 +95,7 @@ with clock as materialized (
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
-        holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
         token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
             || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed
@@ -266,7 +266,7 @@ with asked as (
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', token = asked.token, holder = asked.holder, fence = assoc.fence + 1,
-        next_trigger_at = (select duly_now()) + %(claim_timeout)b
+        next_trigger_at = (select duly_now()) + %(claim_timeout)b, claimed_at = (select duly_now())
     from asked
     where assoc.task_id = any (array[asked.task_id]) and assoc.lambda = asked.lambda and assoc.status::text = 'enqueued'
         and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))

@@ -424,7 +424,9 @@ class Task(_message.Message):
 
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
-        """When its last attempt started, by the clock of the host that ran it."""
+        """When its last attempt started, by the clock of the host that ran it; of a task that is held now, when it was claimed,
+        by the store's clock.
+        """
 
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp: ...

@@ -217,6 +217,8 @@ create table task_assoc (
     progress_note text check (octet_length(progress_note) <= 1024),
     -- When the crashes within the window happened, oldest first; null is none, and costs a task that never crashes nothing.
     crashed_at timestamptz[],
+    -- Since when it is held, if it is; for people to see.
+    claimed_at timestamptz,
     -- The assoc row of a task that ended is gone.
     constraint assoc_is_live check (status in ('new', 'enqueued', 'claimed', 'processing', 'retriable_failure')),
     -- Every live task is looked at again: no status is without a deadline.
