@@ -13,8 +13,8 @@ from duly.v1 import frontend_pb2, task_pb2
 from duly_core.store import task_queries, tasks
 from duly_core.store.tasks import TaskFilter
 from tests.fixtures.full_tables import connect, fill, prepare
-from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.services import refusal, serve_frontend
+from tests.fixtures.task_states import LAMBDA
 
 DEADLINE = 2
 """Seconds, less than the lists have to wait."""

@@ -7,8 +7,8 @@ import pytest
 from duly.v1 import controller_pb2, frontend_pb2, hsc_pb2, registry_pb2
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.live_settings import field_of
-from duly_core.rpc.field_count import check_field_count
 from duly_core.rpc.decode_errors import explain
+from duly_core.rpc.field_count import check_field_count
 from duly_frontend import filters, page_token
 from duly_frontend.validation import Problem, parse_task_id
 
