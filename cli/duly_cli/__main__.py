@@ -6,6 +6,7 @@ Each command imports what it needs only when it runs: a host that has no store d
 
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
@@ -20,6 +21,8 @@ except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
 from duly_cli import dead_letters, services, settings, stack, tasks
+
+_EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="duly",
@@ -64,10 +67,14 @@ stack.add_operators_commands(app)
 services.add_commands(app)
 
 
-def main() -> None:
-    """Run the command that the command line names."""
+def main(on_loaded: Callable[[], object] = lambda: None) -> None:
+    """Run the command that the command line names; `on_loaded` is called when its options are known."""
+    command = typer.main.get_command(app)
+    on_loaded()
     try:
-        app(prog_name="duly")
+        command(prog_name="duly")
+    except KeyboardInterrupt:
+        sys.exit(_EXIT_INTERRUPTED)
     except BrokenPipeError:  # whoever read has enough: `duly list | head -1`
         _forget_stdout()
         sys.exit(1)

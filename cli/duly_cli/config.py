@@ -1,47 +1,27 @@
 """`duly config`: every setting on one screen, from the classes that define them."""
 
 import ast
-import importlib
-import importlib.util
 import inspect
 import itertools
 import json
 import os
 import re
 import textwrap
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 from pydantic.fields import FieldInfo
-from rich.console import Console
-from rich.table import Table
 
+from duly_cli.table import columns
 from duly_core.settings import Section, config_file, format_duration, read_config
 from duly_core.timing import PROFILES, Timing
-
-_SECTIONS = (
-    ("duly_frontend.settings", "FrontendSettings"),
-    ("duly_store_consumer.settings", "StoreConsumerSettings"),
-    ("duly_hsc.settings", "HscSettings"),
-    ("duly_controller.settings", "ControllerSettings"),
-    ("duly_executor.settings", "ExecutorSettings"),
-    ("duly_core.timing", "Timing"),
-    ("duly_core.queues.settings", "QueueSettings"),
-    ("duly_core.store.settings", "StoreSettings"),
-    ("duly_core.rpc.settings", "RpcSettings"),
-    ("duly_core.telemetry", "TelemetrySettings"),
-)
-
+from duly_local.all_settings import sections
 
 # In `host=... password=...` (where a value may be quoted, and the quote escaped) and in `?password=...&...`.
 _PASSWORD_PARAMETER = re.compile(
     r"""(\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|(?:[^\s&\\]|\\.)+)""", re.IGNORECASE
 )
-
-
-def sections() -> list[type[Section]]:
-    """All sections, in the order in which they are shown."""
-    return [getattr(importlib.import_module(module), name) for module, name in _SECTIONS]
 
 
 def field_notes(section: type[Section]) -> dict[str, str]:
@@ -106,17 +86,16 @@ def _as_toml(value: object) -> str:
     return json.dumps(text)
 
 
-def print_settings() -> None:
-    """A line for each setting."""
+def settings_lines(only: str = "") -> Iterator[str]:
+    """Yield a line for each setting; with `only` of those whose name, variable or meaning has this text.
+
+    Raises:
+        SettingsError: a value is unusable, or the file is.
+    """
     path = config_file()
     toml = read_config()
-    table = Table(
-        box=None,
-        header_style="bold",
-        title=f"settings (file: {path}{'' if path.exists() else ', not there'})",
-    )
-    for column in ("environment variable", "value", "set by", "meaning"):
-        table.add_column(column, no_wrap=column == "environment variable", overflow="fold")
+    yield f"settings (file: {path}{'' if path.exists() else ', not there'})"
+    rows = []
     for section in sections():
         settings = section.load()
         notes = field_notes(section)
@@ -129,6 +108,11 @@ def print_settings() -> None:
                 if name in toml.get(section.SECTION, {})
                 else "default"
             )
-            table.add_row(variable, shown(getattr(settings, name)), source, notes.get(name, ""))
-        table.add_section()
-    Console().print(table)
+            meaning = notes.get(name, "")
+            searched = f"{section.SECTION}.{name} {variable} {meaning}".lower()
+            if only.lower() in searched:
+                rows.append((variable, shown(getattr(settings, name)), source, meaning))
+    if rows:
+        yield from columns(("ENVIRONMENT VARIABLE", "VALUE", "SET BY", "MEANING"), rows)
+    else:
+        yield f"no setting has {only!r} in its name or meaning; `duly config` without it shows all"

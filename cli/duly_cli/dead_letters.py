@@ -17,8 +17,9 @@ from duly_cli.tasks import (
     parse_duration,
     parse_moment,
     refusal,
-    show,
+    show_listed,
 )
+from duly_cli.text import say
 from duly_core.durations import format_duration
 
 if TYPE_CHECKING:  # these load gRPC, which `duly up` does not need
@@ -70,11 +71,11 @@ def dead_letters(
     with connected(address) as client:
         found = list(islice(client.dead_letters(page_size=min(limit + 1, 1000), **which), limit + 1))
     if as_json:
-        show(found[:limit], as_json=True)
+        show_listed(found[:limit])
         return
-    typer.echo("\n".join(dead_letter_table(found[:limit])))
+    say("\n".join(dead_letter_table(found[:limit])))
     if len(found) > limit:
-        typer.echo(f"there are more than these {limit}: raise --limit, or filter", err=True)
+        say(f"there are more than these {limit}: raise --limit, or filter", err=True)
 
 
 def redrive(
@@ -122,12 +123,12 @@ def redrive(
     with connected(address) as client:
         if dry_run or not yes:
             would = client.redrive_where(rate=a_second, limit=limit, dry_run=True, **which)
-            typer.echo(_plan(would, rate, dry_run=dry_run))
+            say(_plan(would, rate, dry_run=dry_run))
             if dry_run or not would.count:
                 return
             _confirm(would)
         done = client.redrive_where(rate=a_second, limit=limit, **which)
-    typer.echo(f"redriven: {done.count:,}{_until_last(done)}" if done.count else _NONE)
+    say(f"redriven: {done.count:,}{_until_last(done)}" if done.count else _NONE)
 
 
 def _redrive_named(task_ids: list[str], address: str) -> None:
@@ -136,16 +137,16 @@ def _redrive_named(task_ids: list[str], address: str) -> None:
         for task_id, answer in zip(task_ids, client.redrive_many(task_ids), strict=True):
             if isinstance(answer, duly.DulyError):
                 failed = True
-                typer.echo(refusal(task_id, answer), err=True)
+                say(refusal(task_id, answer), err=True)
             else:
-                typer.echo(f"{task_id}: redriven, is {answer.name.lower()}")
+                say(f"{task_id}: redriven, is {answer.name.lower()}")
     if failed:
         raise typer.Exit(1)
 
 
 def _confirm(would: "Redrive") -> None:
     if not _is_terminal():
-        typer.echo("duly: nobody is here to be asked: add --yes to redrive them", err=True)
+        say("duly: nobody is here to be asked: add --yes to redrive them", err=True)
         raise typer.Exit(2)
     typer.confirm(f"redrive {would.count:,}?", abort=True)
 

@@ -3,14 +3,13 @@
 import signal
 import sys
 
-from duly_cli import light_start
-
 
 def main() -> None:
     """Load the command, and run it."""
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from duly_cli import light_start  # only here: loading it takes a while, too
+
     light_start.run(sys.argv[1:])
     from duly_cli.__main__ import main as run
 
-    signal.signal(signal.SIGINT, handler)
-    run()
+    run(on_loaded=lambda: signal.signal(signal.SIGINT, handler))

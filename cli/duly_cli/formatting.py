@@ -2,16 +2,21 @@
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import duly
 from duly.lambda_info import LambdaInfo
+from duly_cli.table import columns
+from duly_cli.text import one_line, printable
 from duly_core.durations import format_duration
 
 _SECOND_COLUMN = 18
 _LONGEST_LINE = 80
+_NOT_LISTED = {"payload", "result", "attempts"}
+_WAITING = {duly.TaskStatus.NEW, duly.TaskStatus.ENQUEUED, duly.TaskStatus.RETRIABLE_FAILURE}
+_RUNNING = {duly.TaskStatus.CLAIMED, duly.TaskStatus.PROCESSING}
 
 
 def _value(value: Any) -> Any:
@@ -25,6 +30,12 @@ def _instant(moment: datetime | None) -> str | None:
 
 def _moment(moment: datetime | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else ""
+
+
+def listed_as_json(task: duly.Task) -> dict[str, Any]:
+    """Return what a list tells of a task: payload, result and attempts are in `task_as_json` only."""
+    told = task_as_json(task)
+    return {name: value for name, value in told.items() if name not in _NOT_LISTED}
 
 
 def task_as_json(task: duly.Task) -> dict[str, Any]:
@@ -75,9 +86,17 @@ def _attempt_as_json(attempt: duly.Attempt) -> dict[str, Any]:
     }
 
 
-def task_lines(task: duly.Task) -> list[str]:
-    """A task, a line for each thing that is worth one."""
+def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
+    """A task, a line for each thing that is worth one; `max_attempts` is its lambda's."""
     values = task_as_json(task)
+    if task.progress:
+        values["progress"] = f"{task.progress * 100:.0f} %"
+    if since := _overdue_since(task):
+        values["due since"] = _instant(since)
+        if since == task.next_trigger_at:
+            del values["next_trigger_at"]
+    if not task.status.is_final and (task.failures or task.crashes or task.status in _RUNNING):
+        values["attempt"] = _attempt_number(task, max_attempts)
     failure = values.pop("failure")
     values.pop("attempts")
     bodies = {"payload": values.pop("payload"), "result": values.pop("result")}
@@ -85,7 +104,7 @@ def task_lines(task: duly.Task) -> list[str]:
         del bodies["result"]
     if failure:
         values["last failure"] = f"{failure['kind']}: {failure['message']} ({failure['failed_at']})"
-    interesting = {name: value for name, value in values.items() if value}
+    interesting = {name: one_line(str(value)) for name, value in values.items() if value}
     interesting |= {name: _readable(body) for name, body in bodies.items()}
     lines = [f"{name.replace('_', ' '):>16}  {value}" for name, value in interesting.items()]
     if task.attempts:
@@ -93,12 +112,32 @@ def task_lines(task: duly.Task) -> list[str]:
     return lines
 
 
+def _overdue_since(task: duly.Task) -> datetime | None:
+    """Return since when a task could have started; None: it started, or its time has not come."""
+    if task.status not in _WAITING:
+        return None
+    due_at = task.next_trigger_at
+    if task.status is duly.TaskStatus.ENQUEUED:  # what is triggered next is that its reference is sent again
+        due_at = None if task.failures or task.crashes else task.scheduled_at
+    return due_at if due_at is not None and due_at < datetime.now(UTC) else None
+
+
+def _attempt_number(task: duly.Task, max_attempts: int | None) -> str:
+    """Return which attempt runs, or comes next. Crashes are not counted against max_attempts."""
+    number = f"{task.failures + task.crashes + 1}"
+    if max_attempts is None:
+        return number
+    return f"{number} of {max_attempts + task.crashes}"
+
+
 def _readable(body: Any) -> str:
     """JSON on one line where that is short, else indented, to stand in the second column."""
-    line = json.dumps(body, ensure_ascii=False)
+    line = printable(json.dumps(body, ensure_ascii=False))
     if len(line) <= _LONGEST_LINE:
         return line
-    return json.dumps(body, ensure_ascii=False, indent=2).replace("\n", "\n" + " " * _SECOND_COLUMN)
+    return printable(json.dumps(body, ensure_ascii=False, indent=2)).replace(
+        "\n", "\n" + " " * _SECOND_COLUMN
+    )
 
 
 def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
@@ -121,26 +160,19 @@ def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
     return columns(("ATTEMPT", "FENCE", "OUTCOME", "STARTED", "ENDED", "HOLDER", "REASON"), rows)
 
 
-def columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Lines with aligned columns; nothing is cut, so that pipes and narrow terminals get all of it."""
-    table = [heads, *rows]
-    widths = [max(len(row[place]) for row in table) for place in range(len(heads))]
-    for row in table:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
 def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
     """Tasks, a line each."""
     rows = []
     for task in tasks:
-        moment = task.finished_at or task.next_trigger_at
+        since = _overdue_since(task)
+        moment = _moment(task.finished_at or task.next_trigger_at)
         rows.append(
             (
                 task.task_id,
                 task.lambda_name,
                 task.priority.name.lower(),
                 task.status.name.lower(),
-                _moment(moment),
+                f"due since {_moment(since)}" if since else moment,
                 f"{task.failure.kind.name.lower()}: {task.failure.message}" if task.failure else "",
             )
         )

@@ -8,8 +8,9 @@ import typer
 
 import duly
 from duly.enums import SettingSource
-from duly_cli.formatting import columns
+from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.text import say
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
     from duly.settings import Setting
@@ -42,12 +43,12 @@ def list_settings(
         found = client.settings()
     if as_json:
         for setting in found:
-            typer.echo(json.dumps(_as_json(setting)))
+            say(json.dumps(_as_json(setting)))
         return
-    typer.echo("\n".join(_table(found)))
+    say("\n".join(_table(found)))
     for setting in found:
         if setting.ignored_value:
-            typer.echo(
+            say(
                 f"{setting.name}: {setting.ignored_value!r}, set by an operator, is not accepted by this release "
                 "and passed over: set or reset it",
                 err=True,
@@ -87,7 +88,7 @@ def reset(
         for result in client.reset_settings(unknown or names or known):
             if isinstance(result, duly.DulyError):
                 failed = True
-                typer.echo(f"duly: nothing was reset: {result}", err=True)
+                say(f"duly: nothing was reset: {result}", err=True)
             else:
                 _say(result, as_json=as_json)
     if failed:
@@ -105,7 +106,7 @@ def _refuse_misplaced(context: typer.Context) -> None:
 
 
 def _say(setting: "Setting", *, as_json: bool) -> None:
-    typer.echo(json.dumps(_as_json(setting)) if as_json else f"{setting.name} = {setting.value}")
+    say(json.dumps(_as_json(setting)) if as_json else f"{setting.name} = {setting.value}")
 
 
 def _table(settings: "Sequence[Setting]") -> Iterator[str]:

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from duly_cli.text import say
+
 _PANEL = "On this machine"
 _OPERATORS = "For operators"
 
@@ -136,7 +138,7 @@ def health(
     try:
         check_address(address)
     except AddressError as error:
-        typer.echo(f"duly health: {error}", err=True)
+        say(f"duly health: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
     with grpc.insecure_channel(address) as channel:
         try:
@@ -144,10 +146,10 @@ def health(
                 health_pb2.HealthCheckRequest(), timeout=seconds
             )
         except grpc.RpcError as error:
-            typer.echo(f"duly health: {address} does not answer: {error.code().name}", err=True)
+            say(f"duly health: {address} does not answer: {error.code().name}", err=True)
             raise typer.Exit(EXIT_FAILED) from error
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    typer.echo(f"{address}: {status}")
+    say(f"{address}: {status}")
     raise typer.Exit(0 if status == "SERVING" else EXIT_FAILED)
 
 
@@ -165,18 +167,26 @@ def migrate(
         settings = StoreSettings.load(dsn=dsn)
         run_migrations(dsn or direct(settings).dsn)
     except DulyError as error:
-        typer.echo(f"duly migrate: {error}", err=True)
+        say(f"duly migrate: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
-    typer.echo("the store's schema is up to date")
+    say("the store's schema is up to date")
 
 
 def config(
+    only: Annotated[
+        str,
+        typer.Argument(
+            metavar="[FILTER]",
+            help="Only settings with this text in their name or meaning: executor, timeout, queue.backend.",
+            show_default=False,
+        ),
+    ] = "",
     toml: Annotated[
         bool, typer.Option("--toml", help="Write a duly.toml with every default instead.")
     ] = False,
 ) -> None:
     """Show every setting on one screen: its value, where it is set, and its meaning."""
-    from duly_cli.config import example_toml, print_settings
+    from duly_cli.config import example_toml, settings_lines
     from duly_core.errors import DulyError
     from duly_core.settings_sections import misspelt_variables
 
@@ -184,12 +194,12 @@ def config(
         typer.echo(example_toml(), nl=False)
         return
     try:
-        print_settings()
+        say("\n".join(settings_lines(only)))
     except DulyError as error:
-        typer.echo(f"duly config: {error}", err=True)
+        say(f"duly config: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
     for variable, meant in misspelt_variables(os.environ).items():
-        typer.echo(f"duly config: {variable} is no setting; do you mean {meant}...?", err=True)
+        say(f"duly config: {variable} is no setting; do you mean {meant}...?", err=True)
 
 
 def _duration(text: str) -> float:

@@ -1,16 +1,19 @@
 """`duly schedule`, `duly get` and the others: the SDK's client from the shell."""
 
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 
 import duly
-from duly_cli.formatting import task_as_json, task_lines, task_table
+from duly_cli.formatting import listed_as_json, task_as_json, task_lines, task_table
+from duly_cli.text import say
 
 _PANEL = "Tasks"
 
@@ -42,14 +45,33 @@ def add_commands(app: typer.Typer) -> None:
 @contextmanager
 def connected(address: str) -> Iterator["duly.Client"]:
     """A client whose errors become one line on stderr and exit code 1."""
+    _check_environment()
     try:
         with duly.Client(address, unreachable_after=_UNREACHABLE_AFTER) as client:
             yield client
     except (duly.DulyError, TypeError, ValueError) as error:
-        typer.echo(f"duly: {error}", err=True)
+        say(f"duly: {error}", err=True)
         for note in getattr(error, "__notes__", ()):
-            typer.echo(f"duly: {note}", err=True)
+            say(f"duly: {note}", err=True)
         raise typer.Exit(1) from error
+
+
+def _check_environment() -> None:
+    """Refuse what would send the command somewhere else than was meant."""
+    from duly_core.config_file import read_config
+    from duly_core.errors import SettingsError
+    from duly_core.settings_sections import misspelt_name
+
+    if found := misspelt_name(os.environ):
+        variable, meant = found
+        say(f"duly: the environment variable {variable} is not one of Duly's: do you mean {meant}?", err=True)
+        raise typer.Exit(1)
+    if "DULY_CONFIG" in os.environ:
+        try:
+            read_config()
+        except SettingsError as error:
+            say(f"duly: {error}", err=True)
+            raise typer.Exit(1) from error
 
 
 def refusal(task_id: str, error: duly.DulyError) -> str:
@@ -80,8 +102,8 @@ def _payload(text: str) -> Any:
         raise typer.BadParameter(message) from error
 
 
-def parse_moment(text: str | None) -> datetime | None:
-    """An instant of the command line: 2026-12-24T18:00:00+01:00."""
+def parse_moment(text: str | None, *, needs_zone: bool = False) -> datetime | None:
+    """An instant of the command line: 2026-12-24T18:00:00+01:00; without an offset it is local time, if that will do."""
     if text is None:
         return None
     try:
@@ -89,7 +111,13 @@ def parse_moment(text: str | None) -> datetime | None:
     except ValueError as error:
         message = f"{text!r} is no instant: write it as 2026-12-24T18:00:00+01:00"
         raise typer.BadParameter(message) from error
-    return moment.astimezone()  # without an offset it is this machine's local time
+    if needs_zone and moment.utcoffset() is None:
+        here = moment.astimezone().isoformat()
+        message = (
+            f"{text!r} has no time zone: write {moment.isoformat()}Z for UTC, or {here} for the time here"
+        )
+        raise typer.BadParameter(message)
+    return moment.astimezone()
 
 
 def schedule(
@@ -134,10 +162,10 @@ def schedule(
             priority=chosen,
             collection=collection,
             delay=parse_duration(delay),
-            at=parse_moment(at),
+            at=parse_moment(at, needs_zone=True),
             idempotency_key=key,
         )
-        typer.echo(scheduled.task_id)
+        say(scheduled.task_id)
         ended = client.wait(scheduled) if wait else None
     if ended is not None:
         show([ended], as_json=False)
@@ -153,8 +181,9 @@ def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson =
             try:
                 found.append(client.get(task_id))
             except (duly.TaskNotFoundError, duly.InvalidTaskError) as error:
-                typer.echo(f"duly: {error}", err=True)
-    show(found, as_json=as_json)
+                say(f"duly: {error}", err=True)
+        most = {} if as_json else _max_attempts(client, found)
+    show(found, as_json=as_json, max_attempts=most)
     if len(found) < len(task_ids):
         raise typer.Exit(1)
 
@@ -202,12 +231,12 @@ def list_tasks(
             if len(found) == limit:
                 break
     if as_json:
-        show(found, as_json=True)
+        show_listed(found)
     else:
         if not found and (lambda_name or collection or statuses):
-            typer.echo("no tasks match")
+            say("no tasks match")
             return
-        typer.echo("\n".join(task_table(found)))
+        say("\n".join(task_table(found)))
 
 
 def cancel(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS) -> None:
@@ -217,11 +246,11 @@ def cancel(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS) -> None:
         for task_id, answer in zip(task_ids, client.cancel_many(task_ids), strict=True):
             failed = failed or isinstance(answer, duly.DulyError)
             if isinstance(answer, duly.DulyError):
-                typer.echo(refusal(task_id, answer), err=True)
+                say(refusal(task_id, answer), err=True)
             elif answer is duly.TaskStatus.CANCELLED:
-                typer.echo(f"{task_id}: cancelled")
+                say(f"{task_id}: cancelled")
             else:
-                typer.echo(f"{task_id}: is {answer.name.lower()}; its callback is asked to stop")
+                say(f"{task_id}: is {answer.name.lower()}; its callback is asked to stop")
     if failed:
         raise typer.Exit(1)
 
@@ -231,13 +260,29 @@ def lambdas(address: Address = DEFAULT_ADDRESS) -> None:
     from duly_cli.formatting import lambda_table
 
     with connected(address) as client:
-        typer.echo("\n".join(lambda_table(client.lambdas())))
+        say("\n".join(lambda_table(client.lambdas())))
 
 
-def show(tasks: list[duly.Task], *, as_json: bool) -> None:
+def _max_attempts(client: duly.Client, tasks: Sequence[duly.Task]) -> dict[str, int]:
+    """Return the limits of the lambdas of tasks that have not ended, by name."""
+    names = {task.lambda_name for task in tasks if not task.status.is_final}
+    if not names:
+        return {}
+    return {each.name: each.max_attempts for each in client.lambdas() if each.name in names}
+
+
+def show_listed(tasks: Iterable[duly.Task]) -> None:
+    """Print what a list tells of tasks, a JSON object a line."""
+    for task in tasks:
+        say(json.dumps(listed_as_json(task)))
+
+
+def show(
+    tasks: list[duly.Task], *, as_json: bool, max_attempts: Mapping[str, int] = MappingProxyType({})
+) -> None:
     """Print tasks, a JSON object a line or a line for each thing that is worth one."""
     for place, task in enumerate(tasks):
         if as_json:
-            typer.echo(json.dumps(task_as_json(task)))
+            say(json.dumps(task_as_json(task)))
         else:
-            typer.echo("\n".join([""] * (place > 0) + task_lines(task)))
+            say("\n".join([""] * (place > 0) + task_lines(task, max_attempts.get(task.lambda_name))))

@@ -17,6 +17,14 @@ class RowLockedError(StoreUnavailableError):
     """A statement waited too long for a row that another transaction holds; the others may be free."""
 
 
+class StatementTimeoutError(StoreUnavailableError):
+    """A statement took longer than it may; it may be too much to read, or Postgres is slow."""
+
+
+class StoreRefusedError(StoreUnavailableError):
+    """Postgres refuses a statement until somebody grants a right or corrects the schema; trying again does not help."""
+
+
 class QueueUnavailableError(DulyError):
     """The queue cannot be reached, or did not answer in time; trying again may help."""
 
@@ -35,6 +43,10 @@ class NotAttachedError(DulyError):
 
 class OverloadedError(DulyError):
     """More is asked of a process than it can do in time; trying again later may help."""
+
+
+class TooMuchError(DulyError):
+    """More is asked for than one call may have or read: becomes RESOURCE_EXHAUSTED; asking for less helps."""
 
 
 class InvalidRequestError(DulyError):

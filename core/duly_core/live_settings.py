@@ -77,6 +77,8 @@ def field_of(name: str) -> str:
     Raises:
         UnknownSettingError: there is none of this name.
     """
+    if len(name) > LONGEST_VALUE:  # to look for a name that resembles it would take long
+        raise UnknownSettingError(f"there is no setting with a name of {len(name):,} characters")
     if name not in _FIELDS:
         raise UnknownSettingError(f"there is no setting {name!r} to be changed while Duly runs{_meant(name)}")
     return _FIELDS[name][0]

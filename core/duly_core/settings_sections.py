@@ -12,6 +12,11 @@ SECTIONS = (
 )  # fmt: skip
 """All sections; a section's environment variables begin with its name."""
 
+_NAMES = ("DULY_ADDRESS", "DULY_CONFIG")
+"""Variables that belong to no section."""
+
+_VERY_ALIKE = 0.85
+
 _ALIKE = 0.65
 """`rcp` is taken for rpc, but `postgres` not for store: other programs' DULY_ variables are none of ours."""
 
@@ -36,7 +41,7 @@ def misspelt_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """
     told = {}
     for variable in sorted(environment):
-        words = variable.removeprefix("DULY_").lower().split("_")
+        words = _words(variable)
         if not variable.startswith("DULY_") or _section_of(words):
             continue
         for length in (2, 1):
@@ -46,6 +51,20 @@ def misspelt_variables(environment: Mapping[str, str]) -> dict[str, str]:
                 told[variable] = f"DULY_{close[0]}_".upper()
                 break
     return told
+
+
+def misspelt_name(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return a variable that is close to one of those without a section, and the one that was meant; None: there is none."""
+    for variable in sorted(environment):
+        if variable.startswith("DULY_") and variable not in _NAMES and not _section_of(_words(variable)):
+            close = difflib.get_close_matches(variable, _NAMES, n=1, cutoff=_VERY_ALIKE)
+            if close:
+                return variable, close[0]
+    return None
+
+
+def _words(variable: str) -> list[str]:
+    return variable.removeprefix("DULY_").lower().split("_")
 
 
 def _section_of(words: list[str]) -> bool:

@@ -19,6 +19,7 @@ from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
 from duly_local.ports import await_free
 from duly_local.postgres.data_directory import make_data_directory
 from duly_local.postgres.embedded import EmbeddedPostgres
+from duly_local.preflight import check
 from duly_local.programs import Program, keep_running
 from duly_local.services import child_specs
 from duly_local.signals import StoppedWhileStartingError, handled_by, interruptible
@@ -206,6 +207,8 @@ async def up(options: StackOptions) -> int:
     """Run a stack until Ctrl-C or SIGTERM (a second one kills); the exit code, having said why on stderr."""
     try:
         read_config()  # before anything starts
+        with interruptible():
+            check(options.apps)
         await LocalStack(options).run_forever()
     except StoppedWhileStartingError:
         return 0

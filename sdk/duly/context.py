@@ -86,7 +86,12 @@ class TaskContext:
         """Sleep until cancelled or until `timeout` has passed, and return `cancelled`.
 
         For sync callbacks: it blocks the thread. An async callback is cancelled as asyncio does it.
+        Raises TypeError if `timeout` is not a timedelta.
         """
+        if timeout is not None and not isinstance(timeout, timedelta):
+            raise TypeError(
+                f"timeout must be a timedelta, not {type(timeout).__name__}: timedelta(seconds={timeout!r})"
+            )
         with _waiter_lock:
             if self._waiter is None:
                 self._waiter = threading.Event()

@@ -76,6 +76,10 @@ class NewTask:
         if self.delay is not None:
             if not isinstance(self.delay, timedelta):
                 raise InvalidTaskError(f"delay must be a timedelta, not {type(self.delay).__name__}", "delay")
+            if self.delay < timedelta(0):
+                raise InvalidTaskError(
+                    "delay must not be negative: leave it out to run the task now", "delay"
+                )
             fields["delay"] = to_duration(self.delay)
         if self.expires_at is not None:
             fields["expires_at"] = to_timestamp(aware("expires_at", self.expires_at))

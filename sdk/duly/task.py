@@ -38,7 +38,7 @@ class Task:
     # When the client asked for it to run; when Duly looks at it again.
     scheduled_at: datetime | None
     next_trigger_at: datetime | None
-    # When its last attempt started, by the clock of the host that ran it.
+    # When its last attempt started, by the clock of the host that ran it; while it runs, when it was claimed.
     started_at: datetime | None
     finished_at: datetime | None
     expires_at: datetime | None

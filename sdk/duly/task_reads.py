@@ -53,14 +53,14 @@ async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
         request = frontend_pb2.GetTaskRequest(task_ids=some)
         return list((await caller.call(caller.frontend.GetTask, request)).results)
 
-    tasks: list[Task | None] = []
-    for chunk in in_chunks(ids):
+    tasks: dict[str, Task | None] = {}
+    for chunk in in_chunks(list(dict.fromkeys(ids))):
         for task_id, result in zip(chunk, await _halving(ask, chunk), strict=True):
             try:
-                tasks.append(_task(task_id, result))
+                tasks[task_id] = _task(task_id, result)
             except TaskNotFoundError:
-                tasks.append(None)
-    return tasks
+                tasks[task_id] = None
+    return [tasks[task_id] for task_id in ids]
 
 
 def list_request(
@@ -97,30 +97,47 @@ async def wait_tasks(caller: Caller, ids: Sequence[str], timeout: timedelta | No
     patience_s = None if timeout is None else seconds(timeout)
     deadline = None if patience_s is None else clock() + patience_s
     known: dict[str, Task] = {}
+
+    async def read_full(some: Sequence[str]) -> list[Task]:
+        return await _poll(caller, some, 0, _LONGEST_POLL, task_pb2.TASK_VIEW_FULL)
+
     # One chunk after the other: the last to end decides, whichever it is in.
     for chunk in in_chunks(list(dict.fromkeys(ids))):
         pending = chunk
-        longest = _FIRST_POLL_OF_SEVERAL if len(chunk) > 1 else _LONGEST_POLL
+        is_several = len(chunk) > 1
+        longest = _FIRST_POLL_OF_SEVERAL if is_several else _LONGEST_POLL
+        # several payloads may be too large for one answer, which is not known before the wait is over
+        view = task_pb2.TASK_VIEW_BASIC if is_several else task_pb2.TASK_VIEW_FULL
         while pending:
             asked_at = clock()
             left = None if deadline is None else max(deadline - asked_at, 0)
             # by the text that was asked for: an id may be written in other ways than ours
-            known.update(zip(pending, await _poll(caller, pending, left, longest), strict=True))
+            known.update(zip(pending, await _poll(caller, pending, left, longest, view), strict=True))
             longest = _LONGEST_POLL
             pending = [task_id for task_id in pending if not known[task_id].status.is_final]
             if not pending:
                 break
             if deadline is not None and clock() >= deadline:
+                if is_several:
+                    known.update(zip(chunk, await read_full(chunk), strict=True))
                 raise WaitTimeoutError(
                     f"not final within {patience_s:g} s: {pending[0]} ({known[pending[0]].status.name})"
                     + (f" and {len(pending) - 1} more" if len(pending) > 1 else ""),
                     list(known.values()),
                 )
             await asyncio.sleep(max(0, asked_at + _SHORTEST_POLL_S - clock()))
+        if is_several:
+            known.update(zip(chunk, await read_full(chunk), strict=True))
     return [known[task_id] for task_id in ids]
 
 
-async def _poll(caller: Caller, ids: Sequence[str], left_s: float | None, longest: timedelta) -> list[Task]:
+async def _poll(
+    caller: Caller,
+    ids: Sequence[str],
+    left_s: float | None,
+    longest: timedelta,
+    view: task_pb2.TaskView.ValueType,
+) -> list[Task]:
     """Ask once, for at most `left_s` seconds and `longest`; return how the tasks stand, in order."""
     hold = longest if left_s is None else min(longest, timedelta(seconds=left_s))
     one_try = hold + _POLL_GRACE
@@ -130,7 +147,7 @@ async def _poll(caller: Caller, ids: Sequence[str], left_s: float | None, longes
     )
 
     async def ask(some: Sequence[str]) -> list[frontend_pb2.GetTaskResult]:
-        request = frontend_pb2.WaitTaskRequest(task_ids=some, timeout=to_duration(hold))
+        request = frontend_pb2.WaitTaskRequest(task_ids=some, timeout=to_duration(hold), view=view)
         response = await caller.call(caller.frontend.WaitTask, request, patience, one_try=one_try)
         return list(response.results)
 

@@ -112,6 +112,6 @@ def model_reader(model: Any) -> Callable[[Any], Any]:
             # Without the input: pydantic's own text quotes it.
             first = details(include_url=False, include_context=False, include_input=False)[0]
             steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
-            raise PayloadError(first["msg"], "".join(steps)) from None
+            raise PayloadError(first["msg"].removeprefix("Value error, "), "".join(steps)) from None
 
     return read

@@ -84,6 +84,8 @@ BAD_ITEMS = {
     "id with NUL": ({"task_id": id_of(0)[:-1] + "\x00"}, "task_id", "UUID"),
     "id of version 4": ({"task_id": str(uuid4())}, "task_id", "version 7"),
     "id of another variant": ({"task_id": id_of(0, variant=0b11)}, "task_id", "version 7"),
+    "negative delay": ({"delay": Duration(seconds=-5)}, "delay", "must not be negative"),
+    "expiry in the past": ({"expires_at": Timestamp(seconds=1_700_000_000)}, "expires_at", "in the past"),
     "id from tomorrow": ({"task_id": id_of(1.1)}, "task_id", "a day from now"),
     "id from yesterday": ({"task_id": id_of(-1.1)}, "task_id", "a day from now"),
 }
@@ -221,6 +223,30 @@ def whole_call_refusals():
             frontend_pb2.ListTasksRequest(collection="\x00"),
             "collection",
             "NUL",
+        ),
+        "too many statuses": (
+            "ListTasks",
+            frontend_pb2.ListTasksRequest(statuses=[1] * 101),
+            "statuses",
+            "at most 100",
+        ),
+        "too many priorities": (
+            "ListTasks",
+            frontend_pb2.ListTasksRequest(priorities=[1] * 101),
+            "priorities",
+            "at most 100",
+        ),
+        "too many failure kinds": (
+            "RedriveTasks",
+            frontend_pb2.RedriveTasksRequest(failure_kinds=[1] * 101),
+            "failure_kinds",
+            "at most 100",
+        ),
+        "too long a collection to filter by": (
+            "ListTasks",
+            frontend_pb2.ListTasksRequest(collection="s" * 129),
+            "collection",
+            "at most 128",
         ),
         "garbage token": (
             "ListTasks",

@@ -6,12 +6,15 @@ from datetime import timedelta
 from time import monotonic
 
 import pytest
+from structlog.testing import capture_logs
 
-from duly_core.errors import StoreUnavailableError
+from duly_core.errors import StoreRefusedError, StoreUnavailableError
 from duly_core.loop import repeat
+from duly_core.store import statement_refusals
 from duly_core.store.health import HealthFollower
 from duly_core.store.pool import Store, connect_arguments
 from duly_core.store.settings import StoreSettings
+from duly_core.store.statements import Statement
 from duly_store_consumer import liveness
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -111,6 +114,36 @@ async def test_a_consumer_that_completes_no_round_is_not_healthy(
         stop.set()
         consumer.wake.set()
         await rounds
+
+
+async def test_what_postgres_refuses_for_good_is_not_healthy_and_is_said_at_error_level(
+    store, followed, monkeypatch
+):
+    monkeypatch.setattr(statement_refusals, "_LASTS", 0.05)
+    monkeypatch.setattr(statement_refusals, "_REMEMBERED", 0.5)
+    told = followed(store)
+    await until(lambda: told.history == [True])
+
+    with capture_logs() as logs:
+        refused = []
+
+        async def ask():
+            try:
+                await store.run(Statement("s", "select 1 from no_such_table"), {})
+            except StoreRefusedError as error:
+                refused.append(str(error))
+            return told.history == [True, False]
+
+        async with asyncio.timeout(10):
+            while not await ask():
+                await store.ping()
+
+    assert "no_such_table" in refused[0]
+    assert "run `duly migrate`" in refused[0]
+    (line,) = (line for line in logs if line["log_level"] == "error")
+    assert line["event"] == "statement refused by Postgres"
+    assert "no_such_table" in line["reason"]
+    await until(lambda: told.history == [True, False, True], 10 * SECOND)
 
 
 def test_a_peer_that_is_gone_is_noticed_within_fifteen_seconds_on_every_connection():

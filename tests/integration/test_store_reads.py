@@ -1,7 +1,7 @@
 """Reading tasks and the registry back."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -99,6 +99,16 @@ async def test_a_list_comes_newest_first_and_carries_no_payload(task_states):
 
     assert [row["task_id"].bytes for row in rows] == [task.task_id for task in reversed(tasks)]
     assert {"payload", "result"}.isdisjoint(rows[0])
+
+
+async def test_a_task_that_is_held_tells_since_when(task_states, new_task):
+    before = (await task_states.row(new_task.task_id))["started_at"]
+
+    held = await task_states.processing()
+
+    row = await task_states.row(held.task_id)
+    assert before is None
+    assert row["created_at"] <= row["started_at"] <= datetime.now(UTC) + timedelta(seconds=5)
 
 
 async def test_a_list_goes_on_below_a_task(task_states):

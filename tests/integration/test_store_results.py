@@ -245,7 +245,7 @@ async def test_crashes_are_counted_apart_and_the_last_one_is_a_quarantine(task_s
     row = await task_states.row(task.task_id)
     assert (row["status"], row["failures"], row["crashes"]) == ("fatal_failure", 1, 2)
     assert row["failure_kind"] == FailureKind.QUARANTINED
-    assert row["failure_message"] == "crashed 2 times within 3 days: quarantined; the last: signal 9"
+    assert row["failure_message"] == "crashed 2 times within 3 days; the last: signal 9"
 
 
 async def test_a_success_after_failures_keeps_their_count_and_the_last_reason(task_states, clock):

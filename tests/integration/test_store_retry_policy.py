@@ -80,7 +80,7 @@ async def test_as_many_crashes_as_the_lambda_allows_within_its_window_are_a_quar
     row = await task_states.row(task.task_id)
     assert (row["status"], row["crashes"]) == ("fatal_failure", 3)
     assert row["failure_kind"] == FailureKind.QUARANTINED
-    assert "3 times within 10:00:00: quarantined" in row["failure_message"]
+    assert "3 times within 10:00:00; the last" in row["failure_message"]
 
 
 async def test_crashes_from_before_the_window_are_forgotten_but_go_on_counting_attempts(

@@ -76,6 +76,52 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(tmp_path: Pat
     assert done.stdout == done.stderr == b""
 
 
+def test_ctrl_c_while_a_command_begins_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'duly_cli.config':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from duly_cli.entry import main\n"
+        "main()\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, "config"], capture_output=True, timeout=30, check=False, cwd=tmp_path
+    )
+
+    assert done.returncode == 130
+    assert b"Traceback" not in done.stderr
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("environment", "complaint"),
+    [
+        ({"DULY_ADRESS": "frontend:7401"}, "DULY_ADRESS is not one of Duly's: do you mean DULY_ADDRESS?"),
+        ({"DULY_CONFIG": "/nowhere/duly.toml"}, "DULY_CONFIG names /nowhere/duly.toml, which does not exist"),
+    ],
+)
+def test_a_client_command_refuses_an_environment_that_would_lead_it_astray(
+    environment: dict[str, str], complaint: str
+) -> None:
+    refused = CliRunner().invoke(app, ["lambdas", "--address", "127.0.0.1:1"], env=environment)
+
+    assert refused.exit_code == 1
+    assert complaint in refused.stderr
+
+
+def test_config_shows_what_a_filter_finds_and_a_line_for_each() -> None:
+    found = run("config", "dwell").stdout.splitlines()
+
+    assert found[1].split() == ["ENVIRONMENT", "VARIABLE", "VALUE", "SET", "BY", "MEANING"]
+    assert all("dwell" in line.lower() for line in found[2:])
+    assert len(found) > 2
+    assert "no setting has 'dwelling'" in run("config", "dwelling").stdout
+
+
 def test_the_installed_command_is_the_one_that_is_run_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from duly_cli.entry import main; main()", "--help"],

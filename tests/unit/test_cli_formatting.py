@@ -1,14 +1,14 @@
 """Tasks as people read them: payload and result are JSON, short on one line, long on several."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import duly
 from duly.v1 import task_pb2
-from duly_cli.formatting import task_as_json, task_lines
+from duly_cli.formatting import listed_as_json, task_as_json, task_lines, task_table
 
 SUCCESS = task_pb2.TASK_STATUS_SUCCESS
 
@@ -50,6 +50,44 @@ def test_what_is_long_is_indented_and_still_json() -> None:
 
 def test_a_result_that_there_is_not_yet_is_not_shown() -> None:
     assert shown("result", task(status=task_pb2.TASK_STATUS_NEW)) is None
+
+
+def test_a_running_task_shows_its_attempt_and_its_progress() -> None:
+    wire = task_pb2.Task(
+        task_id="t",
+        status=task_pb2.TASK_STATUS_PROCESSING,
+        priority=task_pb2.PRIORITY_NORMAL,
+        failures=1,
+        crashes=1,
+        progress=1 / 3,
+    )
+    lines = task_lines(duly.Task.from_proto(wire), max_attempts=5)
+
+    assert "        progress  33 %" in lines
+    assert "         attempt  3 of 6" in lines  # crashes are not counted against max_attempts
+
+
+@pytest.mark.parametrize("status", [task_pb2.TASK_STATUS_NEW, task_pb2.TASK_STATUS_ENQUEUED])
+def test_a_task_whose_time_has_come_says_since_when_it_is_due(status: Any) -> None:
+    late, early = (
+        task_pb2.Task(task_id="t", status=status, priority=task_pb2.PRIORITY_NORMAL) for _ in range(2)
+    )
+    for moment in (late.scheduled_at, late.next_trigger_at):
+        moment.FromDatetime(datetime(2025, 12, 24, tzinfo=UTC))
+    for moment in (early.scheduled_at, early.next_trigger_at):
+        moment.FromDatetime(datetime.now(UTC) + timedelta(hours=1))
+    tasks = [duly.Task.from_proto(each) for each in (late, early)]
+
+    assert "       due since  2025-12-24T00:00:00.000+00:00" in task_lines(tasks[0])
+    assert not any("due since" in line for line in task_lines(tasks[1]))
+    assert ["due since 2025-12-24" in line for line in task_table(tasks)] == [False, True, False]
+
+
+def test_a_list_for_scripts_has_no_keys_of_what_lists_do_not_tell() -> None:
+    listed = listed_as_json(task(payload={"ok": True}))
+
+    assert not {"payload", "result", "attempts"} & set(listed)
+    assert listed["status"] == "success"
 
 
 def test_json_for_scripts_is_json() -> None:

@@ -16,7 +16,7 @@ from duly_core.routing import Priority
 from duly_core.rpc.convert import from_duration, from_timestamp, to_duration, to_timestamp
 from duly_core.task import Encoding
 from duly_frontend.registry import policy_from_wire
-from duly_frontend.validation import Problem, new_task, parse_task_id
+from duly_frontend.validation import Problem, ProblemUnlessRepeatedError, new_task, parse_task_id
 
 LAMBDA = "mail.send"
 LIMITS = {LAMBDA: 100}
@@ -44,6 +44,8 @@ def outcome(call, *arguments):
     """What a call answers, or the problem it has, the other being None."""
     try:
         return call(*arguments), None
+    except ProblemUnlessRepeatedError as late:
+        return None, late.problem
     except Problem as problem:
         return None, problem
 

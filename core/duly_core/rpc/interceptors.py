@@ -11,8 +11,15 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from duly_core.errors import DulyError, InvalidRequestError, OverloadedError, StoreUnavailableError
+from duly_core.errors import (
+    DulyError,
+    InvalidRequestError,
+    OverloadedError,
+    StoreUnavailableError,
+    TooMuchError,
+)
 from duly_core.rpc.decode_errors import explain
+from duly_core.rpc.field_count import check_field_count
 
 log = structlog.get_logger()
 
@@ -28,14 +35,16 @@ class CallObserver(Protocol):
 class ServerInterceptor(grpc.aio.ServerInterceptor):
     """The one place where exceptions meet the wire. Payloads and exception texts of ours never cross it."""
 
-    def __init__(self, observe: CallObserver | None = None) -> None:
+    def __init__(self, observe: CallObserver | None = None, *, counts_fields: bool = True) -> None:
+        """Make one; with `counts_fields` requests with very many fields are refused before they are read."""
         self._observe = observe
+        self._counts_fields = counts_fields
         self._wrapped: dict[Any, Any] = {}
         """By what serves the call: a server has one handler a method, and is asked for it at each call."""
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         handler = await continuation(handler_call_details)
-        if handler is None or handler.unary_unary is None:
+        if handler is None or (handler.unary_unary is None and handler.stream_stream is None):
             return handler
         wrapped = self._wrapped.get(handler)
         if wrapped is None:
@@ -43,6 +52,12 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         return wrapped
 
     def _wrap_handler(self, handler: Any, path: str) -> Any:
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(
+                handler.stream_stream,
+                request_deserializer=self._reader(handler.request_deserializer),
+                response_serializer=handler.response_serializer,
+            )
         method = path.rpartition("/")[2]
         return grpc.unary_unary_rpc_method_handler(
             self._wrap(handler.unary_unary, handler.request_deserializer, method),
@@ -51,14 +66,27 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             response_serializer=handler.response_serializer,
         )
 
-    def _wrap(self, behavior: Handler, read: Callable[[bytes], Message], method: str) -> Handler:
+    def _reader(self, read: Callable[[bytes], Message]) -> Callable[[bytes], Message]:
+        """Return what reads a request: raises InvalidRequestError for one that is refused."""
+        message = _message_of(read) if self._counts_fields else None
+
+        def checked(data: bytes) -> Message:
+            if message is not None:
+                check_field_count(data, message)
+            return _read(data, read)
+
+        return checked
+
+    def _wrap(self, behavior: Handler, deserialize: Callable[[bytes], Message], method: str) -> Handler:
+        read = self._reader(deserialize)
+
         async def call(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             started = time.perf_counter()
             code = "CANCELLED"
             request: Message | None = None
             try:
                 try:
-                    request = _read(data, read)
+                    request = read(data)
                     del data
                     response = await behavior(request, context)
                 except DulyError as error:
@@ -91,8 +119,12 @@ def _read(data: bytes, read: Callable[[bytes], Message]) -> Message:
     try:
         return read(data)
     except DecodeError as error:
-        message: type[Message] = getattr(read, "__self__")  # noqa: B009 (of a bound FromString)
-        raise InvalidRequestError(*explain(data, message.DESCRIPTOR)) from error
+        raise InvalidRequestError(*explain(data, _message_of(read))) from error
+
+
+def _message_of(read: Callable[[bytes], Message]) -> Any:
+    """Return the descriptor of what a bound FromString reads; None: it is something else."""
+    return getattr(getattr(read, "__self__", None), "DESCRIPTOR", None)
 
 
 def status_of(error: DulyError) -> status_pb2.Status:
@@ -106,4 +138,6 @@ def status_of(error: DulyError) -> status_pb2.Status:
         return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
     if isinstance(error, StoreUnavailableError | OverloadedError):
         return status_pb2.Status(code=code_pb2.UNAVAILABLE, message=str(error))
+    if isinstance(error, TooMuchError):
+        return status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=str(error))
     return status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message=str(error))

@@ -38,7 +38,8 @@ class RpcServer:
         self._health = health.aio.HealthServicer()
         self._services = services
         self._server = grpc.aio.server(
-            interceptors=[ServerInterceptor(observe)],
+            # on a host's own socket, where messages have no limit, nobody is to be kept out
+            interceptors=[ServerInterceptor(observe, counts_fields=settings.max_message_bytes >= 0)],
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),

@@ -75,7 +75,7 @@ async def redrive(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Answ
         left = [task_id for task_id in left if task_id not in done]
         if not left:
             break
-        found = await get_tasks(store, left, bodies=False)
+        found = await get_tasks(store, left, most_bytes=None)
         registered = {each.policy.name for each in await list_lambdas(store)}
         left = []
         for task_id, row in sorted(found.items()):

@@ -1,4 +1,4 @@
-"""Health that follows the store: NOT_SERVING while Postgres does not answer, SERVING again when it does."""
+"""Health that follows the store: NOT_SERVING while Postgres does not answer, or refuses what it is asked."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ class HealthFollower:
         serves = True
         while not await wait_for(stop, _LOOK_EVERY):
             silent_for = self._silent_for()
-            reason = self._trouble()
+            reason = self._trouble() or self._refusal()
             if silent_for > self._patience:
                 reason = f"Postgres has not answered for {silent_for:.1f} s"
             if (reason is None) is serves:
@@ -89,6 +89,9 @@ class HealthFollower:
                 except Exception:
                     log.exception("health: asking Postgres failed")  # and is asked again: nobody else would
             await asyncio.sleep(_LOOK_EVERY.total_seconds())
+
+    def _refusal(self) -> str | None:
+        return next((reason for store in self._stores if (reason := store.refusal())), None)
 
     def _silent_for(self) -> float:
         answered_at = max(store.answered_at for store in self._stores)

@@ -29,16 +29,25 @@ on conflict (name) do update set {", ".join(f"{name} = excluded.{name}" for name
 # Each column by its name: a later release may add some while this one still serves.
 _LIST = f"select {', '.join(_POLICY)}, registered_at, updated_at from lambda order by name"  # noqa: S608 (as above)
 
+_REPLACED = f"select {', '.join(_POLICY)} from lambda where name = any(%(names)s) order by name for update"  # noqa: S608 (as above)
+
 NEW_LAMBDA_CHANNEL = "duly_lambda"
 """Told when lambdas were registered, so that Store Consumers look at their queues at once."""
 
 
-async def register(store: Store, policies: Sequence[LambdaPolicy]) -> None:
-    """Write these policies; the newest declaration of a lambda holds."""
-    async with store.connection() as connection, connection.transaction():
-        for policy in sorted(policies, key=lambda policy: policy.name):
-            await connection.execute(_REGISTER.encode(), asdict(policy))
-        await connection.execute("select pg_notify(%s, '')", (NEW_LAMBDA_CHANNEL,))
+async def register(store: Store, policies: Sequence[LambdaPolicy]) -> dict[str, LambdaPolicy]:
+    """Write these policies, and return those that they replace, by name; the newest declaration of a lambda holds."""
+    rows = [asdict(policy) for policy in sorted(policies, key=lambda policy: policy.name)]
+    async with (
+        store.connection() as connection,
+        connection.transaction(),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
+        await cursor.execute(_REPLACED.encode(), {"names": [row["name"] for row in rows]})
+        replaced = [LambdaPolicy(**row) for row in await cursor.fetchall()]
+        await cursor.executemany(_REGISTER.encode(), rows)
+        await cursor.execute("select pg_notify(%s, '')", (NEW_LAMBDA_CHANNEL,))
+    return {policy.name: policy for policy in replaced}
 
 
 async def list_lambdas(store: Store) -> list[RegisteredLambda]:

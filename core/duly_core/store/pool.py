@@ -12,11 +12,12 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import AsyncRowFactory, TupleRow, tuple_row
 
-from duly_core.errors import RowLockedError, StoreUnavailableError
+from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavailableError
 from duly_core.pg_connection import PendingConnects, connection_of, hang_up
 from duly_core.store import arrays, session
 from duly_core.store.dsn import describe, parse
 from duly_core.store.settings import StoreSettings
+from duly_core.store.statement_refusals import REFUSED, StatementRefusals
 from duly_core.store.statements import Statement
 
 Connection = psycopg.AsyncConnection[TupleRow]
@@ -33,12 +34,14 @@ _UNAVAILABLE = (
     psycopg_pool.PoolTimeout,
     psycopg_pool.PoolClosed,
     psycopg.errors.ReadOnlySqlTransaction,  # a standby: the primary is elsewhere, or will be
-    psycopg.errors.UndefinedTable,  # not migrated yet
-    psycopg.errors.UndefinedFunction,
-    psycopg.errors.InsufficientPrivilege,
     psycopg.errors.FeatureNotSupported,  # a standby again: it has no unlogged tables
 )
 """What may pass without a change of ours: the caller tries again."""
+
+_KINDS: Mapping[type[BaseException], type[StoreUnavailableError]] = {
+    psycopg.errors.LockNotAvailable: RowLockedError,
+    psycopg.errors.QueryCanceled: StatementTimeoutError,
+}
 
 _GRACE = timedelta(seconds=1)
 """How much longer than statement_timeout a connection may be held: by then the server would have answered."""
@@ -87,6 +90,7 @@ class Store:
         """Seconds; whoever holds a connection for longer is hung up on."""
         self.answered_at = float("-inf")
         """When Postgres last did what it was asked, on the loop's clock."""
+        self._refusals = StatementRefusals()
         self._connecting = PendingConnects()
         self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
             connection_class=self._connecting.connection_class,
@@ -112,6 +116,11 @@ class Store:
         """Host, port and database, for messages."""
         return describe(self.settings.dsn)
 
+    def refusal(self) -> str | None:
+        """Return what Postgres refuses until somebody acts; None: nothing."""
+        reason = self._refusals.lasting()
+        return reason and f"Postgres at {self.where} refuses statements: {reason}"
+
     def connection(self) -> "_Lent":
         """Lend a connection in autocommit mode, for an `async with`.
 
@@ -123,13 +132,15 @@ class Store:
 
     def problem(self, error: BaseException | None, *, hung: bool) -> StoreUnavailableError | None:
         """What an error of psycopg means to whoever asked the store; None: it is not the store's."""
+        if isinstance(error, REFUSED):
+            return self._refusals.note(error, self.where)
         if isinstance(error, _UNAVAILABLE):
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             if hung:
                 reason = f"no answer within {self.longest_held:g} s"
-            locked = isinstance(error, psycopg.errors.LockNotAvailable)
-            kind = RowLockedError if locked else StoreUnavailableError
-            return kind(f"Postgres at {self.where} did not do it: {reason}")
+            return _KINDS.get(type(error), StoreUnavailableError)(
+                f"Postgres at {self.where} did not do it: {reason}"
+            )
         if isinstance(error, psycopg.errors.CheckViolation) and error.diag.constraint_name is None:
             # a row on its way to the default partition stood behind the one that its partition was made with
             return StoreUnavailableError(f"Postgres at {self.where} made a partition meanwhile")

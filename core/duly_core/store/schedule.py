@@ -1,6 +1,6 @@
 """Write new tasks: entity and assoc in one statement, once, however often it is asked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -32,15 +32,7 @@ async def schedule(
     order = [_key_then_id(task) if keyed else task.task_id for task in tasks]
     ordered = sorted(range(len(tasks)), key=order.__getitem__)
     columns = _columns([tasks[place] for place in ordered])
-    parameters: dict[str, Any] = {
-        "task_ids": uuids(columns["task_id"]),
-        "lambdas": texts(columns["lambda_name"]),
-        "collections": texts(columns["collection"]),
-        "priorities": int2s(columns["priority"]),
-        "encodings": int2s(columns["encoding"]),
-        "payloads": byteas(columns["payload"]),
-        "keys": texts(columns["idempotency_key"]),
-    }
+    parameters = _said(columns)
     rows = await store.run(
         TRANSITIONS["schedule"],
         parameters
@@ -79,9 +71,38 @@ async def schedule(
     return [answers[place] for place in range(len(tasks))]
 
 
+async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled | None]:
+    """Return for each task, in order, what a repeat of it is answered; None: it was not written before.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    if not tasks:
+        return []
+    rows = await store.run(READS["existing"], _said(_columns(tasks)))
+    found = {row[0]: (row[1], row[2]) for row in rows}
+    return [
+        _explain(task, found[number]) if number in found else None
+        for number, task in enumerate(tasks, start=1)
+    ]
+
+
 def _columns(tasks: Sequence[NewTask]) -> dict[str, tuple[Any, ...]]:
     """Return the values of each field, by its name."""
     return dict(zip(NewTask._fields, zip(*tasks, strict=True), strict=True))
+
+
+def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the parameters for what two tasks are compared by."""
+    return {
+        "task_ids": uuids(columns["task_id"]),
+        "lambdas": texts(columns["lambda_name"]),
+        "collections": texts(columns["collection"]),
+        "priorities": int2s(columns["priority"]),
+        "encodings": int2s(columns["encoding"]),
+        "payloads": byteas(columns["payload"]),
+        "keys": texts(columns["idempotency_key"]),
+    }
 
 
 def _key_then_id(task: NewTask) -> tuple[str, str, TaskId]:

@@ -28,6 +28,11 @@ async def select(store: Store, query: sa.Select[Any]) -> list[TaskRow]:
 
 async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
     """Up to `limit` tasks, newest id first, from below `before` on; without payloads and results."""
+    return await select(store, list_query(wanted, before, limit))
+
+
+def list_query(wanted: TaskFilter, before: TaskId | None, limit: int) -> sa.Select[Any]:
+    """Return the query of `list_tasks`."""
     # live tasks are few and finished ones many: a list of live ones begins with the assoc rows
     only_live = bool(wanted.statuses) and not wanted.statuses & FINAL
     key = task_assoc.c.task_id if only_live else task.c.task_id
@@ -39,7 +44,7 @@ async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, li
     query = sa.select(sa.text(SUMMARY)).select_from(source).order_by(key.desc()).limit(limit)
     if before is not None:
         query = query.where(key < as_uuid(before))
-    return await select(store, query.where(*conditions(wanted, dead=dead)))
+    return query.where(*conditions(wanted, dead=dead))
 
 
 def conditions(wanted: TaskFilter, *, dead: bool) -> list[sa.ColumnElement[bool]]:

@@ -20,7 +20,9 @@ from duly_core.task import Attempt, AttemptOutcome, FailureKind, TaskId
 
 SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     coalesce(task_assoc.status, task.status)::text as status,
-    task.created_at, task.scheduled_at, task.expires_at, task.started_at, task.finished_at,
+    task.created_at, task.scheduled_at, task.expires_at, task.finished_at,
+    case when task_assoc.status in ('claimed', 'processing') then task_assoc.claimed_at else task.started_at end
+        as started_at,
     task.failure_kind, task.failure_message, task.failed_at,
     coalesce(task_assoc.fence, task.fence) as fence,
     coalesce(task_assoc.failures, task.failures) as failures,
@@ -29,8 +31,17 @@ SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     task_assoc.progress, task_assoc.progress_note, task.redrives"""
 """Columns of all that is told of a task but payload and result."""
 
-_BODIES = "task.payload, task.payload_encoding, task.result, task.result_encoding"
+UNLIMITED = 2**62
+"""Bytes."""
+
+# of the bytes only their number is read until it is known that they are wanted
+_BODIES = """task.payload_encoding, task.result_encoding, body.bytes as body_bytes,
+    case when sum(body.bytes) over () <= %(most_bytes)s then task.payload end as payload,
+    case when sum(body.bytes) over () <= %(most_bytes)s then task.result end as result"""
 _BY_ID = """from task left join task_assoc on task_assoc.task_id = task.task_id
+    cross join lateral (
+        select octet_length(task.payload) + coalesce(octet_length(task.result), 0) as bytes
+    ) as body
     where task.task_id = any(%(task_ids)s::uuid[])"""
 
 _QUERIES = "duly_core.store.task_queries"
@@ -74,12 +85,17 @@ async def select_text(store: Store, query: str, parameters: Mapping[str, Any]) -
 
 
 async def get_tasks(
-    store: Store, task_ids: Iterable[TaskId], *, bodies: bool = True
+    store: Store, task_ids: Iterable[TaskId], *, most_bytes: int | None = UNLIMITED
 ) -> dict[TaskId, TaskRow]:
-    """Tasks, with payload and result or without; those that do not exist are left out."""
+    """Return tasks by id; those that do not exist are left out.
+
+    With `most_bytes` None they have neither payload nor result. Otherwise `body_bytes` is the size of both, and where
+    those of all tasks together are larger than `most_bytes`, no task has either.
+    """
     wanted = [as_uuid(task_id) for task_id in set(task_ids)]
-    columns = f"{SUMMARY}, {_BODIES}" if bodies else SUMMARY
-    rows = await select_text(store, f"select {columns} {_BY_ID}", {"task_ids": wanted})
+    columns = SUMMARY if most_bytes is None else f"{SUMMARY}, {_BODIES}"
+    parameters = {"task_ids": wanted, "most_bytes": most_bytes}
+    rows = await select_text(store, f"select {columns} {_BY_ID}", parameters)
     return {row["task_id"].bytes: row for row in rows}
 
 

@@ -95,7 +95,7 @@ with clock as materialized (
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
-        holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
         token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
             || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed
@@ -209,7 +209,7 @@ with silent as (
     returning silent.*, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
         assoc.crashes + 1 as crashes, null::uuid as last_token, {{no_result}}, {{kind.quarantined}} as failure_kind,
         'crashed or fell silent ' || silent.recent || ' times within ' || silent.crash_window
-            || ': quarantined; the last: ' || silent.attempt_message as failure_message
+            || '; the last: ' || silent.attempt_message as failure_message
 ), {{record_attempt: ended}}, {{end_task}}
 select task_id from ended
 
@@ -266,7 +266,7 @@ with asked as (
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', token = asked.token, holder = asked.holder, fence = assoc.fence + 1,
-        next_trigger_at = (select duly_now()) + %(claim_timeout)b
+        next_trigger_at = (select duly_now()) + %(claim_timeout)b, claimed_at = (select duly_now())
     from asked
     where assoc.task_id = any (array[asked.task_id]) and assoc.lambda = asked.lambda and assoc.status::text = 'enqueued'
         and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
@@ -394,7 +394,7 @@ with clock as materialized (
             when status <> 'fatal_failure' or outcome = status then failure_message
             else left(
                 case when crashed
-                    then 'crashed ' || cardinality(crashed_at) + 1 || ' times within ' || crash_window || ': quarantined'
+                    then 'crashed ' || cardinality(crashed_at) + 1 || ' times within ' || crash_window
                     else 'failed ' || failures + 1 || ' times'
                 end || '; the last: ' || coalesce(failure_message, ''), 1024)
         end as failure_message

@@ -27,7 +27,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/frontend.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd2\x02\n\x07NewTask\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12+\n\x10payload_encoding\x18\x03 \x01(\x0e\x32\x11.duly.v1.Encoding\x12#\n\x08priority\x18\x04 \x01(\x0e\x32\x11.duly.v1.Priority\x12\x12\n\ncollection\x18\x05 \x01(\t\x12\x32\n\x0cscheduled_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12*\n\x05\x64\x65lay\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12.\n\nexpires_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fidempotency_key\x18\t \x01(\t\x12\x0f\n\x07task_id\x18\n \x01(\tB\x06\n\x04when\"2\n\x0fScheduleRequest\x12\x1f\n\x05tasks\x18\x01 \x03(\x0b\x32\x10.duly.v1.NewTask\"<\n\x10ScheduleResponse\x12(\n\x07results\x18\x01 \x03(\x0b\x32\x17.duly.v1.ScheduleResult\"U\n\x0eScheduleResult\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\"p\n\x15ScheduleStreamRequest\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12,\n\x08schedule\x18\x02 \x01(\x0b\x32\x18.duly.v1.ScheduleRequestH\x00\x12\x10\n\x06\x63\x61ncel\x18\x03 \x01(\x04H\x00\x42\t\n\x07request\"\x86\x01\n\x16ScheduleStreamResponse\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12-\n\x08schedule\x18\x02 \x01(\x0b\x32\x19.duly.v1.ScheduleResponseH\x00\x12#\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.CallErrorH\x00\x42\n\n\x08response\"\"\n\x0eGetTaskRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\":\n\x0fGetTaskResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.GetTaskResult\"O\n\rGetTaskResult\x12\x1b\n\x04task\x18\x01 \x01(\x0b\x32\r.duly.v1.Task\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\xc1\x02\n\x10ListTasksRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12%\n\x08statuses\x18\x03 \x03(\x0e\x32\x13.duly.v1.TaskStatus\x12%\n\npriorities\x18\x04 \x03(\x0e\x32\x11.duly.v1.Priority\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12+\n\rfailure_kinds\x18\x07 \x03(\x0e\x32\x14.duly.v1.FailureKind\x12\x32\n\x0e\x66inished_after\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0f\x66inished_before\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"J\n\x11ListTasksResponse\x12\x1c\n\x05tasks\x18\x01 \x03(\x0b\x32\r.duly.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x11\x43\x61ncelTaskRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"@\n\x12\x43\x61ncelTaskResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.CancelTaskResult\"Z\n\x10\x43\x61ncelTaskResult\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"O\n\x0fWaitTaskRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"N\n\x10WaitTaskResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.GetTaskResult\x12\x11\n\tall_final\x18\x02 \x01(\x08\"&\n\x12RedriveTaskRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"B\n\x13RedriveTaskResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.duly.v1.RedriveTaskResult\"[\n\x11RedriveTaskResult\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\xd3\x02\n\x13RedriveTasksRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12+\n\rfailure_kinds\x18\x03 \x03(\x0e\x32\x14.duly.v1.FailureKind\x12\x32\n\x0e\x66inished_after\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0f\x66inished_before\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04rate\x18\x06 \x01(\x01\x12\r\n\x05limit\x18\x07 \x01(\x05\x12)\n\x05\x61s_of\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06offset\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x64ry_run\x18\n \x01(\x08\"\x8e\x01\n\x14RedriveTasksResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x0c\n\x04more\x18\x02 \x01(\x08\x12)\n\x05\x61s_of\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x0bnext_offset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration2\xca\x04\n\x0f\x46rontendService\x12?\n\x08Schedule\x12\x18.duly.v1.ScheduleRequest\x1a\x19.duly.v1.ScheduleResponse\x12U\n\x0eScheduleStream\x12\x1e.duly.v1.ScheduleStreamRequest\x1a\x1f.duly.v1.ScheduleStreamResponse(\x01\x30\x01\x12<\n\x07GetTask\x12\x17.duly.v1.GetTaskRequest\x1a\x18.duly.v1.GetTaskResponse\x12\x42\n\tListTasks\x12\x19.duly.v1.ListTasksRequest\x1a\x1a.duly.v1.ListTasksResponse\x12\x45\n\nCancelTask\x12\x1a.duly.v1.CancelTaskRequest\x1a\x1b.duly.v1.CancelTaskResponse\x12?\n\x08WaitTask\x12\x18.duly.v1.WaitTaskRequest\x1a\x19.duly.v1.WaitTaskResponse\x12H\n\x0bRedriveTask\x12\x1b.duly.v1.RedriveTaskRequest\x1a\x1c.duly.v1.RedriveTaskResponse\x12K\n\x0cRedriveTasks\x12\x1c.duly.v1.RedriveTasksRequest\x1a\x1d.duly.v1.RedriveTasksResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/frontend.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd2\x02\n\x07NewTask\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12+\n\x10payload_encoding\x18\x03 \x01(\x0e\x32\x11.duly.v1.Encoding\x12#\n\x08priority\x18\x04 \x01(\x0e\x32\x11.duly.v1.Priority\x12\x12\n\ncollection\x18\x05 \x01(\t\x12\x32\n\x0cscheduled_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12*\n\x05\x64\x65lay\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12.\n\nexpires_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fidempotency_key\x18\t \x01(\t\x12\x0f\n\x07task_id\x18\n \x01(\tB\x06\n\x04when\"2\n\x0fScheduleRequest\x12\x1f\n\x05tasks\x18\x01 \x03(\x0b\x32\x10.duly.v1.NewTask\"<\n\x10ScheduleResponse\x12(\n\x07results\x18\x01 \x03(\x0b\x32\x17.duly.v1.ScheduleResult\"U\n\x0eScheduleResult\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\"p\n\x15ScheduleStreamRequest\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12,\n\x08schedule\x18\x02 \x01(\x0b\x32\x18.duly.v1.ScheduleRequestH\x00\x12\x10\n\x06\x63\x61ncel\x18\x03 \x01(\x04H\x00\x42\t\n\x07request\"\x86\x01\n\x16ScheduleStreamResponse\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12-\n\x08schedule\x18\x02 \x01(\x0b\x32\x19.duly.v1.ScheduleResponseH\x00\x12#\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.CallErrorH\x00\x42\n\n\x08response\"C\n\x0eGetTaskRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\x12\x1f\n\x04view\x18\x02 \x01(\x0e\x32\x11.duly.v1.TaskView\":\n\x0fGetTaskResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.GetTaskResult\"O\n\rGetTaskResult\x12\x1b\n\x04task\x18\x01 \x01(\x0b\x32\r.duly.v1.Task\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\xc1\x02\n\x10ListTasksRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12%\n\x08statuses\x18\x03 \x03(\x0e\x32\x13.duly.v1.TaskStatus\x12%\n\npriorities\x18\x04 \x03(\x0e\x32\x11.duly.v1.Priority\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12+\n\rfailure_kinds\x18\x07 \x03(\x0e\x32\x14.duly.v1.FailureKind\x12\x32\n\x0e\x66inished_after\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0f\x66inished_before\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"J\n\x11ListTasksResponse\x12\x1c\n\x05tasks\x18\x01 \x03(\x0b\x32\r.duly.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x11\x43\x61ncelTaskRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"@\n\x12\x43\x61ncelTaskResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.CancelTaskResult\"Z\n\x10\x43\x61ncelTaskResult\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"p\n\x0fWaitTaskRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1f\n\x04view\x18\x03 \x01(\x0e\x32\x11.duly.v1.TaskView\"N\n\x10WaitTaskResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.GetTaskResult\x12\x11\n\tall_final\x18\x02 \x01(\x08\"&\n\x12RedriveTaskRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"B\n\x13RedriveTaskResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.duly.v1.RedriveTaskResult\"[\n\x11RedriveTaskResult\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\xd3\x02\n\x13RedriveTasksRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12+\n\rfailure_kinds\x18\x03 \x03(\x0e\x32\x14.duly.v1.FailureKind\x12\x32\n\x0e\x66inished_after\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0f\x66inished_before\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04rate\x18\x06 \x01(\x01\x12\r\n\x05limit\x18\x07 \x01(\x05\x12)\n\x05\x61s_of\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06offset\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x64ry_run\x18\n \x01(\x08\"\x8e\x01\n\x14RedriveTasksResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x0c\n\x04more\x18\x02 \x01(\x08\x12)\n\x05\x61s_of\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x0bnext_offset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration2\xca\x04\n\x0f\x46rontendService\x12?\n\x08Schedule\x12\x18.duly.v1.ScheduleRequest\x1a\x19.duly.v1.ScheduleResponse\x12U\n\x0eScheduleStream\x12\x1e.duly.v1.ScheduleStreamRequest\x1a\x1f.duly.v1.ScheduleStreamResponse(\x01\x30\x01\x12<\n\x07GetTask\x12\x17.duly.v1.GetTaskRequest\x1a\x18.duly.v1.GetTaskResponse\x12\x42\n\tListTasks\x12\x19.duly.v1.ListTasksRequest\x1a\x1a.duly.v1.ListTasksResponse\x12\x45\n\nCancelTask\x12\x1a.duly.v1.CancelTaskRequest\x1a\x1b.duly.v1.CancelTaskResponse\x12?\n\x08WaitTask\x12\x18.duly.v1.WaitTaskRequest\x1a\x19.duly.v1.WaitTaskResponse\x12H\n\x0bRedriveTask\x12\x1b.duly.v1.RedriveTaskRequest\x1a\x1c.duly.v1.RedriveTaskResponse\x12K\n\x0cRedriveTasks\x12\x1c.duly.v1.RedriveTasksRequest\x1a\x1d.duly.v1.RedriveTasksResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,35 +47,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULESTREAMRESPONSE']._serialized_start=777
   _globals['_SCHEDULESTREAMRESPONSE']._serialized_end=911
   _globals['_GETTASKREQUEST']._serialized_start=913
-  _globals['_GETTASKREQUEST']._serialized_end=947
-  _globals['_GETTASKRESPONSE']._serialized_start=949
-  _globals['_GETTASKRESPONSE']._serialized_end=1007
-  _globals['_GETTASKRESULT']._serialized_start=1009
-  _globals['_GETTASKRESULT']._serialized_end=1088
-  _globals['_LISTTASKSREQUEST']._serialized_start=1091
-  _globals['_LISTTASKSREQUEST']._serialized_end=1412
-  _globals['_LISTTASKSRESPONSE']._serialized_start=1414
-  _globals['_LISTTASKSRESPONSE']._serialized_end=1488
-  _globals['_CANCELTASKREQUEST']._serialized_start=1490
-  _globals['_CANCELTASKREQUEST']._serialized_end=1527
-  _globals['_CANCELTASKRESPONSE']._serialized_start=1529
-  _globals['_CANCELTASKRESPONSE']._serialized_end=1593
-  _globals['_CANCELTASKRESULT']._serialized_start=1595
-  _globals['_CANCELTASKRESULT']._serialized_end=1685
-  _globals['_WAITTASKREQUEST']._serialized_start=1687
-  _globals['_WAITTASKREQUEST']._serialized_end=1766
-  _globals['_WAITTASKRESPONSE']._serialized_start=1768
-  _globals['_WAITTASKRESPONSE']._serialized_end=1846
-  _globals['_REDRIVETASKREQUEST']._serialized_start=1848
-  _globals['_REDRIVETASKREQUEST']._serialized_end=1886
-  _globals['_REDRIVETASKRESPONSE']._serialized_start=1888
-  _globals['_REDRIVETASKRESPONSE']._serialized_end=1954
-  _globals['_REDRIVETASKRESULT']._serialized_start=1956
-  _globals['_REDRIVETASKRESULT']._serialized_end=2047
-  _globals['_REDRIVETASKSREQUEST']._serialized_start=2050
-  _globals['_REDRIVETASKSREQUEST']._serialized_end=2389
-  _globals['_REDRIVETASKSRESPONSE']._serialized_start=2392
-  _globals['_REDRIVETASKSRESPONSE']._serialized_end=2534
-  _globals['_FRONTENDSERVICE']._serialized_start=2537
-  _globals['_FRONTENDSERVICE']._serialized_end=3123
+  _globals['_GETTASKREQUEST']._serialized_end=980
+  _globals['_GETTASKRESPONSE']._serialized_start=982
+  _globals['_GETTASKRESPONSE']._serialized_end=1040
+  _globals['_GETTASKRESULT']._serialized_start=1042
+  _globals['_GETTASKRESULT']._serialized_end=1121
+  _globals['_LISTTASKSREQUEST']._serialized_start=1124
+  _globals['_LISTTASKSREQUEST']._serialized_end=1445
+  _globals['_LISTTASKSRESPONSE']._serialized_start=1447
+  _globals['_LISTTASKSRESPONSE']._serialized_end=1521
+  _globals['_CANCELTASKREQUEST']._serialized_start=1523
+  _globals['_CANCELTASKREQUEST']._serialized_end=1560
+  _globals['_CANCELTASKRESPONSE']._serialized_start=1562
+  _globals['_CANCELTASKRESPONSE']._serialized_end=1626
+  _globals['_CANCELTASKRESULT']._serialized_start=1628
+  _globals['_CANCELTASKRESULT']._serialized_end=1718
+  _globals['_WAITTASKREQUEST']._serialized_start=1720
+  _globals['_WAITTASKREQUEST']._serialized_end=1832
+  _globals['_WAITTASKRESPONSE']._serialized_start=1834
+  _globals['_WAITTASKRESPONSE']._serialized_end=1912
+  _globals['_REDRIVETASKREQUEST']._serialized_start=1914
+  _globals['_REDRIVETASKREQUEST']._serialized_end=1952
+  _globals['_REDRIVETASKRESPONSE']._serialized_start=1954
+  _globals['_REDRIVETASKRESPONSE']._serialized_end=2020
+  _globals['_REDRIVETASKRESULT']._serialized_start=2022
+  _globals['_REDRIVETASKRESULT']._serialized_end=2113
+  _globals['_REDRIVETASKSREQUEST']._serialized_start=2116
+  _globals['_REDRIVETASKSREQUEST']._serialized_end=2455
+  _globals['_REDRIVETASKSRESPONSE']._serialized_start=2458
+  _globals['_REDRIVETASKSRESPONSE']._serialized_end=2600
+  _globals['_FRONTENDSERVICE']._serialized_start=2603
+  _globals['_FRONTENDSERVICE']._serialized_end=3189
 # @@protoc_insertion_point(module_scope)

@@ -219,16 +219,22 @@ class GetTaskRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_IDS_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    view: _task_pb2.TaskView.ValueType
+    """What each task is to have; absent: all."""
     @_builtins.property
-    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 1,000. An answer larger than 8 MiB is refused with RESOURCE_EXHAUSTED: ask for fewer, or for the BASIC view."""
+
     def __init__(
         self,
         *,
         task_ids: _abc.Iterable[_builtins.str] | None = ...,
+        view: _task_pb2.TaskView.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_ids", b"task_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_ids", b"task_ids", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -432,6 +438,9 @@ class WaitTaskRequest(_message.Message):
 
     TASK_IDS_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    view: _task_pb2.TaskView.ValueType
+    """As GetTaskRequest.view."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -443,10 +452,11 @@ class WaitTaskRequest(_message.Message):
         *,
         task_ids: _abc.Iterable[_builtins.str] | None = ...,
         timeout: _duration_pb2.Duration | None = ...,
+        view: _task_pb2.TaskView.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_ids", b"task_ids", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_ids", b"task_ids", "timeout", b"timeout", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -97,7 +97,7 @@ class FrontendServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTask(self, request, context):
-        """Reads tasks by id, payload and result included.
+        """Reads tasks by id, with payload and result unless the view is BASIC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

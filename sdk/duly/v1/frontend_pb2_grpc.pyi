@@ -41,7 +41,7 @@ class FrontendServiceStub:
     end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]
-    """Reads tasks by id, payload and result included."""
+    """Reads tasks by id, with payload and result unless the view is BASIC."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.ListTasksRequest, _frontend_pb2.ListTasksResponse]
     """Lists tasks, newest first, without payloads and results."""
     CancelTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.CancelTaskRequest, _frontend_pb2.CancelTaskResponse]
@@ -74,7 +74,7 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """Reads tasks by id, payload and result included."""
+    """Reads tasks by id, with payload and result unless the view is BASIC."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.ListTasksRequest, _frontend_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists tasks, newest first, without payloads and results."""
     CancelTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.CancelTaskRequest, _frontend_pb2.CancelTaskResponse]  # type: ignore[assignment]
@@ -122,7 +122,7 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _frontend_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.GetTaskResponse, _abc.Awaitable[_frontend_pb2.GetTaskResponse]]:
-        """Reads tasks by id, payload and result included."""
+        """Reads tasks by id, with payload and result unless the view is BASIC."""
 
     @_abc_1.abstractmethod
     def ListTasks(

@@ -126,7 +126,9 @@ class RegisterLambdasRequest(_message.Message):
 
     LAMBDAS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lambda]: ...
+    def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lambda]:
+        """At most 1,000."""
+
     def __init__(
         self,
         *,
@@ -167,16 +169,20 @@ class RegisterLambdasResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
+    warning: _builtins.str
+    """The lambda was written, over a declaration that probably was to stay: another owner's, or one of a newer version."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError: ...
     def __init__(
         self,
         *,
         error: _task_pb2.ItemError | None = ...,
+        warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -214,6 +214,28 @@ ATTEMPT_OUTCOME_CANCELLED: AttemptOutcome.ValueType  # 7
 """It stopped as it was asked to."""
 Global___AttemptOutcome: _TypeAlias = AttemptOutcome  # noqa: Y015
 
+class _TaskView:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TaskViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskView.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TASK_VIEW_UNSPECIFIED: _TaskView.ValueType  # 0
+    """Not said: TASK_VIEW_FULL."""
+    TASK_VIEW_BASIC: _TaskView.ValueType  # 1
+    """Neither payload nor result."""
+    TASK_VIEW_FULL: _TaskView.ValueType  # 2
+
+class TaskView(_TaskView, metaclass=_TaskViewEnumTypeWrapper):
+    """How much of a task an answer has."""
+
+TASK_VIEW_UNSPECIFIED: TaskView.ValueType  # 0
+"""Not said: TASK_VIEW_FULL."""
+TASK_VIEW_BASIC: TaskView.ValueType  # 1
+"""Neither payload nor result."""
+TASK_VIEW_FULL: TaskView.ValueType  # 2
+Global___TaskView: _TypeAlias = TaskView  # noqa: Y015
+
 class _ErrorCode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -402,7 +424,9 @@ class Task(_message.Message):
 
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
-        """When its last attempt started, by the clock of the host that ran it."""
+        """When its last attempt started, by the clock of the host that ran it; of a task that is held now, when it was claimed,
+        by the store's clock.
+        """
 
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp: ...

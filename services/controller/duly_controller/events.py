@@ -61,6 +61,11 @@ def not_registered(reason: str) -> None:
     log.warning("lambdas are not registered yet; trying again", reason=reason)
 
 
+def registered_over(name: str, warning: str) -> None:
+    """The registry took a lambda, over a declaration that probably was to stay."""
+    log.warning("lambda declared anew", **{"lambda": name}, problem=warning)
+
+
 def refused_late(problems: str) -> None:
     """The registry refused lambdas that an Executor serves already: their tasks cannot be scheduled."""
     log.error("the registry refuses lambdas that are served here", problems=problems)

@@ -15,6 +15,9 @@ from duly_core.rpc.retry import TRANSIENT
 if TYPE_CHECKING:
     from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
+_AT_A_TIME = 1_000
+"""Lambdas; the registry takes no more in one call."""
+
 _PATIENCE = timedelta(seconds=2)
 """How long an Executor that attaches waits for the registry's word on its lambdas."""
 
@@ -39,6 +42,12 @@ class LambdaRegistration:
         return []
 
     async def _until_answered(self, lambdas: list[registry_pb2.Lambda]) -> list[str]:
+        problems: list[str] = []
+        for start in range(0, len(lambdas), _AT_A_TIME):
+            problems += await self._register(lambdas[start : start + _AT_A_TIME])
+        return problems
+
+    async def _register(self, lambdas: list[registry_pb2.Lambda]) -> list[str]:
         request = registry_pb2.RegisterLambdasRequest(lambdas=lambdas)
         failures = 0
         while True:
@@ -54,11 +63,16 @@ class LambdaRegistration:
                 events.not_registered(reason)
                 await asyncio.sleep(backoff(failures).total_seconds())
             else:
-                return [
-                    f"lambda {declared.name!r}, {result.error.field}: {result.error.message}"
-                    for declared, result in zip(lambdas, response.results, strict=True)
-                    if result.HasField("error")
-                ]
+                break
+        answers = list(zip(lambdas, response.results, strict=True))
+        for declared, result in answers:
+            if result.warning:
+                events.registered_over(declared.name, result.warning)
+        return [
+            f"lambda {declared.name!r}, {result.error.field}: {result.error.message}"
+            for declared, result in answers
+            if result.HasField("error")
+        ]
 
     async def stop(self) -> None:
         """Give up on what was not registered."""

@@ -21,6 +21,8 @@ from duly_core.rpc.stubs import Context
 from duly_core.task import HOLDER_LIMIT, TOKEN_PREFIX_BYTES
 
 _MOST_TASKS = 2_000
+_MOST_LAMBDAS = 2_000
+"""As many as the HSC takes in a request for work."""
 _LONGEST_WAIT = timedelta(seconds=30)
 _CLOSED_PAUSE = timedelta(seconds=1)
 
@@ -74,6 +76,11 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         if not lambdas or request.pid <= 0:
             raise InvalidRequestError(
                 "pid" if lambdas else "lambdas", "pid and at least one lambda must be given"
+            )
+        if not self._has_queue and len(lambdas) > _MOST_LAMBDAS:
+            raise InvalidRequestError(
+                "lambdas",
+                f"{len(lambdas):,} are more than the {_MOST_LAMBDAS:,} that one application may have: make several",
             )
         problems = await self._registration.register(request.lambdas)
         if problems:

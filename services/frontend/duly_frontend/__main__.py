@@ -16,7 +16,6 @@ from duly_core.service import Serve, run_service
 from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Notifier
-from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
@@ -26,6 +25,7 @@ from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
 from duly_frontend.servicer import FrontendServicer
 from duly_frontend.settings import FrontendSettings
+from duly_frontend.stores import open_stores
 
 
 def build(
@@ -46,9 +46,10 @@ def build(
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
-        async with Store(store_settings) as store:
+        async with open_stores(store_settings, settings) as stores:
+            store = stores.writes
             known = LambdaCache(store)
-            frontend = FrontendServicer(store, settings, known, Notifier(store, notifications), rpc_settings)
+            frontend = FrontendServicer(stores, settings, known, Notifier(store, notifications), rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
             server = RpcServer(
@@ -73,7 +74,7 @@ def build(
             address = await server.start()
             if await migration.done(store_settings, stop):
                 events.serving(address)
-                await HealthFollower(server, [store], store_settings.unhealthy_after).run(stop)
+                await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
             frontend.close()
             await server.stop()
 

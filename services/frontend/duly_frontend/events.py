@@ -41,6 +41,12 @@ def lambdas_registered(names: list[str], owner: str) -> None:
     log.info("lambdas registered", lambdas=names, owner=owner)
 
 
+def lambdas_replaced(warnings: Mapping[str, str]) -> None:
+    """Declarations were replaced that probably were to stay; a warning by lambda."""
+    for name, warning in sorted(warnings.items()):
+        log.warning("lambda declared anew", **{"lambda": name}, problem=warning)
+
+
 def settings_set(values: Mapping[str, str]) -> None:
     """An operator set these."""
     log.info("settings set by an operator", settings=dict(values))

@@ -11,6 +11,10 @@ from duly_core.store.tasks import TaskFilter
 from duly_core.task import FailureKind
 from duly_frontend.convert import STATUS_FROM_WIRE
 
+_MOST_VALUES = 100
+"""Of a list of statuses, priorities or kinds: there are fewer, but a list may repeat itself."""
+_LONGEST_NAME = 128
+
 
 def of_list(request: frontend_pb2.ListTasksRequest) -> TaskFilter:
     """Which tasks a list is to have.
@@ -18,6 +22,8 @@ def of_list(request: frontend_pb2.ListTasksRequest) -> TaskFilter:
     Raises:
         InvalidRequestError: names the filter that is unusable.
     """
+    for field in ("statuses", "priorities"):
+        _check_count(request, field)
     try:
         statuses = frozenset(STATUS_FROM_WIRE[number] for number in request.statuses)
     except KeyError as error:
@@ -40,8 +46,11 @@ def of_redrive(request: frontend_pb2.RedriveTasksRequest) -> TaskFilter:
 
 def _filter(request: frontend_pb2.ListTasksRequest | frontend_pb2.RedriveTasksRequest) -> TaskFilter:
     for field in ("lambda", "collection"):
+        if len(getattr(request, field)) > _LONGEST_NAME:
+            raise InvalidRequestError(field, f"must be at most {_LONGEST_NAME} characters")
         if "\x00" in getattr(request, field):
             raise InvalidRequestError(field, "must not contain NUL")
+    _check_count(request, "failure_kinds")
     try:
         kinds = frozenset(FailureKind(number) for number in request.failure_kinds)
     except ValueError as error:
@@ -56,6 +65,15 @@ def _filter(request: frontend_pb2.ListTasksRequest | frontend_pb2.RedriveTasksRe
         finished_after=after,
         finished_before=before,
     )
+
+
+def _check_count(
+    request: frontend_pb2.ListTasksRequest | frontend_pb2.RedriveTasksRequest, field: str
+) -> None:
+    """Refuse what would take long to read: 8 MiB hold eight million numbers."""
+    count = len(getattr(request, field))
+    if count > _MOST_VALUES:
+        raise InvalidRequestError(field, f"there must be at most {_MOST_VALUES} in one call, not {count:,}")
 
 
 def instant(

@@ -9,6 +9,8 @@ from duly_core.errors import InvalidRequestError
 
 _ID_BYTES = 16
 _FINGERPRINT_BYTES = 8
+_LENGTH = (_ID_BYTES + _FINGERPRINT_BYTES) * 4 // 3
+"""In base64, without padding."""
 
 
 def _fingerprint(request: frontend_pb2.ListTasksRequest) -> bytes:
@@ -34,7 +36,7 @@ def read(request: frontend_pb2.ListTasksRequest) -> bytes | None:
         return None
     text = request.page_token
     try:
-        token = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        token = base64.b64decode(text, altchars=b"-_", validate=True) if len(text) == _LENGTH else b""
     except (binascii.Error, ValueError):
         token = b""
     if len(token) != _ID_BYTES + _FINGERPRINT_BYTES:

@@ -16,6 +16,7 @@ from duly_core.store.lambdas import RegisteredLambda
 from duly_core.store.pool import Store
 from duly_frontend import events
 from duly_frontend.lambda_cache import LambdaCache
+from duly_frontend.replaced_lambdas import ReplacedLambdas
 from duly_frontend.settings import HARD_PAYLOAD_LIMIT
 from duly_frontend.validation import Problem
 
@@ -30,6 +31,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     def __init__(self, store: Store, known: LambdaCache) -> None:
         self._store = store
         self._known = known
+        self._replaced = ReplacedLambdas()
 
     async def RegisterLambdas(  # noqa: N802 (the wire's name)
         self, request: registry_pb2.RegisterLambdasRequest, _context: Context
@@ -47,9 +49,16 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 error = task_pb2.ItemError(code=problem.code, field=problem.field, message=problem.message)
                 results.append(registry_pb2.RegisterLambdasResult(error=error))
         if valid:
-            await lambdas.register(self._store, list(valid.values()))
+            before = await lambdas.register(self._store, list(valid.values()))
             self._known.forget()
             events.lambdas_registered(sorted(valid), next(iter(valid.values())).owner)
+            warnings = {
+                name: self._replaced.warning(before.get(name), policy) for name, policy in valid.items()
+            }
+            events.lambdas_replaced({name: warning for name, warning in warnings.items() if warning})
+            for declared, result in zip(request.lambdas, results, strict=True):
+                if not result.HasField("error"):
+                    result.warning = warnings[declared.name]
         return registry_pb2.RegisterLambdasResponse(results=results)
 
     async def ListLambdas(  # noqa: N802

@@ -19,15 +19,23 @@ from duly_core.store import schedule as store_schedule
 from duly_core.store import tasks as store_tasks
 from duly_core.store.dead_letters import Verdict
 from duly_core.store.notifications import Notifier
-from duly_core.store.pool import Store
-from duly_core.task import NewTask, Scheduled, Scheduling
+from duly_core.task import NewTask, Scheduled
 from duly_core.telemetry import observe_call
 from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.completion_watcher import CompletionWatcher
-from duly_frontend.convert import STATUS_TO_WIRE, attempt_to_wire, may_have_attempts, task_to_wire
+from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
 from duly_frontend.lambda_cache import LambdaCache
+from duly_frontend.schedule_answers import add_result
 from duly_frontend.settings import FrontendSettings
-from duly_frontend.validation import Problem, is_canonical, new_task, parse_task_id, unknown_lambda
+from duly_frontend.stores import FrontendStores
+from duly_frontend.task_reader import TaskReader, not_found
+from duly_frontend.validation import (
+    Problem,
+    ProblemUnlessRepeatedError,
+    new_task,
+    parse_task_id,
+    unknown_lambda,
+)
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _DEFAULT_PAGE = 100
@@ -44,20 +52,21 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
 
     def __init__(
         self,
-        store: Store,
+        stores: FrontendStores,
         settings: FrontendSettings,
         known: LambdaCache,
         notifier: Notifier,
         rpc: RpcSettings | None = None,
     ) -> None:
-        """Make one; `rpc` has the limits of calls over a stream. None: the defaults."""
+        """Make one; `rpc` has the limits of calls and of answers. None: the defaults."""
         rpc = rpc or RpcSettings()
-        self._store = store
+        self._stores = stores
         self._settings = settings
         self._known = known
         self._notifier = notifier
         self._wrote_at = float("-inf")
-        self._ends = CompletionWatcher(store)
+        self._ends = CompletionWatcher(stores.reads)
+        self._reader = TaskReader(stores.reads, rpc.max_message_bytes)
         self._write = GroupCommit(
             self._write_group,
             max_items=settings.max_group,
@@ -83,15 +92,25 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         limits = await self._known.payload_limits(names)
         horizon = self._settings.horizon
         valid: list[NewTask] = []
-        checked: list[NewTask | Problem] = []
+        checked: list[NewTask | Problem | Scheduled] = []
+        late: dict[int, ProblemUnlessRepeatedError] = {}
         for asked in request.tasks:
             try:
                 task = new_task(asked, limits, horizon)
             except Problem as problem:
                 checked.append(problem)
+            except ProblemUnlessRepeatedError as problem:
+                late[len(checked)] = problem
+                checked.append(problem.problem)
             else:
                 checked.append(task)
                 valid.append(task)
+        if late:
+            repeated = await store_schedule.find_repeated(
+                self._stores.writes, [each.task for each in late.values()]
+            )
+            for place, answer in zip(late, repeated, strict=True):
+                checked[place] = answer or checked[place]
         answers = iter(await self._write(valid))
         response = frontend_pb2.ScheduleResponse()
         refused = 0
@@ -100,7 +119,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 response.results.add(error=check.to_wire())
                 refused += 1
             else:
-                refused += not _add_result(response, asked.task_id, next(answers))
+                scheduled = check if isinstance(check, Scheduled) else next(answers)
+                refused += not add_result(response, asked.task_id, scheduled)
         events.scheduled(len(checked) - refused, refused)
         return response
 
@@ -114,7 +134,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             await failpoints.hit("frontend.schedule.before_commit")
         lambdas = {task.lambda_name for task in tasks}
         tell = self._has_little_to_write(len(tasks)) and not self._notifier.is_served_here(lambdas)
-        answers = await store_schedule.schedule(self._store, tasks, tell=tell)
+        answers = await store_schedule.schedule(self._stores.writes, tasks, tell=tell)
         if failpoints.on:
             await failpoints.hit("frontend.schedule.after_commit")
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
@@ -130,7 +150,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     async def GetTask(  # noqa: N802
         self, request: frontend_pb2.GetTaskRequest, _context: Context
     ) -> frontend_pb2.GetTaskResponse:
-        return frontend_pb2.GetTaskResponse(results=await self._get(request.task_ids, history=True))
+        ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
+        return frontend_pb2.GetTaskResponse(results=await self._reader.read(ids, bodies=bodies, history=True))
 
     async def ListTasks(  # noqa: N802
         self, request: frontend_pb2.ListTasksRequest, _context: Context
@@ -138,9 +159,9 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         size = request.page_size or _DEFAULT_PAGE
         if not 1 <= size <= _LARGEST_PAGE:
             raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE}")
-        rows = await store_tasks.list_tasks(
-            self._store, filters.of_list(request), before=page_token.read(request), limit=size + 1
-        )
+        wanted, before = filters.of_list(request), page_token.read(request)
+        with self._stores.listing("ListTasks") as lists:
+            rows = await store_tasks.list_tasks(lists, wanted, before, limit=size + 1)
         page = [task_to_wire(row) for row in rows[:size]]
         token = page_token.write(request, UUID(page[-1].task_id).bytes) if len(rows) > size else ""
         return frontend_pb2.ListTasksResponse(tasks=page, next_page_token=token)
@@ -152,11 +173,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
         if failpoints.on:
             await failpoints.hit("frontend.cancel.before_commit")
-        done = await store_tasks.cancel_tasks(self._store, valid)
+        done = await store_tasks.cancel_tasks(self._stores.writes, valid)
         if failpoints.on:
             await failpoints.hit("frontend.cancel.after_commit")
         known = await store_tasks.get_tasks(
-            self._store, [task_id for task_id in valid if task_id not in done], bodies=False
+            self._stores.writes, [task_id for task_id in valid if task_id not in done], most_bytes=None
         )
         results = []
         for task_id in ids:
@@ -171,7 +192,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                     frontend_pb2.CancelTaskResult(status=STATUS_TO_WIRE[status], error=problem.to_wire())
                 )
             else:
-                results.append(frontend_pb2.CancelTaskResult(error=_not_found()))
+                results.append(frontend_pb2.CancelTaskResult(error=not_found()))
         return frontend_pb2.CancelTaskResponse(results=results)
 
     async def RedriveTask(  # noqa: N802
@@ -179,7 +200,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     ) -> frontend_pb2.RedriveTaskResponse:
         ids = self._ids(request.task_ids)
         answers = await store_dead_letters.redrive(
-            self._store, [task_id for task_id in ids if isinstance(task_id, bytes)]
+            self._stores.writes, [task_id for task_id in ids if isinstance(task_id, bytes)]
         )
         self._redriven(sum(each.verdict is Verdict.REDRIVEN for each in answers.values()), timedelta())
         return frontend_pb2.RedriveTaskResponse(results=dead_letters.answers_to_wire(ids, answers))
@@ -193,11 +214,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         name = wanted.lambda_name
         if name and name not in await self._known.payload_limits({name}):
             raise InvalidRequestError("lambda", unknown_lambda(name))
-        if request.dry_run:
-            return dead_letters.page_to_wire(
-                await store_dead_letters.count_where(self._store, wanted, spread)
-            )
-        page = await store_dead_letters.redrive_where(self._store, wanted, spread, limit)
+        with self._stores.listing("RedriveTasks") as lists:
+            if request.dry_run:
+                page = await store_dead_letters.count_where(lists, wanted, spread)
+                return dead_letters.page_to_wire(page)
+            page = await store_dead_letters.redrive_where(lists, wanted, spread, limit)
         self._redriven(page.count, page.due_in)
         return dead_letters.page_to_wire(page)
 
@@ -220,9 +241,9 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             raise InvalidRequestError(
                 "timeout", f"must be from 0 to {longest:g} s: ask again for longer waits"
             )
-        ids = self._ids(request.task_ids)
+        ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
         await self._ends.wait([task_id for task_id in ids if isinstance(task_id, bytes)], timeout)
-        results = await self._get(request.task_ids)
+        results = await self._reader.read(ids, bodies=bodies, history=False)
         final = {STATUS_TO_WIRE[status] for status in FINAL}
         all_final = all(not result.HasField("task") or result.task.status in final for result in results)
         return frontend_pb2.WaitTaskResponse(results=results, all_final=all_final)
@@ -231,25 +252,6 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         """Answer the long polls and end the streams: the server is about to stop."""
         self._ends.close()
         self._streams.close()
-
-    async def _get(self, texts: Sequence[str], *, history: bool = False) -> list[frontend_pb2.GetTaskResult]:
-        ids = self._ids(texts)
-        rows = await store_tasks.get_tasks(
-            self._store, [task_id for task_id in ids if isinstance(task_id, bytes)]
-        )
-        tried = [task_id for task_id, row in rows.items() if may_have_attempts(row)] if history else []
-        attempts = await store_tasks.get_attempts(self._store, tried) if tried else {}
-        results = []
-        for task_id in ids:
-            if isinstance(task_id, Problem):
-                results.append(frontend_pb2.GetTaskResult(error=task_id.to_wire()))
-            elif task_id in rows:
-                task = task_to_wire(rows[task_id])
-                task.attempts.extend(map(attempt_to_wire, attempts.get(task_id, ())))
-                results.append(frontend_pb2.GetTaskResult(task=task))
-            else:
-                results.append(frontend_pb2.GetTaskResult(error=_not_found()))
-        return results
 
     def _ids(self, texts: Sequence[str]) -> list[bytes | Problem]:
         self._check_count("task_ids", len(texts), self._settings.max_waited_per_call)
@@ -266,41 +268,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             raise InvalidRequestError(field, f"there must be 1 to {limit:,} in one call, not {count:,}")
 
 
+def _has_bodies(view: int) -> bool:
+    if view not in task_pb2.TaskView.values():
+        raise InvalidRequestError("view", f"{view} is no view: use TASK_VIEW_FULL or TASK_VIEW_BASIC")
+    return view != task_pb2.TASK_VIEW_BASIC
+
+
 def _weight(tasks: Sequence[NewTask]) -> int:
     return len(tasks) + sum(len(task.payload) for task in tasks) // _WEIGHTY
-
-
-def _not_found() -> task_pb2.ItemError:
-    return Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND).to_wire()
-
-
-_REFUSALS = {
-    Scheduling.UNKNOWN_LAMBDA: Problem(
-        "lambda",
-        "it was unregistered meanwhile: start a host that declares it",
-        task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
-    ),
-    Scheduling.CONFLICT: Problem(
-        "idempotency_key",
-        "a task with this key or id exists and says something else (lambda, payload, priority or collection): "
-        "use another key for another task",
-        task_pb2.ERROR_CODE_KEY_CONFLICT,
-    ),
-}
-
-
-def _add_result(response: frontend_pb2.ScheduleResponse, asked_id: str, answer: Scheduled) -> bool:
-    """Write one answer; whether the task is there."""
-    verdict = answer.verdict
-    if verdict is Scheduling.CREATED:
-        # the text came in as it would go out: making it anew would cost as much as all the rest of this
-        task_id = asked_id if is_canonical(asked_id) else str(UUID(bytes=answer.task_id))
-        response.results.add(task_id=task_id, created=True)
-        return True
-    task_id = str(UUID(bytes=answer.task_id))
-    if verdict is Scheduling.REPEATED:
-        response.results.add(task_id=task_id)
-        return True
-    holder = task_id if verdict is Scheduling.CONFLICT else ""
-    response.results.add(task_id=holder, error=_REFUSALS[verdict].to_wire())
-    return False

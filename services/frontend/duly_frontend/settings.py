@@ -3,7 +3,10 @@
 from datetime import timedelta
 from typing import ClassVar
 
+from pydantic import Field
+
 from duly_core.addresses import Listen
+from duly_core.rpc.field_count import MOST_FIELDS
 from duly_core.settings import Duration, Section
 
 HARD_PAYLOAD_LIMIT = 1024 * 1024
@@ -18,11 +21,17 @@ class FrontendSettings(Section):
     listen: Listen = "127.0.0.1:7401"
     horizon: Duration = timedelta(days=365)
     """How far ahead a task may be scheduled."""
-    max_tasks_per_call: int = 10_000
-    max_waited_per_call: int = 1_000
+    max_tasks_per_call: int = Field(default=10_000, ge=1, le=MOST_FIELDS)
+    max_waited_per_call: int = Field(default=1_000, ge=1, le=MOST_FIELDS)
     max_wait: Duration = timedelta(seconds=60)
     """The longest WaitTask."""
     max_group: int = 1_000
     """How many tasks one statement writes (a single larger call is not split)."""
     group_concurrency: int = 2
     """How many such statements run at a time."""
+    read_connections: int = Field(default=4, ge=1)
+    """Connections for GetTask and WaitTask; `store.connections` are for what writes."""
+    list_connections: int = Field(default=2, ge=1)
+    """Connections for ListTasks and RedriveTasks: so many of them read at a time."""
+    list_timeout: Duration = Field(default=timedelta(seconds=3), ge=timedelta(milliseconds=10))
+    """A list or a redrive by filter that takes longer is refused."""

@@ -22,6 +22,8 @@ _ID_CLOCK_SLACK_S = timedelta(days=1).total_seconds()
 _NUL = re.compile("\x00")
 _ID_LENGTH = 36
 _ID_BYTES = 16
+_LONGEST_ID = 64
+"""Characters of a UUID in any form that Python reads: with `urn:uuid:`, or in braces."""
 _NAMES_REMEMBERED = 1024
 _LONGEST_NAME = 128
 
@@ -46,11 +48,20 @@ class Problem(Exception):  # noqa: N818 (it is an answer for one item, not a fai
         return task_pb2.ItemError(code=self.code, field=self.field, message=self.message)
 
 
+@dataclass(slots=True, eq=False)
+class ProblemUnlessRepeatedError(Exception):
+    """An item that may not be written now, but may have been written before: then it is answered as a repeat."""
+
+    problem: Problem
+    task: NewTask
+
+
 def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], horizon: timedelta) -> NewTask:
     """Check one item against the registered lambdas' payload limits (bytes) and the horizon.
 
     Raises:
         Problem: names the field and the mend.
+        ProblemUnlessRepeatedError: its time has passed.
     """
     name: str = getattr(asked, "lambda")
     _check_name("lambda", name)
@@ -69,7 +80,8 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
     key = asked.idempotency_key
     if key:
         _check_key(key)
-    return NewTask(
+    expires_at = _timestamp(asked, "expires_at") if asked.HasField("expires_at") else None
+    task = NewTask(
         task_id=_task_id(asked.task_id, key),
         lambda_name=name,
         payload=payload,
@@ -78,9 +90,21 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
         collection=collection,
         scheduled_at=scheduled_at,
         delay=delay,
-        expires_at=_timestamp(asked, "expires_at") if asked.HasField("expires_at") else None,
+        expires_at=expires_at,
         idempotency_key=key or None,
     )
+    if asked.task_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
+        raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
+    if expires_at is not None and expires_at <= datetime.now(UTC):
+        raise ProblemUnlessRepeatedError(_EXPIRED, task)
+    return task
+
+
+_NOT_OF_TODAY = Problem(
+    "task_id",
+    "its time is more than a day from now, and there is no such task: set the client's clock, or leave it out",
+)
+_EXPIRED = Problem("expires_at", "is in the past: the task could never run")
 
 
 def unknown_lambda(name: str) -> str:
@@ -106,6 +130,8 @@ def parse_task_id(text: str, field: str = "task_id") -> bytes:
         if len(task_id) == _ID_BYTES:
             return task_id
         raise _not_an_id(field)  # UUID() takes underscores and others' digits, too
+    if len(text) > _LONGEST_ID:
+        raise _not_an_id(field)
     try:
         return UUID(text).bytes
     except ValueError:
@@ -167,9 +193,11 @@ def _when(asked: frontend_pb2.NewTask, horizon: timedelta) -> tuple[datetime | N
         delay = from_duration(asked.delay)
     except ValueError as error:
         raise Problem("delay", str(error)) from error
+    if delay < timedelta():
+        raise Problem("delay", "must not be negative: leave it out to run the task now")
     if delay > horizon:
         raise _too_far("delay", horizon)
-    return None, max(delay, timedelta())
+    return None, delay
 
 
 def _too_far(field: str, horizon: timedelta) -> Problem:
@@ -203,9 +231,9 @@ def _task_id(text: str, key: str) -> bytes:
     # RFC 9562: 48 bits of milliseconds, 4 of version, 12 of anything, 2 of variant
     if task_id[6] >> 4 != 7 or task_id[8] >> 6 != 0b10:
         raise Problem("task_id", "must be a UUID of version 7, or be left out")
-    made_at = int.from_bytes(task_id[:6]) / 1000
-    if abs(time.time() - made_at) > _ID_CLOCK_SLACK_S:
-        raise Problem(
-            "task_id", "its time is more than a day from now: set the client's clock, or leave it out"
-        )
     return task_id
+
+
+def _made_at(task_id: bytes) -> float:
+    """Return when an id was made, in seconds since 1970."""
+    return int.from_bytes(task_id[:6]) / 1000

@@ -8,6 +8,7 @@ from pydantic_settings import SettingsConfigDict
 
 from duly_core.addresses import Listen
 from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.rpc.field_count import MOST_FIELDS
 from duly_core.settings import Duration, Section
 
 
@@ -17,7 +18,7 @@ class HscSettings(Section):
     SECTION: ClassVar[str] = "hsc"
 
     listen: Listen = "127.0.0.1:7402"
-    max_items_per_call: int = 5_000
+    max_items_per_call: int = Field(default=5_000, ge=1, le=MOST_FIELDS)
     """Claims, heartbeats or results in one call."""
     max_group: int = 1_000
     """How many of them one statement takes (a single larger call is not split)."""

@@ -354,7 +354,21 @@ async def test_waiting_for_many_asks_again_only_for_those_that_go_on(client, fro
     tasks = await client.wait_many(["slow", "quick", "slow"])
 
     assert [task.task_id for task in tasks] == ["slow", "quick", "slow"]
-    assert [list(request.task_ids) for request in frontend.requests] == [["slow", "quick"], ["slow"]]
+    basic, full = task_pb2.TASK_VIEW_BASIC, task_pb2.TASK_VIEW_FULL
+    assert [(list(request.task_ids), request.view) for request in frontend.requests] == [
+        (["slow", "quick"], basic),
+        (["slow"], basic),
+        (["slow", "quick"], full),
+    ]
+
+
+async def test_a_task_that_is_asked_for_twice_is_sent_once(client, frontend, make_task):
+    frontend.tasks["here"] = make_task("here")
+
+    first, second = await client.get_many(["here", "here"])
+
+    assert first == second
+    assert [list(request.task_ids) for request in frontend.requests] == [["here"]]
 
 
 async def test_waiting_for_a_task_there_is_none_of_names_it(client, frontend, make_task):

@@ -30,6 +30,11 @@ def context(told):
     return duly.TaskContext.for_task(task, lambda *progress: told.append(progress))
 
 
+def test_a_timeout_that_is_no_timedelta_is_refused_where_it_is_given(context):
+    with pytest.raises(TypeError, match=r"must be a timedelta, not float: timedelta\(seconds=4.0\)"):
+        context.wait_cancelled(4.0)
+
+
 def test_it_tells_which_attempt_of_which_task_it_is(context):
     assert context.task_id == "00000000-0000-0000-0000-000000000007"
     assert (context.lambda_name, context.priority) == ("mail.send", duly.Priority.LOW)

@@ -111,6 +111,8 @@ create table task (
     constraint task_failure_is_whole check ((failure_kind is null) = (failed_at is null))
 ) partition by range (task_id);
 create index task_by_lambda on task (lambda, task_id);
+-- Lists of a collection's tasks. A task without a collection is not in it, and costs nothing more.
+create index task_by_collection on task (collection, task_id) where collection <> '';
 
 -- One row for each attempt that ended otherwise than in success; written by the statement that ends it.
 create table attempt (
@@ -215,6 +217,8 @@ create table task_assoc (
     progress_note text check (octet_length(progress_note) <= 1024),
     -- When the crashes within the window happened, oldest first; null is none, and costs a task that never crashes nothing.
     crashed_at timestamptz[],
+    -- Since when it is held, if it is; for people to see.
+    claimed_at timestamptz,
     -- The assoc row of a task that ended is gone.
     constraint assoc_is_live check (status in ('new', 'enqueued', 'claimed', 'processing', 'retriable_failure')),
     -- Every live task is looked at again: no status is without a deadline.

@@ -1,0 +1,73 @@
+"""Tables as lines of text, which fit a terminal without a break inside a word."""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from duly_cli.text import one_line
+
+_GAP = "  "
+_LEAST = 24
+"""Characters that the last column needs, or the rows are broken between their cells."""
+_INDENT = "    "
+
+
+def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> Iterator[str]:
+    """Yield lines with aligned columns, within `width`; None: that of the terminal, and any for a pipe or a file.
+
+    Nothing is cut. What does not fit is wrapped in the last column, or else between the cells.
+    """
+    table = [[*heads], *([one_line(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[place]) for row in table) for place in range(len(heads))]
+    if width is None:
+        width = terminal_width()
+    before_last = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
+    if width is None or before_last + widths[-1] <= width:
+        yield from (_aligned(row, widths) for row in table)
+    elif before_last + _LEAST <= width:
+        for row in table:
+            first, *others = _wrapped(row[-1], width - before_last)
+            yield _aligned([*row[:-1], first], widths)
+            yield from (" " * before_last + line for line in others)
+    else:
+        for row in table:
+            yield from _filled(row, width)
+
+
+def terminal_width() -> int | None:
+    """Return how many characters a line of the terminal has; None: stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    return _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _filled(row: Sequence[str], width: int) -> Iterator[str]:
+    """Yield a row on as many lines as it takes; cells are kept whole where they fit on a line."""
+    line = ""
+    for cell in filter(None, row):
+        wider = f"{line}{_GAP}{cell}" if line.strip() else f"{line}{cell}"
+        if len(wider) <= width or not line.strip():
+            first, *others = _wrapped(wider, width)
+        else:
+            yield line
+            first, *others = _wrapped(f"{_INDENT}{cell}", width)
+        while others:
+            yield first
+            first, *others = _wrapped(f"{_INDENT}{' '.join(others)}", width)
+        line = first
+    yield line
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    lines = textwrap.wrap(
+        text,
+        max(width, 1),
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=False,
+        replace_whitespace=False,
+    )
+    return [line.rstrip() if place == 0 else line.strip() for place, line in enumerate(lines)] or [""]

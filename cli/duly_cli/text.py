@@ -1,0 +1,28 @@
+"""Text of others on a terminal: what would move the cursor, or hide text, is shown and not obeyed."""
+
+import re
+
+import typer
+
+# The control characters of both sets but the line feed; marks that turn the direction of text; separators of lines
+# that some terminals obey; halves of characters.
+_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Return text with what is unsafe on a terminal written as in a string literal; line feeds stay.
+
+    >>> printable("red \x1b[31m")
+    'red \\x1b[31m'
+    """
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """Return `printable` text without line feeds."""
+    return printable(text).replace("\n", "\\n")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print text on stdout, or on stderr."""
+    typer.echo(printable(text), err=err)

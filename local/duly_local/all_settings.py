@@ -1,0 +1,23 @@
+"""Every section of settings that a process of Duly reads."""
+
+import importlib
+
+from duly_core.settings import Section
+
+_SECTIONS = (
+    ("duly_frontend.settings", "FrontendSettings"),
+    ("duly_store_consumer.settings", "StoreConsumerSettings"),
+    ("duly_hsc.settings", "HscSettings"),
+    ("duly_controller.settings", "ControllerSettings"),
+    ("duly_executor.settings", "ExecutorSettings"),
+    ("duly_core.timing", "Timing"),
+    ("duly_core.queues.settings", "QueueSettings"),
+    ("duly_core.store.settings", "StoreSettings"),
+    ("duly_core.rpc.settings", "RpcSettings"),
+    ("duly_core.telemetry", "TelemetrySettings"),
+)
+
+
+def sections() -> list[type[Section]]:
+    """Return all sections, in the order in which they are shown."""
+    return [getattr(importlib.import_module(module), name) for module, name in _SECTIONS]

@@ -1,0 +1,38 @@
+"""From the store's answer to a new task to the wire's."""
+
+from uuid import UUID
+
+from duly.v1 import frontend_pb2, task_pb2
+from duly_core.task import Scheduled, Scheduling
+from duly_frontend.validation import Problem, is_canonical
+
+_REFUSALS = {
+    Scheduling.UNKNOWN_LAMBDA: Problem(
+        "lambda",
+        "it was unregistered meanwhile: start a host that declares it",
+        task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
+    ),
+    Scheduling.CONFLICT: Problem(
+        "idempotency_key",
+        "a task with this key or id exists and says something else (lambda, payload, priority or collection): "
+        "use another key for another task",
+        task_pb2.ERROR_CODE_KEY_CONFLICT,
+    ),
+}
+
+
+def add_result(response: frontend_pb2.ScheduleResponse, asked_id: str, answer: Scheduled) -> bool:
+    """Write one answer; return whether the task is there."""
+    verdict = answer.verdict
+    if verdict is Scheduling.CREATED:
+        # the text came in as it would go out: making it anew would cost as much as all the rest of this
+        task_id = asked_id if is_canonical(asked_id) else str(UUID(bytes=answer.task_id))
+        response.results.add(task_id=task_id, created=True)
+        return True
+    task_id = str(UUID(bytes=answer.task_id))
+    if verdict is Scheduling.REPEATED:
+        response.results.add(task_id=task_id)
+        return True
+    holder = task_id if verdict is Scheduling.CONFLICT else ""
+    response.results.add(task_id=holder, error=_REFUSALS[verdict].to_wire())
+    return False

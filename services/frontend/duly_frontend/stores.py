@@ -1,0 +1,64 @@
+"""The Frontend's connections, a pool for each kind of call: reads must not keep schedules waiting.
+
+Schedules, cancels and registrations have connections of their own. So have reads by id, and lists, which may have to
+read much: those are few, and have less time.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from duly_core.errors import StatementTimeoutError, TooMuchError
+from duly_core.settings import format_duration
+from duly_core.store.pool import Store
+from duly_core.store.settings import StoreSettings
+from duly_frontend.settings import FrontendSettings
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendStores:
+    """The same store, through pools of their own."""
+
+    writes: Store
+    reads: Store
+    """GetTask and WaitTask."""
+    lists: Store
+    """ListTasks and RedriveTasks."""
+
+    @property
+    def all(self) -> tuple[Store, ...]:
+        """Every pool; the first is the one that matters most."""
+        return self.writes, self.reads, self.lists
+
+    @contextmanager
+    def listing(self, method: str) -> Iterator[Store]:
+        """Lend the pool for lists to a call.
+
+        Raises:
+            TooMuchError: a statement took too long. Whoever asked again, as after an outage, would only add to it.
+        """
+        try:
+            yield self.lists
+        except StatementTimeoutError as error:
+            longest = format_duration(self.lists.settings.statement_timeout)
+            raise TooMuchError(
+                f"{method}: took longer than {longest} (frontend.list_timeout): ask for less, by lambda, collection, "
+                "status or time"
+            ) from error
+
+
+@asynccontextmanager
+async def open_stores(store: StoreSettings, frontend: FrontendSettings) -> AsyncIterator[FrontendStores]:
+    """Open the pools; `store.connections` are those for writes."""
+
+    def pool(connections: int, longest: timedelta | None = None) -> Store:
+        bounds = {"statement_timeout": min(longest, store.statement_timeout)} if longest else {}
+        return Store(store.model_copy(update={"connections": connections, **bounds}))
+
+    async with AsyncExitStack() as stack:
+        yield FrontendStores(
+            writes=await stack.enter_async_context(Store(store)),
+            reads=await stack.enter_async_context(pool(frontend.read_connections)),
+            lists=await stack.enter_async_context(pool(frontend.list_connections, frontend.list_timeout)),
+        )

@@ -1,0 +1,80 @@
+"""Reads tasks for GetTask and WaitTask, and keeps an answer within what a message may have."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from duly.v1 import frontend_pb2, task_pb2
+from duly_core.errors import TooMuchError
+from duly_core.store import tasks as store_tasks
+from duly_core.store.pool import Store
+from duly_core.task import TaskId
+from duly_frontend.convert import attempt_to_wire, may_have_attempts, task_to_wire
+from duly_frontend.validation import Problem
+
+_AT_A_TIME = 100
+"""Tasks that one statement reads: of each there may be a hundred attempts, too."""
+_OVERHEAD = 256
+"""Bytes that a result has beside its task, or that an error has."""
+
+
+class TaskReader:
+    """Answers for each id of a request, in its order; a task that is asked for twice is read once."""
+
+    def __init__(self, store: Store, most_bytes: int) -> None:
+        """Make one; `most_bytes` is how large an answer may be, negative: as large as it gets."""
+        self._store = store
+        self._most_bytes = most_bytes if most_bytes >= 0 else store_tasks.UNLIMITED
+
+    async def read(
+        self, ids: Sequence[TaskId | Problem], *, bodies: bool, history: bool
+    ) -> list[frontend_pb2.GetTaskResult]:
+        """Read tasks, with payloads and results if `bodies`, with attempts if `history`.
+
+        Raises:
+            TooMuchError: the answer would exceed the limit; nothing of that size was read.
+            StoreUnavailableError: the store does not answer.
+        """
+        times = Counter(task_id for task_id in ids if not isinstance(task_id, Problem))
+        wanted = list(times)
+        found: dict[TaskId, frontend_pb2.GetTaskResult] = {}
+        left = self._most_bytes - _OVERHEAD * len(ids)
+        for start in range(0, len(wanted), _AT_A_TIME):
+            some = wanted[start : start + _AT_A_TIME]
+            rows = await store_tasks.get_tasks(self._store, some, most_bytes=max(left, 0) if bodies else None)
+            if bodies and sum(row["body_bytes"] * times[task_id] for task_id, row in rows.items()) > left:
+                raise self._too_large(bodies=bodies)
+            for task_id, result in (await self._results(rows, history=history)).items():
+                left -= result.ByteSize() * times[task_id]
+                found[task_id] = result
+            if left < 0:
+                raise self._too_large(bodies=bodies)
+        return [
+            frontend_pb2.GetTaskResult(error=task_id.to_wire())
+            if isinstance(task_id, Problem)
+            else found.get(task_id) or frontend_pb2.GetTaskResult(error=not_found())
+            for task_id in ids
+        ]
+
+    async def _results(
+        self, rows: dict[TaskId, store_tasks.TaskRow], *, history: bool
+    ) -> dict[TaskId, frontend_pb2.GetTaskResult]:
+        tried = [task_id for task_id, row in rows.items() if may_have_attempts(row)] if history else []
+        attempts = await store_tasks.get_attempts(self._store, tried) if tried else {}
+        results = {}
+        for task_id, row in rows.items():
+            task = task_to_wire(row)
+            task.attempts.extend(map(attempt_to_wire, attempts.get(task_id, ())))
+            results[task_id] = frontend_pb2.GetTaskResult(task=task)
+        return results
+
+    def _too_large(self, *, bodies: bool) -> TooMuchError:
+        basic = ", or with view TASK_VIEW_BASIC, without payloads and results" if bodies else ""
+        return TooMuchError(
+            f"task_ids: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
+            f"ask for fewer tasks in one call{basic}"
+        )
+
+
+def not_found() -> task_pb2.ItemError:
+    """Return the error for an id that no task has."""
+    return Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND).to_wire()

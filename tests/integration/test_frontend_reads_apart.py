@@ -1,0 +1,69 @@
+"""Reads and lists have connections of their own: whatever they do, a task can be scheduled."""
+
+import asyncio
+from datetime import timedelta
+from time import monotonic
+
+import grpc
+import psycopg
+import pytest
+from sqlalchemy.dialects.postgresql.psycopg import dialect
+
+from duly.v1 import frontend_pb2, task_pb2
+from duly_core.store import task_queries, tasks
+from duly_core.store.tasks import TaskFilter
+from tests.fixtures.full_tables import connect, fill, prepare
+from tests.fixtures.services import refusal, serve_frontend
+from tests.fixtures.task_states import LAMBDA
+
+DEADLINE = 2
+"""Seconds, less than the lists have to wait."""
+
+
+def schedule(frontend):
+    task = frontend_pb2.NewTask(**{"lambda": LAMBDA})
+    return frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]))
+
+
+async def test_lists_that_hold_all_their_connections_keep_no_schedule_waiting(task_states, dsn):
+    async with serve_frontend(task_states.store, list_timeout=timedelta(seconds=8)) as frontend:
+        dead = frontend_pb2.ListTasksRequest(statuses=[task_pb2.TASK_STATUS_FATAL_FAILURE])
+        with psycopg.connect(dsn) as holder:
+            holder.execute("lock table dead_letter in access exclusive mode")
+            lists = [asyncio.ensure_future(frontend.stub.ListTasks(dead)) for _ in range(16)]
+            started = monotonic()
+            results = [(await schedule(frontend)).results[0] for _ in range(3)]
+            ids = [result.task_id for result in results]
+            found = await frontend.stub.GetTask(frontend_pb2.GetTaskRequest(task_ids=ids))
+            took = monotonic() - started
+        await asyncio.gather(*lists)
+
+    assert all(result.created for result in results)
+    assert all(result.task.task_id for result in found.results)
+    assert took < DEADLINE
+
+
+async def test_a_list_that_reads_too_much_is_refused_with_its_limit(task_states, monkeypatch):
+    async def slow(store, *_: object, **__: object):
+        return await tasks.select_text(store, "select pg_sleep(30)", {})
+
+    monkeypatch.setattr(tasks, "list_tasks", slow)
+    async with serve_frontend(task_states.store, list_timeout=timedelta(milliseconds=100)) as frontend:
+        refused = await refusal(frontend.stub.ListTasks(frontend_pb2.ListTasksRequest()))
+
+    assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "took longer than 100ms (frontend.list_timeout)" in refused.message
+
+
+@pytest.mark.parametrize("more", [{}, {"lambda_name": "mail.send"}])
+async def test_a_list_by_collection_reads_the_tasks_of_that_collection_only(dsn, more):
+    await prepare(dsn)
+    with connect(dsn) as connection:
+        fill(connection, 100, 5_000)
+        connection.execute("analyze task")
+        query = task_queries.list_query(TaskFilter(collection="spring", **more), None, 100)
+        compiled = query.compile(dialect=dialect(), compile_kwargs={"render_postcompile": True})
+        plan = connection.execute("explain " + compiled.string, compiled.params).fetchall()
+
+    assert "(collection = 'spring'::text)" in str(plan)
+    assert "collection_task_id_idx" in str(plan) or "task_by_collection" in str(plan), plan

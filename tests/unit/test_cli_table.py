@@ -1,0 +1,45 @@
+"""Tables fit a terminal, and break no word."""
+
+import pytest
+
+from duly_cli.table import columns
+
+HEADS = ("TASK ID", "LAMBDA", "STATUS", "LAST FAILURE")
+TASK_ID = "0192d3e4-5f60-7abc-8def-0123456789ab"
+REASON = "exception: ValueError: the address ann@example.org is not one that this relay knows"
+ROWS = [(TASK_ID, "mail.send", "retriable_failure", REASON), (TASK_ID, "report.make", "new", "")]
+
+
+def words(lines):
+    return " ".join(lines).split()
+
+
+def test_a_pipe_gets_a_line_for_each_row_whatever_its_length():
+    lines = list(columns(HEADS, ROWS))
+
+    assert len(lines) == 3
+    assert lines[1].endswith(REASON)
+    assert lines[0].index("LAMBDA") == lines[1].index("mail.send")
+
+
+@pytest.mark.parametrize("width", [200, 120, 100, 80, 60, 40])
+def test_what_fits_no_line_goes_on_in_the_next_between_words(width):
+    lines = list(columns(HEADS, ROWS, width))
+
+    assert all(len(line) <= width for line in lines)
+    assert words(lines) == [*words(HEADS), *words(ROWS[0]), *words(ROWS[1])]
+
+
+def test_the_last_column_is_wrapped_below_itself():
+    lines = list(columns(HEADS, ROWS, 110))
+
+    column = lines[0].index("LAST FAILURE")
+    assert lines[1][column:].startswith("exception: ")
+    assert lines[2][:column].isspace()
+    assert not lines[2][column].isspace()
+
+
+def test_a_word_that_is_longer_than_a_line_stands_alone():
+    lines = list(columns(("ID", "WHY"), [("1", "x" * 50)], 30))
+
+    assert "x" * 50 in "".join(lines)

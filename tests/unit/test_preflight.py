@@ -1,0 +1,38 @@
+"""What the processes of a stack will be told is checked before any of them starts."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from duly_core.errors import SettingsError
+from duly_local.preflight import check
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_all_that_is_wrong_is_said_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DULY_EXECUTOR_SLOT", "4")
+    (place / "broken.py").write_text("print('noise')\nimport no_such_thing\n")
+
+    with pytest.raises(SettingsError) as refused:
+        check(["nosuch:app", "broken:app"])
+
+    said = str(refused.value)
+    assert "DULY_EXECUTOR_SLOT: there is no setting executor.slot; do you mean executor.slots?" in said
+    assert "there is no module 'nosuch'" in said
+    assert "'broken' imports 'no_such_thing', which is not installed" in said
+    assert "noise" not in said
+
+
+def test_what_is_well_is_not_commented(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (place / "well.py").write_text("import sys, duly\nprint('noise', file=sys.stderr)\napp = duly.App()\n")
+
+    check(["well:app"])
+
+    assert capfd.readouterr() == ("", "")
+    assert "well" not in sys.modules
