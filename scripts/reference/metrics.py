@@ -48,14 +48,15 @@ def text() -> str:
     return page("Metrics", _INTRODUCTION, *parts)
 
 
+def names() -> set[str]:
+    """Return the names of all metrics, wherever they are defined."""
+    folders = ("core", "services", "server", "local", "cli", "sdk")
+    return {metric.name for folder in folders for metric in _metrics(_ROOT / folder)}
+
+
 def undocumented() -> list[str]:
     """Return the metrics that are defined outside the parts of the page."""
-    everywhere = {
-        metric.name
-        for folder in ("core", "services", "server", "local", "cli", "sdk")
-        for metric in _metrics(_ROOT / folder)
-    }
-    return sorted(everywhere - {metric.name for path in _PARTS for metric in _metrics(_ROOT / path)})
+    return sorted(names() - {metric.name for path in _PARTS for metric in _metrics(_ROOT / path)})
 
 
 def _metrics(path: Path) -> Iterator[_Metric]:
