@@ -69,7 +69,7 @@ fuzz: $(STAMP) ## Send every service what no client would send (ARGS="--seconds 
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 docs: $(STAMP) ## Build the documentation site into site/; a broken link fails
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 	@echo "duly: read it at site/index.html"
 
 verify: lint types test ## Everything that must hold before a change goes in

@@ -141,7 +141,7 @@ def retention_round(done: RetentionRound) -> None:
         _rest_bytes.set(done.rest_bytes)
     if done.crowded:
         log.warning(
-            "no partition was made: task_rest is too large; docs/operations.md says how to make one by hand",
+            "no partition was made: task_rest is too large; docs/operators/postgres.md says how to make one by hand",
             bytes=done.rest_bytes,
         )
     if done.clock_stepped is not None:
