@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 CURRENT = [path for path in DOCUMENTS if "decisions" not in path.parts]
 SECTIONS = {section.SECTION: set(section.model_fields) for section in sections()}
+COMMAND = typer.main.get_command(app)
 SOURCES = ("core", "services", "server", "local", "cli", "sdk")
 
 
@@ -45,7 +46,7 @@ def test_every_command_exists_with_its_options(path: Path) -> None:
 
     for line in lines:
         words = shlex.split(line.split(" | ")[0], comments=True)[1:]
-        command = typer.main.get_command(app)
+        command = COMMAND
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         options = {
@@ -92,3 +93,22 @@ def test_every_message_of_the_runbook_is_in_the_code() -> None:
 
     assert len(messages) > 30
     assert missing == []
+
+
+def test_every_test_that_failures_md_names_exists() -> None:
+    text = (ROOT / "docs/failures.md").read_text(encoding="utf-8").partition("## A.")[2]
+    files = {path.name for path in ROOT.glob("tests/**/*.py")}
+    names = {
+        name
+        for path in ROOT.glob("tests/**/*.py")
+        for name in re.findall(r"def test_(\w+)", path.read_text())
+    }
+    named_files = set(re.findall(r"`(test_\w+\.py)", text))
+    named = set(re.findall(r"`(?:test_\w+\.py: )?(\w+)\.\.\.`", text))
+    whole = set(re.findall(r"`test_\w+\.py: (\w+)`", text))
+
+    missing = {name for name in named if not any(test.startswith(name) for test in names)} | (whole - names)
+
+    assert len(named) > 150
+    assert named_files - files == set()
+    assert missing == set()
