@@ -253,7 +253,9 @@ async def test_a_redrive_by_filter_says_what_it_will_do_and_what_it_did(run, cli
     assert (await run(*which, "--yes")).stdout.strip() == "no dead letters match"
 
 
-async def test_what_the_page_of_dead_letters_shows_finds_a_task_that_failed_too_often(run, client, task_states):
+async def test_what_the_page_of_dead_letters_shows_finds_a_task_that_failed_too_often(
+    run, client, task_states
+):
     await task_states.register(max_attempts=1)
     claimed = await task_states.claimed()
     failed = Result(
@@ -264,7 +266,9 @@ async def test_what_the_page_of_dead_letters_shows_finds_a_task_that_failed_too_
         failure_message="the printer is out of paper",
     )
     await set_results(task_states.store, [failed])
-    text = Path(__file__).parents[2].joinpath("docs", "operators", "dead-letters.md").read_text(encoding="utf-8")
+    text = (
+        Path(__file__).parents[2].joinpath("docs", "operators", "dead-letters.md").read_text(encoding="utf-8")
+    )
     commands = [
         shlex.split(line, comments=True)[1:]
         for line in text.splitlines()
