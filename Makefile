@@ -111,7 +111,5 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -e '.[dev]' -c constraints.txt
 	@touch $(STAMP)
 
-.PHONY: models fuzz
 .PHONY: demo setup test test-all lint types format chaos bench bench-recovery verify proto proto-baseline constraints clean help
 .PHONY: models fuzz docs reference
-.PHONY: demo setup test lint types format chaos bench bench-recovery verify proto proto-baseline constraints clean help

@@ -9,12 +9,10 @@ from uuid import UUID
 
 import grpc
 import pytest
-from typer.testing import CliRunner
 
 import duly
 from duly.ids import new_task_id
 from duly_cli import dead_letters
-from duly_cli.__main__ import app
 from duly_core.store.results import set_results
 from duly_core.task import FailureKind, Outcome, Result
 from duly_frontend.servicer import FrontendServicer
@@ -23,23 +21,6 @@ from tests.fixtures.task_states import LAMBDA
 
 NEW = duly.TaskStatus.NEW
 FATAL = duly.TaskStatus.FATAL_FAILURE
-
-
-@pytest.fixture
-async def client(frontend):
-    async with duly.AsyncClient(frontend.address) as opened:
-        yield opened
-
-
-@pytest.fixture
-def run(frontend):
-    """Run a command; what is said on stdout and stderr, and the exit code."""
-
-    async def invoke(*arguments, said=None):
-        settings = {"DULY_ADDRESS": frontend.address, "COLUMNS": "200"}
-        return await asyncio.to_thread(CliRunner().invoke, app, list(arguments), env=settings, input=said)
-
-    return invoke
 
 
 async def statuses(client, task_ids):
@@ -197,65 +178,66 @@ async def test_the_client_without_a_loop_does_the_same(frontend, dead_letter):
 # ---- the shell -------------------------------------------------------------------------------------------
 
 
-async def test_dead_letters_are_listed_as_a_table_and_as_json(run, task_states, dead_letter):
+async def test_dead_letters_are_listed_as_a_table_and_as_json(run_duly, task_states, dead_letter):
     spring = await dead_letter(FailureKind.EXCEPTION, collection="spring")
     other = await dead_letter()
     await task_states.new()
 
-    table = await run("dead-letters", "--collection", "spring", "--kind", "exception", "--since", "1h")
-    lines = await run("dead-letters", "--until", "2126-01-01T00:00:00Z", "--json")
+    table = await run_duly("dead-letters", "--collection", "spring", "--kind", "exception", "--since", "1h")
+    lines = await run_duly("dead-letters", "--until", "2126-01-01T00:00:00Z", "--json")
 
     assert table.exit_code == lines.exit_code == 0
     assert spring in table.stdout
     assert other not in table.stdout
     assert "exception: the printer is out of paper" in table.stdout
     assert [json.loads(line)["task_id"] for line in lines.stdout.splitlines()] == [other, spring]
-    assert (await run("dead-letters", "--since", "2126-01-01")).stdout.strip() == "no dead letters"
+    assert (await run_duly("dead-letters", "--since", "2126-01-01")).stdout.strip() == "no dead letters"
 
 
-async def test_a_list_that_is_cut_short_says_so(run, dead_letter):
+async def test_a_list_that_is_cut_short_says_so(run_duly, dead_letter):
     newest = [await dead_letter() for _ in range(3)][1:]
 
-    cut, whole = await run("dead-letters", "--limit", "2"), await run("dead-letters", "--limit", "3")
+    cut, whole = (
+        await run_duly("dead-letters", "--limit", "2"),
+        await run_duly("dead-letters", "--limit", "3"),
+    )
 
     assert all(task_id in cut.stdout for task_id in newest)
     assert "more than these 2" in cut.stderr
     assert "more than" not in whole.stderr
 
 
-async def test_named_dead_letters_are_redriven_each_with_its_answer(run, client, dead_letter):
+async def test_named_dead_letters_are_redriven_each_with_its_answer(run_duly, client, dead_letter):
     dead, again = await dead_letter(), await dead_letter()
     await client.redrive(again)
 
-    result = await run("redrive", dead, again, "nonsense")
+    result = await run_duly("redrive", dead, again, "nonsense")
 
     assert result.exit_code == 1
     assert result.stdout.strip() == f"{dead}: redriven, is new"
     assert f"{again}: it is no dead letter but new" in result.stderr
     assert "nonsense: not a task id" in result.stderr
-    assert "redrives  1" in (await run("get", dead)).stdout
+    assert "redrives  1" in (await run_duly("get", dead)).stdout
 
 
-async def test_a_redrive_by_filter_says_what_it_will_do_and_what_it_did(run, client, dead_letter):
+async def test_a_redrive_by_filter_says_what_it_will_do_and_what_it_did(run_duly, client, dead_letter):
     ids = [await dead_letter() for _ in range(3)]
     which = ("redrive", "--lambda", LAMBDA, "--kind", "callback", "--rate", "60/m")
 
-    dry = await run(*which, "--dry-run")
-    refused = await run(*which)
+    dry = await run_duly(*which, "--dry-run")
+    refused = await run_duly(*which)
     assert await statuses(client, ids) == [FATAL] * 3
-    done = await run(*which, "--yes")
+    done = await run_duly(*which, "--yes")
 
     assert dry.stdout.strip() == "3 dead letters would run again at 60/m, the last due in 2s"
     assert (refused.exit_code, "add --yes" in refused.stderr) == (2, True)
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1] == "redriven: 3, the last due in 2s"
     assert await statuses(client, ids) == [NEW] * 3
-    assert (await run(*which, "--yes")).stdout.strip() == "no dead letters match"
+    assert (await run_duly(*which, "--yes")).stdout.strip() == "no dead letters match"
 
 
-async def test_what_the_page_of_dead_letters_shows_finds_a_task_that_failed_too_often(
-    run, client, task_states
-):
+async def test_what_the_page_shows_finds_a_task_that_failed_too_often(run_duly, client, task_states):
     await task_states.register(max_attempts=1)
     claimed = await task_states.claimed()
     failed = Result(
@@ -266,16 +248,14 @@ async def test_what_the_page_of_dead_letters_shows_finds_a_task_that_failed_too_
         failure_message="the printer is out of paper",
     )
     await set_results(task_states.store, [failed])
-    text = (
-        Path(__file__).parents[2].joinpath("docs", "operators", "dead-letters.md").read_text(encoding="utf-8")
-    )
+    page = Path(__file__).parents[2] / "docs" / "operators" / "dead-letters.md"
     commands = [
         shlex.split(line, comments=True)[1:]
-        for line in text.splitlines()
+        for line in page.read_text(encoding="utf-8").splitlines()
         if line.startswith(("duly dead-letters --", "duly redrive --"))
     ]
 
-    said = [await run(*command, *["--yes"] * ("--rate" in command)) for command in commands]
+    said = [await run_duly(*command, *["--yes"] * ("--rate" in command)) for command in commands]
 
     assert len(said) == 3
     assert str(UUID(bytes=claimed.task_id)) in said[0].stdout
@@ -284,11 +264,11 @@ async def test_what_the_page_of_dead_letters_shows_finds_a_task_that_failed_too_
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
-async def test_at_a_terminal_it_asks(run, client, dead_letter, monkeypatch, answer):
+async def test_at_a_terminal_it_asks(run_duly, client, dead_letter, monkeypatch, answer):
     task_id = await dead_letter()
     monkeypatch.setattr(dead_letters, "_is_terminal", lambda: True)
 
-    result = await run("redrive", "--all", "--limit", "1", said=f"{answer}\n")
+    result = await run_duly("redrive", "--all", "--limit", "1", stdin=f"{answer}\n")
 
     assert "1 dead letter to redrive" in result.stdout
     assert result.exit_code == (0 if answer == "y" else 1)
@@ -311,9 +291,9 @@ BAD_COMMANDS = [
 ]
 
 
-async def test_what_cannot_be_done_is_said_with_the_mend(run, task_states):
+async def test_what_cannot_be_done_is_said_with_the_mend(run_duly, task_states):
     for arguments, code, complaint in BAD_COMMANDS:
-        result = await run(*arguments)
+        result = await run_duly(*arguments)
 
         assert result.exit_code == code, result.output
         assert complaint in result.stderr
