@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from duly_core.errors import QueueUnavailableError, StoreRefusedError, StoreUnavailableError
+from duly_core.errors import QueueUnavailableError, StoreUnavailableError
 
 log = structlog.get_logger()
 
@@ -55,12 +55,11 @@ async def repeat(
             failures += 1
             pause = backoff(failures)
             if worth_logging(failures):
-                tell = log.error if isinstance(error, StoreRefusedError) else log.warning
-                tell("a round failed; trying again", loop=name, failures=failures, reason=str(error))
+                log.warning("round failed", loop=name, failures=failures, reason=str(error))
         except Exception:
             failures += 1
             pause = backoff(failures)
-            log.exception("a round failed unexpectedly; trying again", loop=name, failures=failures)
+            log.exception("round failed unexpectedly", loop=name, failures=failures)
         await _first(stop, wake, pause)
 
 

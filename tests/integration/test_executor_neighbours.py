@@ -213,7 +213,7 @@ async def test_a_lambda_that_overran_shares_no_process_with_others_until_its_tim
     first = running_on(host)
     pid = await host.running(first)
     await host.hsc.end_of(first)
-    await executor.says("kept apart")
+    await executor.says("lambda isolated")
     apart = [claimed("test.spin", host.journal.payload()) for _ in range(2)]
 
     host.hand_out(*others, *apart)
@@ -223,7 +223,7 @@ async def test_a_lambda_that_overran_shares_no_process_with_others_until_its_tim
     assert shared == {pid}
     assert len(separate) == 1
     assert separate.isdisjoint(shared)
-    await executor.says("share processes with others again")
+    await executor.says("lambda isolation ended")
     isolation_ended = claimed("test.spin", host.journal.payload())
     assert await host.running(isolation_ended) == pid
 
