@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from duly_core.errors import QueueUnavailableError, StoreUnavailableError
+from duly_core.errors import QueueUnavailableError, StoreRefusedError, StoreUnavailableError
 
 log = structlog.get_logger()
 
@@ -55,7 +55,8 @@ async def repeat(
             failures += 1
             pause = backoff(failures)
             if worth_logging(failures):
-                log.warning("round failed", loop=name, failures=failures, reason=str(error))
+                tell = log.error if isinstance(error, StoreRefusedError) else log.warning
+                tell("round failed", loop=name, failures=failures, reason=str(error))
         except Exception:
             failures += 1
             pause = backoff(failures)
