@@ -8,6 +8,7 @@ from typing import Any
 
 import duly
 from duly.lambda_info import LambdaInfo
+from duly_cli.tracebacks import traceback_lines
 from duly_core.durations import format_duration
 
 _SECOND_COLUMN = 18
@@ -72,6 +73,7 @@ def _attempt_as_json(attempt: duly.Attempt) -> dict[str, Any]:
         "ended_at": _instant(attempt.ended_at),
         "failure_kind": attempt.failure_kind and attempt.failure_kind.name.lower(),
         "failure_message": attempt.failure_message,
+        "traceback": attempt.traceback,
     }
 
 
@@ -90,6 +92,7 @@ def task_lines(task: duly.Task) -> list[str]:
     lines = [f"{name.replace('_', ' '):>16}  {value}" for name, value in interesting.items()]
     if task.attempts:
         lines += ["", "attempts that did not succeed, oldest first:", *_attempt_table(task.attempts)]
+        lines += traceback_lines(task.attempts)
     return lines
 
 

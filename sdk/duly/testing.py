@@ -45,6 +45,8 @@ class TestRun:
     result: Any
     failure_kind: FailureKind | None
     failure_message: str
+    # Of what the callback raised, as Duly would keep it.
+    traceback: str
     # With SNOOZED, and with a RETRIABLE_FAILURE that said so.
     retry_after: timedelta | None
     # What the callback told with ctx.progress: (fraction, note), oldest first.
@@ -100,6 +102,7 @@ def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]]) -> TestRu
         result=decode(result.result, result.result_encoding),
         failure_kind=FailureKind(result.failure_kind) if result.failure_kind else None,
         failure_message=result.failure_message,
+        traceback=result.traceback,
         retry_after=result.retry_after.ToTimedelta() if result.HasField("retry_after") else None,
         progress=tuple(told),
     )

@@ -128,6 +128,21 @@ async def test_how_a_callback_failed_is_told(
     assert value_of(await callbacks.result(after)) is None
 
 
+@pytest.mark.parametrize(("name", "frames"), [("test.misbehave", 1), ("test.async_exit", 1)])
+async def test_a_failure_is_told_with_the_frames_of_the_callback_alone(
+    callbacks: Callbacks, name: str, frames: int
+) -> None:
+    task = claimed(name, "raise")
+
+    callbacks.give(task)
+
+    lines = (await callbacks.result(task)).traceback.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    files = [line for line in lines if line.startswith("  File ")]
+    assert len(files) == frames
+    assert all("tests/fixtures/callbacks.py" in line for line in files)
+
+
 async def test_a_snooze_is_told_with_its_delay(callbacks: Callbacks) -> None:
     task = claimed("test.misbehave", "snooze")
 
