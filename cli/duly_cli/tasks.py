@@ -1,16 +1,16 @@
 """`duly schedule`, `duly get` and the others: the SDK's client from the shell."""
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import duly
 from duly_cli.formatting import task_as_json, task_lines, task_table
+from duly_cli.payloads import Payload, Raw, read_payload
 
 _PANEL = "Tasks"
 
@@ -71,15 +71,6 @@ def parse_duration(text: str | None) -> timedelta | None:
     return value if isinstance(value, timedelta) else None
 
 
-def _payload(text: str) -> Any:
-    source = sys.stdin.read() if text == "-" else text
-    try:
-        return json.loads(source)
-    except json.JSONDecodeError as error:
-        message = f"the payload is no JSON: {error} (a string needs its own quotes: '\"text\"')"
-        raise typer.BadParameter(message) from error
-
-
 def parse_moment(text: str | None) -> datetime | None:
     """An instant of the command line: 2026-12-24T18:00:00+01:00."""
     if text is None:
@@ -97,10 +88,8 @@ def schedule(
         str,
         typer.Argument(metavar="LAMBDA", help="Its name, such as hello.greet; `duly lambdas` lists them."),
     ],
-    payload: Annotated[
-        str,
-        typer.Argument(metavar="PAYLOAD", help="What the callback is given: JSON, or - for standard input."),
-    ] = "null",
+    payload: Payload = "null",
+    raw: Raw = False,
     priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
     collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
     delay: Annotated[
@@ -130,7 +119,7 @@ def schedule(
     with connected(address) as client:
         scheduled = client.schedule(
             lambda_name,
-            _payload(payload),
+            read_payload(payload, raw=raw),
             priority=chosen,
             collection=collection,
             delay=parse_duration(delay),
