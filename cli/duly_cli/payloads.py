@@ -20,6 +20,12 @@ def read_payload(text: str, *, raw: bool) -> Any:
     return parse_json(sys.stdin.read() if text == "-" else text)
 
 
+def read_lines(text: str) -> list[Any]:
+    """Return the values of a PAYLOAD argument with a JSON text a line; `-` reads standard input."""
+    source = sys.stdin.read() if text == "-" else text
+    return [parse_json(line) for line in source.splitlines() if line.strip()]
+
+
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text."""
     try:

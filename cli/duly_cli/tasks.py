@@ -10,7 +10,6 @@ import typer
 
 import duly
 from duly_cli.formatting import task_as_json, task_lines, task_table
-from duly_cli.payloads import Payload, Raw, read_payload
 
 _PANEL = "Tasks"
 
@@ -29,7 +28,6 @@ _UNREACHABLE_AFTER = timedelta(seconds=3)
 def add_commands(app: typer.Typer) -> None:
     """Add the tasks' commands."""
     for name, command in (
-        ("schedule", schedule),
         ("get", get),
         ("wait", wait),
         ("list", list_tasks),
@@ -71,6 +69,15 @@ def parse_duration(text: str | None) -> timedelta | None:
     return value if isinstance(value, timedelta) else None
 
 
+def parse_priority(name: str) -> duly.Priority:
+    """A priority of the command line, in any case."""
+    try:
+        return duly.Priority[name.upper()]
+    except KeyError as error:
+        message = f"{name!r} is no priority: urgent, high, normal or low"
+        raise typer.BadParameter(message) from error
+
+
 def parse_moment(text: str | None) -> datetime | None:
     """An instant of the command line: 2026-12-24T18:00:00+01:00."""
     if text is None:
@@ -81,57 +88,6 @@ def parse_moment(text: str | None) -> datetime | None:
         message = f"{text!r} is no instant: write it as 2026-12-24T18:00:00+01:00"
         raise typer.BadParameter(message) from error
     return moment.astimezone()  # without an offset it is this machine's local time
-
-
-def schedule(
-    lambda_name: Annotated[
-        str,
-        typer.Argument(metavar="LAMBDA", help="Its name, such as hello.greet; `duly lambdas` lists them."),
-    ],
-    payload: Payload = "null",
-    raw: Raw = False,
-    priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
-    collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
-    delay: Annotated[
-        str | None, typer.Option(help="Run it so much later: 90s, 2h.", show_default=False)
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(help="Run it at this instant: 2026-12-24T18:00:00+01:00.", show_default=False),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            help="Idempotency key: repeated with the same one, it makes no second task.", show_default=False
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end and show it; exit 1 if it did not succeed.")
-    ] = False,
-    address: Address = DEFAULT_ADDRESS,
-) -> None:
-    """Schedule one task and print its id."""
-    try:
-        chosen = duly.Priority[priority.upper()]
-    except KeyError as error:
-        message = f"{priority!r} is no priority: urgent, high, normal or low"
-        raise typer.BadParameter(message) from error
-    with connected(address) as client:
-        scheduled = client.schedule(
-            lambda_name,
-            read_payload(payload, raw=raw),
-            priority=chosen,
-            collection=collection,
-            delay=parse_duration(delay),
-            at=parse_moment(at),
-            idempotency_key=key,
-        )
-        typer.echo(scheduled.task_id)
-        ended = client.wait(scheduled) if wait else None
-    if ended is not None:
-        show([ended], as_json=False)
-        if ended.status is not duly.TaskStatus.SUCCESS:
-            raise typer.Exit(1)
 
 
 def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
@@ -171,6 +127,10 @@ def list_tasks(
         list[str] | None,
         typer.Option(help="In this status only (new, success, ...); may be repeated.", show_default=False),
     ] = None,
+    priority: Annotated[
+        list[str] | None,
+        typer.Option(help="Of this priority only; may be repeated.", show_default=False),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -182,10 +142,15 @@ def list_tasks(
         known = ", ".join(each.name.lower() for each in duly.TaskStatus)
         message = f"{error.args[0].lower()!r} is no status: {known}"
         raise typer.BadParameter(message) from error
+    priorities = [parse_priority(name) for name in priority or ()]
     with connected(address) as client:
         found = []
         for task in client.list(
-            lambda_name=lambda_name, collection=collection, statuses=statuses, page_size=min(limit, 1000)
+            lambda_name=lambda_name,
+            collection=collection,
+            statuses=statuses,
+            priorities=priorities,
+            page_size=min(limit, 1000),
         ):
             found.append(task)
             if len(found) == limit:
@@ -193,7 +158,7 @@ def list_tasks(
     if as_json:
         show(found, as_json=True)
     else:
-        if not found and (lambda_name or collection or statuses):
+        if not found and (lambda_name or collection or statuses or priorities):
             typer.echo("no tasks match")
             return
         typer.echo("\n".join(task_table(found)))

@@ -155,8 +155,8 @@ def set_up(log_format: str) -> None:
     global _render
     _render = _json if log_format == "json" else _console
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        stream = io.TextIOWrapper(
-            _Lines(descriptor),  # type: ignore[arg-type]  # unbuffered, which typeshed does not foresee
+        stream = io.TextIOWrapper(  # type: ignore[type-var]  # unbuffered, which typeshed does not foresee
+            _Lines(descriptor),
             encoding="utf-8",
             errors="backslashreplace",
             write_through=True,
