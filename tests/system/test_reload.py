@@ -15,7 +15,8 @@ from tests.fixtures.host import ROOT
 from tests.fixtures.waiting import wait_until
 from tests.fixtures.whole_stack import WholeStack
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+# long: starts a whole stack, and its worker twice
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(240)]
 
 VERSION = """
 import duly

@@ -131,7 +131,7 @@ async def schedule(others: duly.AsyncClient) -> None:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long  # mypy reads the SDK and gRPC without a cache
 @pytest.mark.timeout(240)
 def test_mypy_takes_the_payload_that_a_callback_declares_and_no_other(tmp_path):
     snippet = tmp_path / "declared.py"
