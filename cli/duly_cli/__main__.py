@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
-from duly_cli import dead_letters, services, settings, stack, tasks
+from duly_cli import dead_letters, run, schedule, services, settings, stack, tasks
 
 _EXIT_INTERRUPTED = 130
 
@@ -60,6 +60,8 @@ def _options(
 
 # in the order in which help shows their panels
 stack.add_commands(app)
+run.add_command(app)
+schedule.add_command(app)
 tasks.add_commands(app)
 dead_letters.add_commands(app)
 settings.add_commands(app)

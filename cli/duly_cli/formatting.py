@@ -10,6 +10,7 @@ import duly
 from duly.lambda_info import LambdaInfo
 from duly_cli.table import columns
 from duly_cli.text import one_line, printable
+from duly_cli.tracebacks import traceback_lines
 from duly_core.durations import format_duration
 
 _SECOND_COLUMN = 18
@@ -83,6 +84,7 @@ def _attempt_as_json(attempt: duly.Attempt) -> dict[str, Any]:
         "ended_at": _instant(attempt.ended_at),
         "failure_kind": attempt.failure_kind and attempt.failure_kind.name.lower(),
         "failure_message": attempt.failure_message,
+        "traceback": attempt.traceback,
     }
 
 
@@ -109,6 +111,7 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
     lines = [f"{name.replace('_', ' '):>16}  {value}" for name, value in interesting.items()]
     if task.attempts:
         lines += ["", "attempts that did not succeed, oldest first:", *_attempt_table(task.attempts)]
+        lines += traceback_lines(task.attempts)
     return lines
 
 

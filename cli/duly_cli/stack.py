@@ -63,6 +63,9 @@ def up(
     slots: Annotated[
         int | None, typer.Option(min=1, help="Callbacks at a time per process.", show_default=False)
     ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart workers when the files of their application change.")
+    ] = False,
     separate: Annotated[
         bool, typer.Option("--separate", help="A process for each service, not one server for all of them.")
     ] = False,
@@ -97,6 +100,7 @@ def up(
         executors=executors,
         processes=processes,
         slots=slots,
+        reload=reload,
         separate=separate,
         profile=profile,
         ports="free" if free_ports else "usual",

@@ -2,12 +2,11 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,7 +31,6 @@ _UNREACHABLE_AFTER = timedelta(seconds=3)
 def add_commands(app: typer.Typer) -> None:
     """Add the tasks' commands."""
     for name, command in (
-        ("schedule", schedule),
         ("get", get),
         ("wait", wait),
         ("list", list_tasks),
@@ -93,12 +91,12 @@ def parse_duration(text: str | None) -> timedelta | None:
     return value if isinstance(value, timedelta) else None
 
 
-def _payload(text: str) -> Any:
-    source = sys.stdin.read() if text == "-" else text
+def parse_priority(name: str) -> duly.Priority:
+    """A priority of the command line, in any case."""
     try:
-        return json.loads(source)
-    except json.JSONDecodeError as error:
-        message = f"the payload is no JSON: {error} (a string needs its own quotes: '\"text\"')"
+        return duly.Priority[name.upper()]
+    except KeyError as error:
+        message = f"{name!r} is no priority: urgent, high, normal or low"
         raise typer.BadParameter(message) from error
 
 
@@ -118,59 +116,6 @@ def parse_moment(text: str | None, *, needs_zone: bool = False) -> datetime | No
         )
         raise typer.BadParameter(message)
     return moment.astimezone()
-
-
-def schedule(
-    lambda_name: Annotated[
-        str,
-        typer.Argument(metavar="LAMBDA", help="Its name, such as hello.greet; `duly lambdas` lists them."),
-    ],
-    payload: Annotated[
-        str,
-        typer.Argument(metavar="PAYLOAD", help="What the callback is given: JSON, or - for standard input."),
-    ] = "null",
-    priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
-    collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
-    delay: Annotated[
-        str | None, typer.Option(help="Run it so much later: 90s, 2h.", show_default=False)
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(help="Run it at this instant: 2026-12-24T18:00:00+01:00.", show_default=False),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            help="Idempotency key: repeated with the same one, it makes no second task.", show_default=False
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end and show it; exit 1 if it did not succeed.")
-    ] = False,
-    address: Address = DEFAULT_ADDRESS,
-) -> None:
-    """Schedule one task and print its id."""
-    try:
-        chosen = duly.Priority[priority.upper()]
-    except KeyError as error:
-        message = f"{priority!r} is no priority: urgent, high, normal or low"
-        raise typer.BadParameter(message) from error
-    with connected(address) as client:
-        scheduled = client.schedule(
-            lambda_name,
-            _payload(payload),
-            priority=chosen,
-            collection=collection,
-            delay=parse_duration(delay),
-            at=parse_moment(at, needs_zone=True),
-            idempotency_key=key,
-        )
-        say(scheduled.task_id)
-        ended = client.wait(scheduled) if wait else None
-    if ended is not None:
-        show([ended], as_json=False)
-        if ended.status is not duly.TaskStatus.SUCCESS:
-            raise typer.Exit(1)
 
 
 def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
@@ -211,6 +156,10 @@ def list_tasks(
         list[str] | None,
         typer.Option(help="In this status only (new, success, ...); may be repeated.", show_default=False),
     ] = None,
+    priority: Annotated[
+        list[str] | None,
+        typer.Option(help="Of this priority only; may be repeated.", show_default=False),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -222,10 +171,15 @@ def list_tasks(
         known = ", ".join(each.name.lower() for each in duly.TaskStatus)
         message = f"{error.args[0].lower()!r} is no status: {known}"
         raise typer.BadParameter(message) from error
+    priorities = [parse_priority(name) for name in priority or ()]
     with connected(address) as client:
         found = []
         for task in client.list(
-            lambda_name=lambda_name, collection=collection, statuses=statuses, page_size=min(limit, 1000)
+            lambda_name=lambda_name,
+            collection=collection,
+            statuses=statuses,
+            priorities=priorities,
+            page_size=min(limit, 1000),
         ):
             found.append(task)
             if len(found) == limit:
@@ -233,7 +187,7 @@ def list_tasks(
     if as_json:
         show_listed(found)
     else:
-        if not found and (lambda_name or collection or statuses):
+        if not found and (lambda_name or collection or statuses or priorities):
             say("no tasks match")
             return
         say("\n".join(task_table(found)))

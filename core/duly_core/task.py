@@ -153,6 +153,7 @@ class Result(NamedTuple):
     failure_message: str = ""
     retry_after: timedelta | None = None
     started_at: datetime | None = None
+    traceback: str = ""
 
 
 class ReleasedClaim(NamedTuple):
@@ -202,6 +203,8 @@ class Attempt:
     """Of those that are charged."""
     failure_message: str = ""
     """What it failed of; of a released one that had started, why it was stopped."""
+    traceback: str = ""
+    """Where the callback's code failed, in several lines."""
 
 
 class Applied(enum.Enum):

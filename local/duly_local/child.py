@@ -31,6 +31,7 @@ class Child:
         self._last_lines: deque[bytes] = deque(maxlen=_REMEMBERED_LINES)
         self._ready_at: float | None = None
         self._stopping = asyncio.Event()
+        self._restarting = asyncio.Event()
         self._gone = asyncio.Event()
         self._gone.set()
 
@@ -45,13 +46,39 @@ class Child:
             code, was_ready_for = await self._run_once()
             if self._stopping.is_set():
                 return
+            if code == os.EX_CONFIG and self.spec.reloads and not self._restarting.is_set():
+                self._say("cannot work as it is set up; it is started again when the application changes")
+                await self._rest(None)
+            if self._restarting.is_set():
+                self._restarting.clear()
+                delay = self._timing.first_delay
+                continue
             if code == os.EX_CONFIG:
                 raise ChildGaveUpError(f"{self.spec.name} cannot work as it is set up: {self.last_line}")
             if was_ready_for > self._timing.healthy_after:
                 delay = self._timing.first_delay
             self._say(f"{how_it_ended(code)}; starting it again in {delay.total_seconds():g} s")
-            await _happens(self._stopping, delay)
+            await self._rest(delay)
             delay = min(2 * delay, self._timing.longest_delay)
+
+    async def restart(self) -> None:
+        """End it as `stop` does, and have it started again at once."""
+        self._restarting.set()
+        if self.pid is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, SIGTERM)
+        if not await _happens(self._gone, self._timing.grace) and self.pid is not None:
+            self._say(f"still runs {self._timing.grace.total_seconds():g} s after SIGTERM; killing it")
+            signal_group(self.pid, SIGKILL)
+
+    async def _rest(self, longest: timedelta | None) -> None:
+        """Wait until it is to be stopped or restarted, at most so long."""
+        either = [asyncio.ensure_future(event.wait()) for event in (self._stopping, self._restarting)]
+        timeout = longest.total_seconds() if longest is not None else None
+        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for each in either:
+            each.cancel()
 
     async def stop(self) -> None:
         """End it for good: SIGTERM, then after the grace SIGKILL to its process group."""

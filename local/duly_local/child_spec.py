@@ -23,6 +23,8 @@ class ChildSpec:
     """How long what it leaves behind in its process group may take to end by itself."""
     inherits: tuple[int, ...] = ()
     """Descriptors that it is given besides its output."""
+    reloads: bool = False
+    """When it cannot work as it is set up, wait for a restart instead of giving up."""
 
 
 @dataclass(frozen=True, slots=True)

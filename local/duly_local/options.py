@@ -101,6 +101,8 @@ class StackOptions:
     """Callback processes per Executor."""
     slots: int | None = None
     """Callbacks at a time per callback process."""
+    reload: bool = False
+    """Restart workers when their application's files change."""
     separate: bool = False
     """A process for each service, instead of one server process for all of them."""
     profile: Literal["embedded", "production"] = "embedded"

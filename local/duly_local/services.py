@@ -30,7 +30,12 @@ def child_specs(
     services = [lines.of_service(spec(name, (*_SERVICE, name))) for name in options.services]
     needed = (FRONTEND, HSC) if options.separate else (SERVER,)
     workers = [
-        replace(lines.of_worker(spec(name, (*_WORKER, app))), depends_on=needed, cleanup_grace=_DRAINING)
+        replace(
+            lines.of_worker(spec(name, (*_WORKER, app))),
+            depends_on=needed,
+            cleanup_grace=_DRAINING,
+            reloads=options.reload,
+        )
         for name, app in options.workers.items()
     ]
     return services + workers

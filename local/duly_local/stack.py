@@ -3,14 +3,16 @@
 import asyncio
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from duly_core.config_file import read_config
 from duly_core.errors import DulyError, SettingsError
-from duly_local.child_spec import SupervisionTiming
+from duly_local.child_spec import ChildSpec, SupervisionTiming
 from duly_local.environment import drain_time, joining_environment
 from duly_local.keepalive_pipes import KeepalivePipes
 from duly_local.merged_output import MergedOutput
@@ -21,6 +23,7 @@ from duly_local.postgres.data_directory import make_data_directory
 from duly_local.postgres.embedded import EmbeddedPostgres
 from duly_local.preflight import check
 from duly_local.programs import Program, keep_running
+from duly_local.reloader import Reloader, probe
 from duly_local.services import child_specs
 from duly_local.signals import StoppedWhileStartingError, handled_by, interruptible
 from duly_local.supervisor import Supervisor
@@ -136,9 +139,25 @@ class LocalStack:
         specs = child_specs(options, self.dsn, self.ports, self._keepalive_pipes)
         self.supervisor = Supervisor(specs, self._output, self._timing)
         self.supervisor.start()
+        if options.reload:
+            self._reload_workers(specs, self.supervisor)
         for name, program in self._programs.items():
             self._keepers.append(asyncio.create_task(keep_running(name, program, self._output)))
         return self.supervisor
+
+    def _reload_workers(self, specs: Iterable[ChildSpec], supervisor: Supervisor) -> None:
+        environments = {spec.name: spec.env for spec in specs}
+        for name, application in self.options.workers.items():
+            reloader = Reloader(
+                application,
+                partial(supervisor.restart, name),
+                partial(self._say, name),
+                partial(probe, application, environments[name]),
+            )
+            self._keepers.append(asyncio.create_task(reloader.run()))
+
+    def _say(self, name: str, text: str) -> None:
+        self._output.write(name, f"[duly] {text}")
 
     def _await_port(self, port: int, owner: str) -> None:
         way_out = _FREE_PORTS if self.options.ports == "usual" else "choose another"

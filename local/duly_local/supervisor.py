@@ -64,6 +64,10 @@ class Supervisor:
             said = "".join(f"\n  {child.spec.name}: {child.last_line}" for child in missing)
             raise DulyError(f"not ready after {timeout:g} s; the last that each said:{said}")
 
+    async def restart(self, name: str) -> None:
+        """Stop one child gracefully, and start it again."""
+        await self._children[name].restart()
+
     def request_stop(self) -> None:
         """Have `run` stop everything and return; the second request kills at once."""
         if self._stop_requested.is_set():

@@ -32,6 +32,8 @@ class Attempt:
     # None and empty for one that is not charged and gave no reason.
     failure_kind: FailureKind | None
     failure_message: str
+    # Where the callback's code failed, as Python shows it, in several lines of at most 8 KiB; empty: it raised nothing.
+    traceback: str = ""
 
     @classmethod
     def from_proto(cls, attempt: task_pb2.Attempt) -> Attempt:
@@ -46,4 +48,5 @@ class Attempt:
             ended_at=to_datetime(attempt.ended_at),
             failure_kind=FailureKind(attempt.failure_kind) if attempt.failure_kind else None,
             failure_message=attempt.failure_message,
+            traceback=attempt.traceback,
         )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeAlias, Unpack
+from typing import Self, TypeAlias, Unpack
 
 import grpc
 
 from duly import dead_letters, error_mapping, task_reads
-from duly.caller import DEFAULT_TIMEOUT, Caller, Reachability
+from duly.caller import Caller, Reachability
 from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError, TaskFailedError
 from duly.lambda_info import LambdaInfo
-from duly.new_task import NewTask, ScheduledTask
+from duly.schedule_calls import ScheduleCalls
 from duly.scheduling import Scheduler
 from duly.settings import SettingCalls
 from duly.task import Task
@@ -24,14 +24,13 @@ from duly.task_reads import TaskRef, id_of
 from duly.v1 import frontend_pb2, registry_pb2
 
 # Within the class `list` is a method, so these say what it would hide.
-_Receipts: TypeAlias = list[ScheduledTask]
 _Tasks: TypeAlias = list[Task]
 _TasksOrNone: TypeAlias = list[Task | None]
 _Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
-class AsyncClient(SettingCalls):
+class AsyncClient(ScheduleCalls, SettingCalls):
     """Schedules tasks and follows them, through one Frontend.
 
         async with duly.AsyncClient() as client:
@@ -84,56 +83,6 @@ class AsyncClient(SettingCalls):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    async def schedule(
-        self,
-        lambda_name: str,
-        payload: Any = None,
-        *,
-        priority: Priority = Priority.NORMAL,
-        collection: str = "",
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        expires_at: datetime | None = None,
-        idempotency_key: str | None = None,
-        timeout: timedelta = DEFAULT_TIMEOUT,
-    ) -> ScheduledTask:
-        """Schedule a task; when this returns, the task is durable.
-
-            await client.schedule("mail.send", Mail(to=["ann"]), delay=timedelta(hours=1), priority=Priority.LOW)
-
-        - `payload`: bytes, or anything JSON can carry; dataclasses and pydantic models become objects.
-        - `collection`: a label by which operators can pause or drop a part of a lambda's tasks.
-        - `at` or `delay`: when to run it; neither is now. `at` must have a time zone; `delay` is
-          counted on Duly's clock, so it does not depend on this host's.
-        - `expires_at`: a task that has not started by then ends as FATAL_FAILURE.
-        - `idempotency_key`: the same key, within one lambda, never makes a second task; the receipt
-          then names the first one, with `created` False. A key holds until its task is removed, some
-          days after its end: `store.retention` says how many.
-        - `timeout`: for all tries together.
-
-        Raises UnknownLambdaError, PayloadTooLargeError, KeyConflictError, InvalidTaskError,
-        EncodingError, or UnavailableError (the outcome is then unknown).
-        """
-        _, scheduler = self._open()
-        task = NewTask(lambda_name, payload, priority, collection, at, delay, expires_at, idempotency_key)
-        return await scheduler.schedule(task, timeout)
-
-    async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
-        """Schedule a task that may have been sent before, under the id or key that it has."""
-        _, scheduler = self._open()
-        return await scheduler.send(task, timeout)
-
-    async def schedule_many(
-        self, tasks: Iterable[NewTask], *, timeout: timedelta = DEFAULT_TIMEOUT
-    ) -> _Receipts:
-        """Schedule many tasks in few calls, and return their receipts in order.
-
-        `timeout` is for each call of up to 1,000 tasks; a few are under way at a time. Raises
-        ScheduleManyError, once all were tried, if any were not written; its `results` tell which.
-        """
-        _, scheduler = self._open()
-        return await scheduler.schedule_many(tasks, timeout)
 
     async def get(self, task: TaskRef) -> Task:
         """Return a task as it stands now. Raises TaskNotFoundError."""

@@ -31,14 +31,15 @@ def owners_lines(error: BaseException) -> list[str]:
     lines = [
         f"{_short(frame.filename)}:{frame.lineno}: {frame.line}"
         for frame in frames
-        if _is_theirs(frame.filename) or (frame is frames[-1] and not unreadable)
+        if is_owners(frame.filename) or (frame is frames[-1] and not unreadable)
     ]
     if unreadable is not None and unreadable.filename:  # what cannot be read has no frame of its own
         lines.append(f"{_short(unreadable.filename)}:{unreadable.lineno}: {(unreadable.text or '').strip()}")
     return lines[-_MOST_LINES:]
 
 
-def _is_theirs(filename: str) -> bool:
+def is_owners(filename: str) -> bool:
+    """Return whether a file is the owner's code, not Python's, an installed package's, or Duly's."""
     return not any(Path(filename).is_relative_to(folder) for folder in _NOT_THEIRS)
 
 

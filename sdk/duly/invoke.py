@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from duly.errors import PayloadError, describe, text_of
 from duly.outcome import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
 from duly.payload import encode
+from duly.traceback_text import traceback_of
 from duly.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def run(
     `run_async` runs an async callback's coroutine and returns its value (it may block: this is a
     thread of the callback's own). Never raises for anything the callback or its payload does, except for an `Interrupted` that
     comes between the callback's own lines and these; what a callback raised is logged with its traceback, and
-    reported as one line.
+    reported as one line and the frames of its own code.
     """
     result = _result(task, context)
     try:
@@ -121,6 +122,8 @@ def _set_raised(
 ) -> None:
     if isinstance(error, RetriableFailure | FatalFailure | Snooze):
         _set_outcome(result, error)
+        if not isinstance(error, Snooze):
+            result.traceback = traceback_of(error)
         return
     if isinstance(error, Cancelled) or (context.cancelled and isinstance(error, _ASYNC_CANCELLED)):
         result.outcome = hsc_pb2.OUTCOME_CANCELLED
@@ -128,8 +131,11 @@ def _set_raised(
     if isinstance(error, Interrupted) or (context.interrupted and isinstance(error, _ASYNC_CANCELLED)):
         _log.warning("task %s, %s: interrupted", context.task_id, callback.name, exc_info=error)
         _set_interrupted(result, task.max_runtime.ToTimedelta(), context)
+        if result.outcome != hsc_pb2.OUTCOME_CANCELLED:
+            result.traceback = traceback_of(error)
         return
     _log.warning("task %s, %s: the callback raised", context.task_id, callback.name, exc_info=error)
+    result.traceback = traceback_of(error)
     fatal = callback.policy.is_fatal(error)
     outcome = hsc_pb2.OUTCOME_FATAL_FAILURE if fatal else hsc_pb2.OUTCOME_RETRIABLE_FAILURE
     _set_failure(result, outcome, task_pb2.FAILURE_KIND_EXCEPTION, describe(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from duly import handles
 from duly.callbacks import Callback, make_callback
 from duly.errors import RegistrationError
 from duly.payload import DEFAULT_LIMIT_BYTES
@@ -58,6 +59,8 @@ class App:
     ) -> Callable[[F], F]:
         """Register a function, sync or async, as the callback of a lambda; the function is left as it was.
 
+        A client schedules it by its name, or by the function: `client.schedule(send, Mail(to=["ann"]))`.
+
         It may take `(payload)`, `(payload, ctx)` or nothing. The payload is checked against the first
         parameter's annotation before the callback runs: JSON as it is for none, Any or dict; a dataclass,
         TypedDict or pydantic model is built and checked; `bytes` needs `raw=True`.
@@ -90,6 +93,7 @@ class App:
                 taken_by = getattr(self._callbacks[name].function, "__qualname__", "another callback")
                 raise RegistrationError(f"lambda {name!r} is declared twice: it is {taken_by} already")
             self._callbacks[name] = callback
+            handles.register(function, name)
             return function
 
         return register

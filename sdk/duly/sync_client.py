@@ -12,10 +12,10 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, Unpack
+from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 
 import grpc
 
@@ -25,6 +25,7 @@ from duly.client import AsyncClient
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError
+from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
 from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
 from duly.scheduling import receipt
@@ -102,9 +103,21 @@ class Client:
     ) -> None:
         self.close()
 
+    @overload
+    def schedule(
+        self, lambda_name: str, payload: Any = None, **options: Unpack[ScheduleOptions]
+    ) -> ScheduledTask: ...
+    @overload
+    def schedule(
+        self, lambda_name: TakingNothing, payload: None = None, **options: Unpack[ScheduleOptions]
+    ) -> ScheduledTask: ...
+    @overload
+    def schedule(
+        self, lambda_name: Taking[Payload], payload: Payload, **options: Unpack[ScheduleOptions]
+    ) -> ScheduledTask: ...
     def schedule(
         self,
-        lambda_name: str,
+        lambda_name: str | Callable[..., Any],
         payload: Any = None,
         *,
         priority: Priority = Priority.NORMAL,
@@ -116,7 +129,8 @@ class Client:
         timeout: timedelta = DEFAULT_TIMEOUT,
     ) -> ScheduledTask:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
-        new = NewTask(lambda_name, payload, priority, collection, at, delay, expires_at, idempotency_key)
+        name = name_of(lambda_name)
+        new = NewTask(name, payload, priority, collection, at, delay, expires_at, idempotency_key)
         task, patience = new.to_proto(), seconds(timeout)
         self._check_usable()
         began_at = time.monotonic()

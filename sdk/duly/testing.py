@@ -13,24 +13,18 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from duly import invoke
-from duly.context import TaskContext
 from duly.enums import FailureKind, Outcome, Priority
-from duly.errors import PayloadTooLargeError, UnknownLambdaError
-from duly.ids import new_task_id
-from duly.payload import DEFAULT_LIMIT_BYTES, decode, encode
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import hsc_pb2, task_pb2
+from duly.inline import run_inline
+from duly.payload import decode
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from datetime import datetime, timedelta
 
     from duly.registry import App
-
-_HOUR = timedelta(hours=1)
+    from duly.v1 import hsc_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +39,8 @@ class TestRun:
     result: Any
     failure_kind: FailureKind | None
     failure_message: str
+    # Of what the callback raised, as Duly would keep it.
+    traceback: str
     # With SNOOZED, and with a RETRIABLE_FAILURE that said so.
     retry_after: timedelta | None
     # What the callback told with ctx.progress: (fraction, note), oldest first.
@@ -69,29 +65,20 @@ def run(
     its cancellation before it started. Exceptions of the callback are outcomes here as they are there
     (their traceback is in the log).
     """
-    if (callback := app.callbacks.get(name)) is None:
-        raise UnknownLambdaError(
-            f"the app has no lambda {name!r}; it has: {', '.join(app.callbacks) or 'none'}"
-        )
-    data, encoding = encode(payload)
-    if len(data) > (limit := callback.policy.payload_limit or DEFAULT_LIMIT_BYTES):
-        raise PayloadTooLargeError(f"the payload has {len(data)} bytes, the limit of {name!r} is {limit}")
-    task = hsc_pb2.ClaimedTask(
-        claim=hsc_pb2.Claim(task_id=new_task_id().bytes, token=bytes(16)),
-        priority=task_pb2.Priority.ValueType(priority),
-        payload=data,
-        payload_encoding=encoding,
-        attempt=attempt,
-        fence=attempt if fence is None else fence,
-        due_at=to_timestamp(due_at or datetime.now(UTC)),
-        max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
-    )
-    setattr(task, "lambda", name)
     told: list[tuple[float, str]] = []
-    context = TaskContext.for_task(task, lambda fraction, note: told.append((fraction, note)))
-    if cancelled:
-        context.request_cancel()
-    return _as_run(invoke.run(callback, task, context, _run_async), told)
+    result = run_inline(
+        app,
+        name,
+        payload,
+        _run_async,
+        lambda fraction, note: told.append((fraction, note)),
+        attempt=attempt,
+        fence=fence,
+        priority=priority,
+        due_at=due_at,
+        cancelled=cancelled,
+    )
+    return _as_run(result, told)
 
 
 def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]]) -> TestRun:
@@ -100,6 +87,7 @@ def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]]) -> TestRu
         result=decode(result.result, result.result_encoding),
         failure_kind=FailureKind(result.failure_kind) if result.failure_kind else None,
         failure_message=result.failure_message,
+        traceback=result.traceback,
         retry_after=result.retry_after.ToTimedelta() if result.HasField("retry_after") else None,
         progress=tuple(told),
     )

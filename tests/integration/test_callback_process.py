@@ -1,8 +1,11 @@
 """The callback process at the other end of its socket pair: what it says, runs, refuses, and survives."""
 
 import errno
+import json
+import re
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -128,6 +131,21 @@ async def test_how_a_callback_failed_is_told(
     assert value_of(await callbacks.result(after)) is None
 
 
+@pytest.mark.parametrize(("name", "frames"), [("test.misbehave", 1), ("test.async_exit", 1)])
+async def test_a_failure_is_told_with_the_frames_of_the_callback_alone(
+    callbacks: Callbacks, name: str, frames: int
+) -> None:
+    task = claimed(name, "raise")
+
+    callbacks.give(task)
+
+    lines = (await callbacks.result(task)).traceback.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    files = [line for line in lines if line.startswith("  File ")]
+    assert len(files) == frames
+    assert all("tests/fixtures/callbacks.py" in line for line in files)
+
+
 async def test_a_snooze_is_told_with_its_delay(callbacks: Callbacks) -> None:
     task = claimed("test.misbehave", "snooze")
 
@@ -183,7 +201,68 @@ async def test_what_a_callback_prints_goes_through_at_once(
     fresh.give(task)
     await fresh.result(task)
 
-    assert capfd.readouterr().out == "printed by the callback\n"
+    (line,) = capfd.readouterr().out.splitlines()
+    assert line.endswith("] printed by the callback")
+
+
+async def test_each_line_has_its_time_lambda_and_task_also_where_callbacks_run_side_by_side(
+    callbacks: Callbacks, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fresh = await callbacks.another()
+    tasks = [claimed(name, {"lines": 20, "of": 2}) for name in ("test.talk", "test.async_talk") for _ in "12"]
+
+    fresh.give(*tasks)
+    for task in tasks:
+        await fresh.result(task)
+
+    told = capfd.readouterr()
+    for task in tasks:
+        task_id = str(UUID(bytes=task.claim.task_id))
+        head = rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{3}}Z \[{getattr(task, 'lambda')} {task_id}\] "
+        printed = re.findall(rf"^{head}(.*)$", told.out, re.MULTILINE)
+        logged = re.findall(rf"^{head}(.*)$", told.err, re.MULTILINE)
+        assert printed == [f"{task_id} says {line}" for line in range(20)] + ["the end"]
+        assert logged == [f"WARNING talk: {task_id} logs {line}" for line in range(20)]
+    assert len(told.out.splitlines()) == 4 * 21
+
+
+async def test_lines_are_json_where_the_executors_are(
+    callbacks: Callbacks, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DULY_TELEMETRY_LOG_FORMAT", "json")
+    fresh = await callbacks.another()
+    task = claimed("test.misbehave", "raise")
+    talk = claimed("test.talk", {"lines": 1, "of": 1})
+
+    fresh.give(task)
+    await fresh.result(task)
+    fresh.give(talk)
+    await fresh.result(talk)
+
+    told = capfd.readouterr()
+    raised = json.loads(told.err.splitlines()[0])
+    assert raised["task"] == str(UUID(bytes=task.claim.task_id))
+    assert (raised["lambda"], raised["level"], raised["logger"]) == (
+        "test.misbehave",
+        "warning",
+        "duly.callback",
+    )
+    assert raised["event"].endswith("RuntimeError: the callback's own words")
+    printed = json.loads(told.out.splitlines()[0])
+    assert (printed["stream"], printed["service"], printed["lambda"]) == ("stdout", "callback", "test.talk")
+
+
+async def test_what_belongs_to_no_task_names_the_process(
+    callbacks: Callbacks, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fresh = await callbacks.another()
+    task = claimed("test.misbehave", "print in a thread")
+
+    fresh.give(task)
+    await fresh.result(task)
+
+    (line,) = capfd.readouterr().out.splitlines()
+    assert line.endswith(f"[callback process {fresh.process.process.pid}] printed by a thread")
 
 
 async def test_a_callback_process_knows_no_driver_and_no_address_of_the_store(

@@ -199,6 +199,21 @@ async def test_a_failure_message_is_mended_and_cut_never_refused(hsc, task_state
     assert written == kept if not last else kept[:900] in written
 
 
+@pytest.mark.parametrize(
+    ("traceback", "kept"),
+    [("one\ntwo", "one\ntwo"), ("", None), ("a\x00" + "é" * 9000, "a\N{REPLACEMENT CHARACTER}" + "é" * 4094)],
+    ids=["lines", "none", "NUL, and too long"],
+)
+async def test_a_traceback_is_kept_with_its_attempt_cut_to_8_kib(hsc, task_states, traceback, kept):
+    task = await task_states.claimed()
+    result = result_of(task, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, traceback=traceback)
+
+    assert await set_results(hsc, result) == [APPLIED]
+
+    (attempt,) = (await get_attempts(task_states.store, [task.task_id]))[task.task_id]
+    assert attempt.traceback == (kept or "")
+
+
 async def test_claims_wait_for_neither_heartbeats_nor_results_and_all_come_through_at_once(hsc, task_states):
     held = [await task_states.claimed() for _ in range(10)]
     free = [await task_states.enqueued() for _ in range(10)]

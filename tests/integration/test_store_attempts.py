@@ -16,7 +16,12 @@ from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 SILENT = max(CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT) + SECOND
 STARTED_AT = datetime(2026, 1, 2, tzinfo=UTC)
-WHY = {"failure_kind": FailureKind.EXCEPTION, "failure_message": "ValueError: no", "started_at": STARTED_AT}
+WHY = {
+    "failure_kind": FailureKind.EXCEPTION,
+    "failure_message": "ValueError: no",
+    "started_at": STARTED_AT,
+    "traceback": "line 1\nline 2",
+}
 LINE = """
 insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind)
 values (encode(%s, 'hex')::uuid, %s, 1, %s, 'host', now(), %s)
@@ -71,6 +76,7 @@ async def test_a_reported_end_is_a_line_that_says_how_when_where_and_why(task_st
         ended_at=line.ended_at,
         failure_kind=kind,
         failure_message="ValueError: no",
+        traceback="line 1\nline 2" if outcome is not Outcome.SNOOZED else "",
     )
     row = await task_states.row(task.task_id)
     assert row["created_at"] <= line.ended_at

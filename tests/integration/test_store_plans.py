@@ -39,7 +39,12 @@ IDS = [new_task_id() for _ in range(3)]
 TOKENS = [new_task_id() for _ in range(3)]
 ROOM = {"lambdas": [LAMBDA] * 2, "priorities": [1, 3], "room": [10, 10]}
 HELD = {"task_ids": IDS, "tokens": TOKENS}
-NONE = {"started_at": [None] * 3, "failure_messages": [None] * 3, "failure_kinds": [1] * 3}
+NONE = {
+    "started_at": [None] * 3,
+    "failure_messages": [None] * 3,
+    "failure_kinds": [1] * 3,
+    "tracebacks": [None] * 3,
+}
 CASES = {
     "schedule": (
         {

@@ -12,7 +12,7 @@ from tests.fixtures.programs import Programs, RunningProgram, group_is_empty, is
 from tests.fixtures.waiting import wait_until
 
 SUPERVISOR = """
-import asyncio, json, sys
+import asyncio, json, signal, sys
 from datetime import timedelta
 from duly_core.errors import DulyError
 from duly_local.merged_output import MergedOutput
@@ -27,11 +27,15 @@ async def main():
     output.announce([child["name"] for child in children])
     specs = [
         ChildSpec(child["name"], (sys.executable, "-u", "-c", child["source"]), child.get("env", {}),
-                  tuple(child.get("health_addresses", ())), tuple(child.get("depends_on", ())))
+                  tuple(child.get("health_addresses", ())), tuple(child.get("depends_on", ())),
+                  reloads=child.get("reloads", False))
         for child in children
     ]
     supervisor = Supervisor(specs, output, SupervisionTiming(grace=grace))
     supervisor.start()
+    restarts = []
+    restart = lambda: restarts.append(asyncio.ensure_future(supervisor.restart(specs[0].name)))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, restart)
     with handled_by(supervisor.request_stop):
         await supervisor.run()
 
@@ -234,3 +238,40 @@ def test_a_supervisor_that_stops_while_a_child_waits_to_be_started_again_does_no
 
     assert supervisor.wait() == 0
     assert len(supervisor.lines_with("| runs")) == begun
+
+
+def test_a_restart_ends_the_child_gracefully_and_starts_it_at_once(programs: Programs) -> None:
+    supervisor = supervise(
+        programs, {"name": "worker", "source": OBEDIENT}, {"name": "hsc", "source": OBEDIENT}
+    )
+    before = supervisor.number_in("worker | runs as process")
+    supervisor.number_in("hsc    | runs as process")
+
+    supervisor.send(signal.SIGUSR1)
+
+    supervisor.wait_for_line("runs as process", times=3)
+    assert not is_alive(before)
+    assert len(supervisor.lines_with("worker | stops")) == 1
+    assert not supervisor.lines_with("starting it again")
+    assert not supervisor.lines_with("hsc    | stops")
+
+
+def test_a_child_that_reloads_waits_for_a_restart_when_it_is_badly_set_up(programs: Programs) -> None:
+    supervisor = supervise(programs, {"name": "worker", "source": BADLY_SET_UP, "reloads": True})
+    supervisor.wait_for_line("it is started again when the application changes")
+
+    supervisor.send(signal.SIGUSR1)
+
+    supervisor.wait_for_line("it is started again when the application changes", times=2)
+    supervisor.send(signal.SIGTERM)
+    assert supervisor.wait() == 0
+
+
+def test_a_restart_kills_a_child_that_ignores_sigterm_after_the_grace(programs: Programs) -> None:
+    supervisor = supervise(programs, {"name": "worker", "source": STUBBORN}, grace=0.3)
+    before = supervisor.number_in("runs as process")
+
+    supervisor.send(signal.SIGUSR1)
+
+    supervisor.wait_for_line("runs as process", times=2)
+    assert not is_alive(before)

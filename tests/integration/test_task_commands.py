@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
+
+from tests.fixtures.task_states import LAMBDA
 
 UNKNOWN = "0190a8a0-0000-7000-8000-000000000000"
 
@@ -55,3 +58,58 @@ async def test_a_cancel_names_each_once(run_duly):
 async def test_an_empty_list_says_so_and_how_to_change_that(run_duly, task_states):
     assert "duly schedule LAMBDA PAYLOAD" in (await run_duly("list")).stdout
     assert (await run_duly("list", "--status", "new")).stdout.strip() == "no tasks match"
+
+
+async def test_a_task_is_scheduled_with_every_option_of_the_sdk(run_duly, task_states):
+    await task_states.register()
+    options = ("--priority", "high", "--collection", "spring", "--delay", "1h", "--expires-at", "2h")
+
+    scheduled = await run_duly(
+        "schedule", LAMBDA, "5", *options, "--idempotency-key", "once", "--timeout", "9s"
+    )
+    again = await run_duly("schedule", LAMBDA, "5", *options[:4], "--key", "once")
+
+    task = json.loads((await run_duly("get", scheduled.stdout.strip(), "--json")).stdout)
+    assert again.stdout == scheduled.stdout
+    assert (task["priority"], task["collection"], task["payload"]) == ("high", "spring", 5)
+    ahead = datetime.fromisoformat(task["expires_at"]) - datetime.fromisoformat(task["created_at"])
+    assert timedelta(minutes=119) < ahead < timedelta(minutes=121)
+
+
+async def test_each_line_is_a_task(run_duly, task_states):
+    await task_states.register()
+
+    scheduled = await run_duly("schedule", LAMBDA, "1\n\n2\n", "--lines")
+    raw = await run_duly("schedule", LAMBDA, "bytes", "--raw")
+
+    shown = await run_duly("get", *scheduled.stdout.split(), raw.stdout.strip(), "--json")
+    payloads = [json.loads(line)["payload"] for line in shown.stdout.splitlines()]
+    assert payloads == [1, 2, {"base64": "Ynl0ZXM="}]
+
+
+async def test_of_lines_one_of_which_is_refused_the_others_are_scheduled_and_told(run_duly, task_states):
+    await task_states.register(payload_limit=10)
+
+    scheduled = await run_duly("schedule", LAMBDA, f'1\n"{"x" * 20}"\n3', "--lines")
+
+    assert scheduled.exit_code == 1
+    assert len(scheduled.stdout.split()) == 2
+    assert "1 of 3 tasks were not scheduled" in scheduled.stderr
+
+
+async def test_a_key_is_one_tasks(run_duly):
+    refused = await run_duly("schedule", LAMBDA, "1\n2", "--lines", "--key", "once")
+
+    assert refused.exit_code == 2
+
+
+async def test_a_list_is_of_the_priorities_that_are_asked_for(run_duly, task_states):
+    await task_states.register()
+    urgent, low = [
+        (await run_duly("schedule", LAMBDA, "--priority", name)).stdout.strip() for name in ("urgent", "low")
+    ]
+
+    listed = await run_duly("list", "--priority", "urgent", "--priority", "HIGH", "--json")
+
+    assert [json.loads(line)["task_id"] for line in listed.stdout.splitlines()] == [urgent]
+    assert low not in listed.stdout

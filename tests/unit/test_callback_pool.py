@@ -30,7 +30,7 @@ class Dead:
         self.tasks = {task.claim.task_id for task in tasks}
         self.told = 0
         self.overdue: dict[TaskId, Overdue] = {}
-        self.exit_record = SimpleNamespace(slot=None, traceback="")
+        self.exit_record = SimpleNamespace(slot=None, traceback="", stack="")
 
 
 class Told:

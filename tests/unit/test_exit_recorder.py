@@ -35,3 +35,36 @@ def test_the_last_end_that_fits_the_exit_code_names_the_slot(
     text: str, code: int, expected: int | None
 ) -> None:
     assert slot(text, code) == expected
+
+
+def stack(text: str, code: int) -> str:
+    left = ExitRecord()
+    os.write(left.descriptor, (SLOTS + text).encode())
+    left.read(code)
+    return left.stack
+
+
+FRAMES = """  File "/app/shop.py", line 3 in inner
+  File "/app/shop.py", line 9 in price
+  File "/lib/duly/callbacks.py", line 70 in call
+  File "/lib/duly/invoke.py", line 59 in run
+
+Thread 0xb (most recent call first):
+  File "/app/shop.py", line 20 in another
+"""
+
+
+def test_the_stack_of_a_fatal_signal_is_the_callbacks_own() -> None:
+    assert stack(FATAL.format("0xa") + FRAMES, -signal.SIGSEGV) == (
+        "Fatal Python error: Segmentation fault (most recent call first)\n"
+        '  File "/app/shop.py", line 3 in inner\n  File "/app/shop.py", line 9 in price\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("", 1), (EXIT.format("0xb"), 7), (FATAL.format("0xa") + FRAMES, -signal.SIGKILL)],
+    ids=["nothing", "exit", "a signal, and then SIGKILL"],
+)
+def test_without_a_fatal_signal_of_a_slot_there_is_no_stack(text: str, code: int) -> None:
+    assert stack(text, code) == ""

@@ -77,15 +77,19 @@ duly_recent(assoc.crashed_at, {{}} - {{policy.crash_window}})
 -- fragment: silent_attempt
 -- Columns for `record_attempt` of the attempt of `assoc`, whose holder was not heard of in time. It counts as a crash.
 assoc.holder, 'silent' as outcome, assoc.failures + assoc.crashes + 1 as attempt, null::timestamptz as started_at,
-    {{kind.crash}} as attempt_kind, 'its holder fell silent: ' || assoc.holder as attempt_message
+    {{kind.crash}} as attempt_kind, 'its holder fell silent: ' || assoc.holder as attempt_message,
+    null::text as traceback
 
 -- fragment: record_attempt
 -- The one way to write the history: one row for each attempt in the CTE that TEXT names, which did not succeed. It has
--- task_id, fence, attempt, outcome, holder, started_at, ended_at, attempt_kind (null: not charged), attempt_message.
+-- task_id, fence, attempt, outcome, holder, started_at, ended_at, attempt_kind (null: not charged), attempt_message,
+-- traceback.
 recorded as (
-    insert into attempt (task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_kind, failure_message)
+    insert into attempt (
+        task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_kind, failure_message, traceback
+    )
     select task_id, fence, attempt, outcome::attempt_outcome, holder, started_at, ended_at, attempt_kind,
-        left(attempt_message, 1024)
+        left(attempt_message, 1024), traceback
     from {{}}
     on conflict do nothing
 )

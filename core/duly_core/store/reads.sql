@@ -86,7 +86,8 @@ where assoc.task_id = any(%(task_ids)b::uuid[])
 -- The newest attempts of each of these tasks that did not succeed, oldest first.
 select attempt.*
 from unnest(%(task_ids)b::uuid[]) as asked (task_id) cross join lateral (
-    select task_id, fence, attempt, outcome::text, holder, started_at, ended_at, failure_kind::int4, failure_message
+    select task_id, fence, attempt, outcome::text, holder, started_at, ended_at, failure_kind::int4, failure_message,
+        traceback
     from attempt
     where attempt.task_id = any (array[asked.task_id]) and attempt.task_id {{within_asked}}
     order by attempt.fence desc

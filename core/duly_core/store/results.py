@@ -101,6 +101,7 @@ def _failure_parameters(results: Sequence[Result]) -> dict[str, Any]:
         "retry_after": intervals([result.retry_after for result in results]),
         "failure_kinds": int2s([result.failure_kind for result in results]),
         "failure_messages": texts([result.failure_message or None for result in results]),
+        "tracebacks": texts([result.traceback or None for result in results]),
     }
 
 

@@ -36,7 +36,9 @@ select task_id,
         when finished_at > case when status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end
             or finished_at is null
         then octet_length(payload) + coalesce(octet_length(result), 0) + (
-            select coalesce(sum(200 + coalesce(octet_length(failure_message), 0)), 0)
+            select coalesce(sum(
+                200 + coalesce(octet_length(failure_message), 0) + coalesce(octet_length(traceback), 0)
+            ), 0)
             from {attempt} as attempt
             where attempt.task_id = task.task_id
         )

@@ -134,6 +134,7 @@ attempt = sa.Table(
     sa.Column("ended_at", sa.TIMESTAMP(timezone=True), nullable=False),
     sa.Column("failure_kind", sa.SmallInteger),
     sa.Column("failure_message", sa.Text),
+    sa.Column("traceback", sa.Text),
     postgresql_partition_by="RANGE (task_id)",
 )
 

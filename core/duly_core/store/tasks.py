@@ -111,7 +111,7 @@ async def get_attempts(store: Store, task_ids: Iterable[TaskId]) -> dict[TaskId,
     """The attempts of each task that did not succeed, oldest first, the newest 100; none: the task is left out."""
     found: dict[TaskId, list[Attempt]] = {}
     for row in await store.run(READS["attempts"], {"task_ids": uuids(sorted(set(task_ids)))}):
-        task_id, fence, number, outcome, holder, started_at, ended_at, kind, message = row
+        task_id, fence, number, outcome, holder, started_at, ended_at, kind, message, traceback = row
         found.setdefault(task_id, []).append(
             Attempt(
                 attempt=number,
@@ -122,6 +122,7 @@ async def get_attempts(store: Store, task_ids: Iterable[TaskId]) -> dict[TaskId,
                 ended_at=ended_at,
                 failure_kind=FailureKind(kind) if kind is not None else None,
                 failure_message=message or "",
+                traceback=traceback or "",
             )
         )
     return found

@@ -340,13 +340,14 @@ select task_id, last_token as token from ended
 with clock as materialized (
     select duly_now() as now
 ), asked as (
-    select task_id, token, outcome, retry_after, failure_message, started_at,
+    select task_id, token, outcome, retry_after, failure_message, started_at, traceback,
         coalesce(failure_kind, case outcome when 'crashed' then {{kind.crash}} else {{kind.callback}} end)
             as failure_kind
     from unnest(
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(outcomes)b::text[], %(retry_after)b::interval[],
-        %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[]
-    ) as asked (task_id, token, outcome, retry_after, failure_kind, failure_message, started_at)
+        %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[],
+        %(tracebacks)b::text[]
+    ) as asked (task_id, token, outcome, retry_after, failure_kind, failure_message, started_at, traceback)
 ), held_back as (
     select * from unnest(%(held_back)b::text[], %(hold_back)b::interval[]) as held_back (lambda, delay)
 ), held as (
@@ -384,6 +385,7 @@ with clock as materialized (
         crashes + crashed::int as crashes, {{no_result}},
         -- what stopped as it was asked to has not failed
         case when outcome <> 'cancelled' then failure_kind end as attempt_kind, failure_message as attempt_message,
+        traceback,
         case
             when outcome = 'cancelled' then null
             when status <> 'fatal_failure' or outcome = status then failure_kind
@@ -442,7 +444,8 @@ with asked as (
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'snoozed' as outcome,
-        (select duly_now()) as ended_at, null::int2 as attempt_kind, held.message as attempt_message
+        (select duly_now()) as ended_at, null::int2 as attempt_kind, held.message as attempt_message,
+        null::text as traceback
 ), {{record_attempt: snoozed}}
 select task_id, token, retry_after from snoozed
 
@@ -466,7 +469,8 @@ with asked as (
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'released' as outcome,
-        (select duly_now()) as ended_at, null::int2 as attempt_kind, held.reason as attempt_message
+        (select duly_now()) as ended_at, null::int2 as attempt_kind, held.reason as attempt_message,
+        null::text as traceback
 ), {{record_attempt: released}}
 select task_id, token from released
 

@@ -513,6 +513,7 @@ class TaskResult(_message.Message):
     FAILURE_MESSAGE_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
+    TRACEBACK_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     result: _builtins.bytes
     """With SUCCESS: at most 1 MiB."""
@@ -520,6 +521,8 @@ class TaskResult(_message.Message):
     failure_kind: _task_pb2.FailureKind.ValueType
     """With a failure or a crash."""
     failure_message: _builtins.str
+    traceback: _builtins.str
+    """With a failure or a crash: the frames of the callback's own code. At most 8 KiB; what is longer is cut."""
     @_builtins.property
     def claim(self) -> Global___Claim: ...
     @_builtins.property
@@ -541,10 +544,11 @@ class TaskResult(_message.Message):
         failure_message: _builtins.str = ...,
         retry_after: _duration_pb2.Duration | None = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
+        traceback: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -317,6 +317,7 @@ class Attempt(_message.Message):
     ENDED_AT_FIELD_NUMBER: _builtins.int
     FAILURE_KIND_FIELD_NUMBER: _builtins.int
     FAILURE_MESSAGE_FIELD_NUMBER: _builtins.int
+    TRACEBACK_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     """Its number: the failures and crashes before it, and 1. One that is not charged leaves its number to the next."""
     fence: _builtins.int
@@ -329,6 +330,8 @@ class Attempt(_message.Message):
     """Unspecified for those that are not charged."""
     failure_message: _builtins.str
     """For people: at most 1,024 characters; never the payload."""
+    traceback: _builtins.str
+    """Where the callback's code failed, as Python shows it: several lines, at most 8 KiB. Empty: it raised nothing."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """By the clock of its host; absent if it did not start, or nobody was left to tell."""
@@ -349,10 +352,11 @@ class Attempt(_message.Message):
         ended_at: _timestamp_pb2.Timestamp | None = ...,
         failure_kind: Global___FailureKind.ValueType = ...,
         failure_message: _builtins.str = ...,
+        traceback: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ended_at", b"ended_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "charged", b"charged", "ended_at", b"ended_at", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "fence", b"fence", "holder", b"holder", "outcome", b"outcome", "started_at", b"started_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "charged", b"charged", "ended_at", b"ended_at", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "fence", b"fence", "holder", b"holder", "outcome", b"outcome", "started_at", b"started_at", "traceback", b"traceback"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

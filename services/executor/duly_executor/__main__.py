@@ -2,9 +2,11 @@
 
 import argparse
 import asyncio
+import os
 
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
+from duly_core.telemetry import TelemetrySettings
 from duly_core.timing import Timing
 from duly_executor.executor import Executor
 from duly_executor.settings import ExecutorSettings
@@ -15,6 +17,8 @@ def build(application: str, controller_address: str, **overrides: object) -> Ser
     settings = ExecutorSettings.load(**overrides)
     timing = Timing.load()
     rpc = RpcSettings.load()
+    # callback processes read no settings; they write as this process does
+    os.environ["DULY_TELEMETRY_LOG_FORMAT"] = TelemetrySettings.load().log_format
 
     async def serve(stop: asyncio.Event) -> None:
         await Executor(application, controller_address, settings, timing, rpc).run(stop)

@@ -62,7 +62,7 @@ class ExitHandler:
         }
         ending = process.fault or ending_of(code)
         results = [
-            crash(held.task, ending, len(culprits), ran[task_id])
+            crash(held.task, ending, len(culprits), ran[task_id], process.exit_record.stack)
             for task_id in culprits
             if (held := self._held_claims.report(task_id)) is not None
         ]

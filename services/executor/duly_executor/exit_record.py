@@ -10,6 +10,11 @@ import signal
 _SLOT = re.compile(r"^slot (\d+) is thread (0x[0-9a-f]+)$", re.MULTILINE)
 _END = re.compile(r"^(?:os\._exit in|(Current)) thread (0x[0-9a-f]+)", re.MULTILINE)
 """The second is faulthandler's, after a fatal signal. If SIGKILL ended the process, it had survived that signal."""
+_STACK = re.compile(r"^Current thread .*\n((?:  .*\n)+)", re.MULTILINE)
+_CALLED_BY = re.compile(
+    r'^  File "[^"\n]*/duly/callbacks\.py", line \d+ in call\n.*', re.MULTILINE | re.DOTALL
+)
+_ERROR = re.compile(r"^Fatal Python error: .*", re.MULTILINE)
 _MOST_BYTES = 64 * 1024
 
 
@@ -41,6 +46,14 @@ class ExitRecord:
             return None
         slots = {int(thread, 16): int(slot) for slot, thread in _SLOT.findall(self._text)}
         return slots.get(ends[-1])
+
+    @property
+    def stack(self) -> str:
+        """The callback's frames when a fatal signal ended its thread, innermost first; empty: unknown."""
+        error, stack = _ERROR.search(self._text), _STACK.search(self._text)
+        if error is None or stack is None or self.slot is None:
+            return ""
+        return f"{error[0]} (most recent call first)\n{_CALLED_BY.sub('', stack[1])}"
 
     @property
     def traceback(self) -> str:

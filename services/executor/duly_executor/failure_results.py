@@ -49,7 +49,9 @@ def ending_of(code: int) -> str:
     return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
-def crash(task: hsc_pb2.ClaimedTask, ending: str, suspects: int, entry: RunningTask) -> hsc_pb2.TaskResult:
+def crash(
+    task: hsc_pb2.ClaimedTask, ending: str, suspects: int, entry: RunningTask, stack: str
+) -> hsc_pb2.TaskResult:
     """What is reported of a task whose process died while it ran that many that may be the cause."""
     company = "" if suspects == 1 else f" while it ran {suspects} tasks, any of which may be the cause"
     return hsc_pb2.TaskResult(
@@ -58,6 +60,7 @@ def crash(task: hsc_pb2.ClaimedTask, ending: str, suspects: int, entry: RunningT
         failure_kind=task_pb2.FAILURE_KIND_CRASH,
         failure_message=f"the callback's process {ending}{company}",
         started_at=started_at(entry),
+        traceback=stack if suspects == 1 else "",
     )
 
 

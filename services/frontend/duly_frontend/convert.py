@@ -64,6 +64,7 @@ def attempt_to_wire(attempt: Attempt) -> task_pb2.Attempt:
         charged=attempt.outcome.charged,
         holder=attempt.holder,
         failure_message=attempt.failure_message,
+        traceback=attempt.traceback,
     )
     if attempt.started_at is not None:
         message.started_at.FromDatetime(attempt.started_at)

@@ -19,6 +19,7 @@ from duly_hsc.convert import claims
 
 _RESULT_LIMIT = 1024 * 1024
 _MESSAGE_LIMIT = 4096
+_TRACEBACK_LIMIT = 8192
 _LONGEST_RETRY = timedelta(days=365)
 
 _OUTCOMES: dict[int, Outcome] = {int(outcome): outcome for outcome in Outcome}
@@ -62,6 +63,7 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
         failure_message=_cut(_clean(message.failure_message)),
         retry_after=retry_after,
         started_at=_started_at("results", message),
+        traceback=_cut(_clean(message.traceback), _TRACEBACK_LIMIT),
     )
 
 
@@ -87,8 +89,8 @@ def _clean(text: str) -> str:
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
-def _cut(text: str) -> str:
-    return text.encode()[:_MESSAGE_LIMIT].decode(errors="ignore")
+def _cut(text: str, limit: int = _MESSAGE_LIMIT) -> str:
+    return text.encode()[:limit].decode(errors="ignore")
 
 
 def _failure_kind(outcome: Outcome, message: hsc_pb2.TaskResult) -> FailureKind | None:

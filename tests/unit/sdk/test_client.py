@@ -39,6 +39,25 @@ async def test_a_scheduled_task_carries_what_the_caller_said(client, frontend):
     assert str(receipt) == task.task_id
 
 
+async def test_a_callback_is_scheduled_by_its_lambdas_name(client, frontend):
+    app = duly.App()
+
+    @app.callback("mail.send")
+    def send(to: str) -> None: ...
+
+    await client.schedule(send, "ann", collection="marketing")
+
+    (task,) = frontend.requests[0].tasks
+    assert (getattr(task, "lambda"), task.payload, task.collection) == ("mail.send", b'"ann"', "marketing")
+
+
+async def test_a_function_that_is_no_callback_is_not_sent(client, frontend):
+    with pytest.raises(duly.UnknownLambdaError, match="is no callback"):
+        await client.schedule(lambda payload: payload, 1)
+
+    assert not frontend.requests
+
+
 async def test_calls_made_together_travel_together(client, frontend):
     receipts = await asyncio.gather(*[client.schedule("mail.send", number) for number in range(100)])
 

@@ -40,6 +40,18 @@ async def test_it_schedules_reads_waits_lists_and_cancels(client, frontend, make
     )  # fmt: skip
 
 
+async def test_it_schedules_a_callback_by_its_lambdas_name(client, frontend):
+    app = duly.App()
+
+    @app.callback("mail.send")
+    def send(to: str) -> None: ...
+
+    await asyncio.to_thread(client.schedule, send, "ann")
+
+    (task,) = frontend.requests[0].tasks
+    assert (getattr(task, "lambda"), task.payload) == ("mail.send", b'"ann"')
+
+
 async def test_its_errors_are_those_of_the_async_client(client, frontend):
     frontend.item_errors["bad"] = task_pb2.ItemError(
         code=task_pb2.ERROR_CODE_UNKNOWN_LAMBDA, message="unknown"

@@ -6,7 +6,6 @@ Started by the Executor only:
 CGROUP is the folder of the control group to enter, or empty.
 """
 
-import io
 import logging
 import os
 import signal
@@ -24,6 +23,7 @@ from duly.v1 import callback_pb2
 from duly_core.process import become_subreaper, die_with_parent
 from duly_core.slot_board import SlotBoard
 from duly_executor import frames
+from duly_executor.callback import output
 from duly_executor.callback.exit_recorder import ExitRecorder
 from duly_executor.callback.report_sender import ReportSender
 from duly_executor.callback.slots import Slots
@@ -38,11 +38,7 @@ def main() -> None:
         Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
     else:
         become_subreaper()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            line_buffering=True
-        )  # what callbacks print is seen at once, and survives a kill
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    output.set_up(os.environ.get("DULY_TELEMETRY_LOG_FORMAT", ""))
     try:
         app = load_app(application)
     except AppImportError as error:

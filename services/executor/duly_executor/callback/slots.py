@@ -15,6 +15,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
+from duly_executor.callback import output
 from duly_executor.callback.attempt import AsyncLoop, Attempt
 from duly_executor.callback.exit_recorder import ExitRecorder
 from duly_executor.callback.priority_queue import PriorityQueue
@@ -121,7 +122,9 @@ class Slots:
             self._board.started(self._process, slot, task_id, now)
             if failpoints.on:
                 failpoints.hit_here("callback.user_code.before")
+            speaker = output.begin(task)
             result = self._run(attempt)
+            output.end(speaker)
             if failpoints.on:
                 failpoints.hit_here("callback.user_code.after")
         del self._running[task_id]

@@ -125,6 +125,7 @@ create table attempt (
     ended_at timestamptz not null,
     failure_kind smallint,
     failure_message text check (octet_length(failure_message) <= 4096),
+    traceback text check (octet_length(traceback) <= 8192),
     primary key (task_id, fence),
     -- What is charged to the task has a reason; what is not charged is no failure.
     constraint attempt_failure_has_a_reason check (

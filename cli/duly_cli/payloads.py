@@ -1,0 +1,35 @@
+"""Payloads as a command line gives them."""
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+Payload = Annotated[
+    str,
+    typer.Argument(metavar="PAYLOAD", help="What the callback is given: JSON, or - for standard input."),
+]
+Raw = Annotated[bool, typer.Option("--raw", help="Send PAYLOAD as bytes, for a callback with raw=True.")]
+
+
+def read_payload(text: str, *, raw: bool) -> Any:
+    """Return the value of a PAYLOAD argument; `-` reads standard input."""
+    if raw:
+        return sys.stdin.buffer.read() if text == "-" else text.encode()
+    return parse_json(sys.stdin.read() if text == "-" else text)
+
+
+def read_lines(text: str) -> list[Any]:
+    """Return the values of a PAYLOAD argument with a JSON text a line; `-` reads standard input."""
+    source = sys.stdin.read() if text == "-" else text
+    return [parse_json(line) for line in source.splitlines() if line.strip()]
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        message = f"the payload is no JSON: {error} (a string needs its own quotes: '\"text\"')"
+        raise typer.BadParameter(message) from error

@@ -1,0 +1,121 @@
+"""`duly schedule`: new tasks from the shell."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import typer
+
+import duly
+from duly_cli.payloads import Payload, Raw, read_lines, read_payload
+from duly_cli.tasks import (
+    DEFAULT_ADDRESS,
+    Address,
+    connected,
+    parse_duration,
+    parse_moment,
+    parse_priority,
+    show,
+)
+from duly_cli.text import say
+
+
+def add_command(app: typer.Typer) -> None:
+    """Add `schedule`."""
+    app.command(rich_help_panel="Tasks")(schedule)
+
+
+def schedule(
+    lambda_name: Annotated[
+        str,
+        typer.Argument(metavar="LAMBDA", help="Its name, such as hello.greet; `duly lambdas` lists them."),
+    ],
+    payload: Payload = "null",
+    raw: Raw = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="PAYLOAD has a JSON value a line: schedule a task for each.")
+    ] = False,
+    priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
+    collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
+    delay: Annotated[
+        str | None, typer.Option(help="Run it so much later: 90s, 2h.", show_default=False)
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Run it at this instant: 2026-12-24T18:00:00+01:00.", show_default=False),
+    ] = None,
+    expires_at: Annotated[
+        str | None,
+        typer.Option(
+            help="Give it up if it has not started by then: an instant as for --at, or 2h from now.",
+            show_default=False,
+        ),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            "--idempotency-key",
+            "--key",
+            help="Idempotency key: repeated with the same one, it makes no second task.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option(help="How long to try until it is scheduled; --wait takes longer.")
+    ] = "10s",
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for its end and show it; exit 1 if it did not succeed.")
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Schedule a task and print its id."""
+    if lines and (raw or idempotency_key is not None):
+        message = "--lines goes without --raw, and without --idempotency-key, which is one task's"
+        raise typer.BadParameter(message)
+    payloads = read_lines(payload) if lines else [read_payload(payload, raw=raw)]
+    new = [
+        duly.NewTask(
+            lambda_name,
+            value,
+            priority=parse_priority(priority),
+            collection=collection,
+            delay=parse_duration(delay),
+            at=parse_moment(at, needs_zone=True),
+            expires_at=_parse_end(expires_at),
+            idempotency_key=idempotency_key,
+        )
+        for value in payloads
+    ]
+    patience = parse_duration(timeout) or timedelta()
+    with connected(address) as client:
+        scheduled = _schedule(client, new, patience)
+        for each in scheduled:
+            say(each.task_id)
+        ended = client.wait_many(scheduled) if wait else []
+    show(ended, as_json=False)
+    if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
+        raise typer.Exit(1)
+
+
+def _schedule(
+    client: "duly.Client", new: Sequence[duly.NewTask], timeout: timedelta
+) -> list[duly.ScheduledTask]:
+    """Schedule tasks; one alone is refused in its own words."""
+    try:
+        return client.schedule_many(new, timeout=timeout)
+    except duly.ScheduleManyError as error:
+        if len(new) == 1 and isinstance(error.results[0], duly.DulyError):
+            raise error.results[0] from None
+        for each in error.results:
+            if isinstance(each, duly.ScheduledTask):
+                say(each.task_id)
+        raise
+
+
+def _parse_end(text: str | None) -> datetime | None:
+    """An instant of the command line, or a duration from now."""
+    try:
+        ahead = parse_duration(text)
+    except typer.BadParameter:
+        return parse_moment(text, needs_zone=True)
+    return datetime.now().astimezone() + ahead if ahead is not None else None

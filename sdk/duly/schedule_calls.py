@@ -1,0 +1,87 @@
+"""The part of AsyncClient that schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any, Unpack, overload
+
+from duly.caller import DEFAULT_TIMEOUT, Caller
+from duly.enums import Priority
+from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
+from duly.new_task import NewTask, ScheduledTask
+from duly.scheduling import Scheduler
+from duly.v1 import frontend_pb2
+
+
+class ScheduleCalls:
+    """Schedules by name, or by callback."""
+
+    def _open(self) -> tuple[Caller, Scheduler]:
+        raise NotImplementedError
+
+    @overload
+    async def schedule(
+        self, lambda_name: str, payload: Any = None, **options: Unpack[ScheduleOptions]
+    ) -> ScheduledTask: ...
+    @overload
+    async def schedule(
+        self, lambda_name: TakingNothing, payload: None = None, **options: Unpack[ScheduleOptions]
+    ) -> ScheduledTask: ...
+    @overload
+    async def schedule(
+        self, lambda_name: Taking[Payload], payload: Payload, **options: Unpack[ScheduleOptions]
+    ) -> ScheduledTask: ...
+    async def schedule(
+        self,
+        lambda_name: str | Callable[..., Any],
+        payload: Any = None,
+        *,
+        priority: Priority = Priority.NORMAL,
+        collection: str = "",
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        expires_at: datetime | None = None,
+        idempotency_key: str | None = None,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+    ) -> ScheduledTask:
+        """Schedule a task; when this returns, the task is durable.
+
+            await client.schedule("mail.send", Mail(to=["ann"]), delay=timedelta(hours=1), priority=Priority.LOW)
+
+        - `lambda_name`: a name, or the callback itself, whose payload's type is checked by mypy and by editors:
+          `client.schedule(send, Mail(to=["ann"]))`.
+        - `payload`: bytes, or anything JSON can carry; dataclasses and pydantic models become objects.
+        - `collection`: a label by which operators can pause or drop a part of a lambda's tasks.
+        - `at` or `delay`: when to run it; neither is now. `at` must have a time zone; `delay` is
+          counted on Duly's clock, so it does not depend on this host's.
+        - `expires_at`: a task that has not started by then ends as FATAL_FAILURE.
+        - `idempotency_key`: the same key, within one lambda, never makes a second task; the receipt
+          then names the first one, with `created` False. A key holds until its task is removed, some
+          days after its end: `store.retention` says how many.
+        - `timeout`: for all tries together.
+
+        Raises UnknownLambdaError, PayloadTooLargeError, KeyConflictError, InvalidTaskError,
+        EncodingError, or UnavailableError (the outcome is then unknown).
+        """
+        _, scheduler = self._open()
+        task = NewTask(
+            name_of(lambda_name), payload, priority, collection, at, delay, expires_at, idempotency_key
+        )
+        return await scheduler.schedule(task, timeout)
+
+    async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
+        """Schedule a task that may have been sent before, under the id or key that it has."""
+        _, scheduler = self._open()
+        return await scheduler.send(task, timeout)
+
+    async def schedule_many(
+        self, tasks: Iterable[NewTask], *, timeout: timedelta = DEFAULT_TIMEOUT
+    ) -> list[ScheduledTask]:
+        """Schedule many tasks in few calls, and return their receipts in order.
+
+        `timeout` is for each call of up to 1,000 tasks; a few are under way at a time. Raises
+        ScheduleManyError, once all were tried, if any were not written; its `results` tell which.
+        """
+        _, scheduler = self._open()
+        return await scheduler.schedule_many(tasks, timeout)

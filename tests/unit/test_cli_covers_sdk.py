@@ -1,0 +1,95 @@
+"""The command line offers what the SDK's client does: each method has a command, each parameter an option."""
+
+import inspect
+from typing import get_type_hints
+
+import pytest
+from typer.main import get_command
+
+import duly
+from duly.dead_letters import DeadLetterFilter
+from duly_cli.__main__ import app
+
+METHODS = {
+    "schedule": "schedule",
+    "schedule_many": "schedule",
+    "get": "get",
+    "get_many": "get",
+    "wait": "wait",
+    "wait_many": "wait",
+    "cancel": "cancel",
+    "cancel_many": "cancel",
+    "list": "list",
+    "lambdas": "lambdas",
+    "dead_letters": "dead-letters",
+    "redrive": "redrive",
+    "redrive_many": "redrive",
+    "redrive_where": "redrive",
+    "settings": "settings",
+    "set_setting": "settings set",
+    "set_settings": "settings set",
+    "reset_settings": "settings reset",
+}
+OPTIONS = {
+    "statuses": "status",
+    "priorities": "priority",
+    "failure_kinds": "kind",
+    "finished_after": "since",
+    "finished_before": "until",
+    "task": "task_ids",
+    "names": "names",
+}
+"""Parameters whose options have another name."""
+ANOTHER_WAY = {
+    ("schedule_many", "tasks"): "--lines: a payload a line",
+    ("get_many", "tasks"): "task ids",
+    ("wait_many", "tasks"): "task ids",
+    ("cancel_many", "tasks"): "task ids",
+    ("redrive_many", "tasks"): "task ids",
+    ("wait", "raise_on_failure"): "the exit code says so",
+    ("wait_many", "raise_on_failure"): "the exit code says so",
+    ("list", "page_size"): "--limit decides",
+    ("dead_letters", "page_size"): "--limit decides",
+    ("set_settings", "values"): "one at a time",
+}
+
+
+def methods() -> list[str]:
+    return [
+        name
+        for name, member in vars(duly.Client).items()
+        if inspect.isfunction(member) and not name.startswith("_") and name != "close"
+    ]
+
+
+def parameters(method: str) -> set[str]:
+    names = set(inspect.signature(getattr(duly.Client, method)).parameters) - {"self"}
+    if "which" in names:
+        names = names - {"which"} | set(get_type_hints(DeadLetterFilter))
+    return {name for name in names if (method, name) not in ANOTHER_WAY}
+
+
+def command(name: str) -> object:
+    found = get_command(app)
+    for word in name.split():
+        found = found.commands[word]  # type: ignore[attr-defined]
+    return found
+
+
+def test_every_method_of_the_client_has_a_command() -> None:
+    assert set(methods()) == set(METHODS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_parameter_of_a_method_is_an_option_or_argument(method: str) -> None:
+    offered = {each.name for each in command(METHODS[method]).params}  # type: ignore[attr-defined]
+
+    missing = {name for name in parameters(method) if OPTIONS.get(name, name) not in offered}
+
+    assert missing == set()
+
+
+def test_an_option_bears_the_name_that_the_sdk_has_for_it() -> None:
+    options = {word for each in command("schedule").params for word in each.opts}  # type: ignore[attr-defined]
+
+    assert {"--expires-at", "--idempotency-key", "--collection", "--priority", "--timeout"} <= options

@@ -1,0 +1,142 @@
+"""`duly run`: one attempt in this process, its result and its exit code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from duly_cli.__main__ import app
+from tests.fixtures.host import clean_environment
+
+SHOP = """
+import asyncio
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+
+import duly
+
+app = duly.App()
+
+
+@dataclass
+class Order:
+    items: list[str]
+
+
+@app.callback("price", payload_limit=100)
+def price(order: Order, ctx: duly.TaskContext) -> int:
+    ctx.progress(0.5, "counting")
+    if order.items == ["snooze"]:
+        raise duly.Snooze(timedelta(minutes=10))
+    return {"pen": 2}[order.items[0]]
+
+
+@app.callback("later")
+async def later(payload):
+    await asyncio.sleep(0)
+    return payload
+
+
+@app.callback("reverse", raw=True)
+def reverse(data: bytes) -> bytes:
+    return data[::-1]
+
+
+@app.callback("stop")
+def stop(payload, ctx):
+    breakpoint()
+    return ctx.attempt
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "shop_to_run.py").write_text(SHOP)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def duly_run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["run", "shop_to_run:app", *arguments], input=stdin)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["price", '{"items": ["pen"]}'], "2\n"),
+        (["later", '{"é": null}'], '{"é": null}\n'),
+        (["later"], "null\n"),
+        (["reverse", "abc", "--raw"], "cba\n"),
+    ],
+)
+def test_a_result_is_printed_as_json_or_as_the_bytes_that_it_is(arguments: list[str], printed: str) -> None:
+    done = duly_run(*arguments)
+
+    assert (done.exit_code, done.stdout) == (0, printed)
+
+
+@pytest.mark.usefixtures("folder")
+def test_progress_is_shown_beside_the_result() -> None:
+    assert duly_run("price", "-", stdin='{"items": ["pen"]}').stderr == "progress: 50% counting\n"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["price", '{"items": ["unicorn"]}'], 1, "retriable_failure, exception: KeyError: 'unicorn'"),
+        (["price", '{"items": 7}'], 1, "fatal_failure, bad_payload: payload.items: "),
+        (["price", '{"items": ["snooze"]}'], 75, "snoozed; again after 0:10:00"),
+        (["price", '{"items": ["' + "x" * 100 + '"]}'], 2, "the limit of 'price' is 100"),
+        (["prize"], 2, "has no lambda 'prize'"),
+        (["price", "{"], 2, "the payload is no JSON"),
+        (["later", "NaN"], 2, "JSON cannot carry"),
+    ],
+)
+def test_what_is_no_success_is_told_with_an_exit_code_of_its_own(
+    arguments: list[str], code: int, told: str
+) -> None:
+    done = duly_run(*arguments)
+
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert told in " ".join(done.stderr.replace("│", "").split())
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_failure_shows_the_frames_of_the_callback() -> None:
+    lines = duly_run("price", '{"items": ["unicorn"]}').stderr.splitlines()
+
+    assert "Traceback (most recent call last):" in lines
+    assert [line.rpartition(" in ")[2] for line in lines if line.startswith("  File ")] == ["price"]
+
+
+def test_an_application_that_cannot_be_imported_is_told_as_a_worker_tells_it(folder: Path) -> None:
+    (folder / "broken_to_run.py").write_text("def (")
+
+    done = CliRunner().invoke(app, ["run", "broken_to_run:app", "price"])
+
+    assert done.exit_code == 78
+    assert "broken_to_run.py:1" in done.stderr
+
+
+def test_a_breakpoint_opens_the_debugger_in_the_callback(folder: Path) -> None:
+    command = [sys.executable, "-m", "duly_cli", "run", "shop_to_run:app", "stop", "5", "--attempt", "3"]
+
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=clean_environment(),
+        input="p payload + 1000\ncontinue\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "(Pdb) 1005" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("3")
