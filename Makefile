@@ -68,12 +68,19 @@ models: $(STAMP) ## Hold the store and the protocol against their models at leng
 fuzz: $(STAMP) ## Send every service what no client would send (ARGS="--seconds 600 --seed 1")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
+docs: $(STAMP) ## Build the documentation site into site/; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
+	@echo "duly: read it at site/index.html"
+
 verify: lint types test ## Everything that must hold before a change goes in
 
 ##@ Generated files
 
 proto: $(STAMP) ## Rewrite the stubs in sdk/duly/v1 from proto/
 	scripts/genproto
+
+reference: $(STAMP) ## Rewrite docs/reference from the code (settings, metrics, errors, RPCs, commands)
+	$(BIN)/python -m scripts.reference
 
 proto-baseline: $(STAMP) ## On release: take today's proto/ as what must not be broken from now on
 	$(BIN)/buf build -o proto/baseline.binpb
@@ -84,7 +91,7 @@ constraints: $(STAMP) ## Move constraints.txt to the newest versions that pyproj
 ##@ Tidy up
 
 clean: ## Remove .venv, caches and the data of local runs
-	rm -rf $(VENV) .venv-bench .duly .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-bench .duly .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## Show this list
@@ -104,5 +111,5 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -e '.[dev]' -c constraints.txt
 	@touch $(STAMP)
 
-.PHONY: models fuzz
 .PHONY: demo setup test test-all lint types format chaos bench bench-recovery verify proto proto-baseline constraints clean help
+.PHONY: models fuzz docs reference

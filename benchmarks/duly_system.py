@@ -103,7 +103,7 @@ class Duly(System):
                     "DULY_BENCH_FRONTEND": stack.frontend_address,
                     "DULY_BENCH_DSN": stack.dsn,
                     **({JSON: "1"} if self.shape.json else {}),
-                    # as docs/operations.md advises client services
+                    # as docs/clients.md advises client services
                     "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
                 }
                 async with driving(

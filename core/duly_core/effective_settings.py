@@ -33,7 +33,7 @@ class EffectiveSettings(Generic[Live]):
             except SettingsError as error:
                 if self._kept.get(name) != text:
                     log.warning(
-                        "a setting is passed over; `duly settings` mends it",
+                        "live setting ignored; `duly settings` corrects it",
                         setting=name,
                         value=text,
                         reason=str(error),

@@ -87,7 +87,7 @@ class JournalFolder:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
             log.warning(
-                "claims are journaled in memory only: the file cannot be made",
+                "claim journal kept in memory only",
                 path=str(path),
                 reason=str(error),
             )

@@ -56,11 +56,11 @@ async def repeat(
             pause = backoff(failures)
             if worth_logging(failures):
                 tell = log.error if isinstance(error, StoreRefusedError) else log.warning
-                tell("a round failed; trying again", loop=name, failures=failures, reason=str(error))
+                tell("round failed", loop=name, failures=failures, reason=str(error))
         except Exception:
             failures += 1
             pause = backoff(failures)
-            log.exception("a round failed unexpectedly; trying again", loop=name, failures=failures)
+            log.exception("round failed unexpectedly", loop=name, failures=failures)
         await _first(stop, wake, pause)
 
 

@@ -114,7 +114,7 @@ def _say_it_is_a_pooler() -> None:
     """Once a process: the pool tries again and again, and tells nobody why it fails."""
     log.error(
         "what answers as Postgres is a pooler, which refuses Duly's session settings: set store.pooled = true, and "
-        "store.direct_dsn to Postgres itself; see docs/operations.md"
+        "store.direct_dsn to Postgres itself; see docs/operators/postgres.md"
     )
 
 

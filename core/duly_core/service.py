@@ -46,9 +46,9 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
         telemetry = TelemetrySettings.load()
         set_up_logging(name, telemetry)
         if failpoints.on:
-            log.warning("failpoints are on, which is for tests only", folder=str(failpoints.folder))
+            log.warning("failpoints enabled, for tests only", folder=str(failpoints.folder))
         for variable, meant in misspelt_variables(os.environ).items():
-            log.warning("an environment variable is none of Duly's settings", variable=variable, meant=meant)
+            log.warning("unknown environment variable", variable=variable, meant=meant)
         serve = _set_up(name, build, telemetry)
         _collect_seldom()
         uvloop.run(_until_stopped(serve, keepalive))

@@ -237,7 +237,7 @@ async def test_a_redrive_by_filter_says_what_it_will_do_and_what_it_did(run_duly
     assert (await run_duly(*which, "--yes")).stdout.strip() == "no dead letters match"
 
 
-async def test_what_operations_md_shows_finds_a_task_that_failed_too_often(run_duly, client, task_states):
+async def test_what_the_page_shows_finds_a_task_that_failed_too_often(run_duly, client, task_states):
     await task_states.register(max_attempts=1)
     claimed = await task_states.claimed()
     failed = Result(
@@ -248,10 +248,10 @@ async def test_what_operations_md_shows_finds_a_task_that_failed_too_often(run_d
         failure_message="the printer is out of paper",
     )
     await set_results(task_states.store, [failed])
-    text = Path(__file__).parents[2].joinpath("docs", "operations.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[2] / "docs" / "operators" / "dead-letters.md"
     commands = [
         shlex.split(line, comments=True)[1:]
-        for line in text.splitlines()
+        for line in page.read_text(encoding="utf-8").splitlines()
         if line.startswith(("duly dead-letters --", "duly redrive --"))
     ]
 

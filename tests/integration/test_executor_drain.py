@@ -88,7 +88,7 @@ async def test_an_executor_stops_within_seconds_even_if_the_hsc_is_away(host: Ho
     executor.kill(signal.SIGTERM)
 
     assert await executor.exit_code(15 * SECOND) == 0
-    assert "not taken by the HSC" in executor.output
+    assert "report refused by the HSC" in executor.output
 
 
 async def test_an_executor_whose_callback_process_died_drains_too(host: Host) -> None:

@@ -38,7 +38,7 @@ async def test_python_that_runs_too_long_is_interrupted_and_its_process_lives_on
 ) -> None:
     too_long = claimed(name, host.journal.payload(), max_runtime=LIMIT)
     neighbour, after = host.waiting(), claimed("test.context")
-    await host.ready("--slots", 3, DULY_EXECUTOR_SEPARATE_FOR="0s")
+    await host.ready("--slots", 3, DULY_EXECUTOR_ISOLATE_FOR="0s")
     pid = await host.running(neighbour, too_long)
 
     result = await host.hsc.end_of(too_long)
@@ -155,7 +155,7 @@ async def test_async_neighbours_of_a_callback_that_blocks_their_loop_are_handed_
         claimed("test.async_wait", host.journal.payload(), max_runtime=4 * SECOND) for _ in range(2)
     ]
     blocking = claimed("test.async_block", host.journal.payload(), max_runtime=LIMIT)
-    await host.ready("--slots", 3, DULY_EXECUTOR_ANSWER_WITHIN="6s", **HASTY)
+    await host.ready("--slots", 3, DULY_EXECUTOR_ANSWER_TIMEOUT="6s", **HASTY)
     pid = await host.running(*neighbours)
     assert await host.running(blocking) == pid
 
@@ -209,11 +209,11 @@ async def test_what_a_drain_stops_says_so(host: Host) -> None:
 
 async def test_a_lambda_that_overran_shares_no_process_with_others_until_its_time_is_over(host: Host) -> None:
     others = [host.waiting() for _ in range(2)]
-    executor = await host.ready("--slots", 8, DULY_EXECUTOR_SEPARATE_FOR="4s")
+    executor = await host.ready("--slots", 8, DULY_EXECUTOR_ISOLATE_FOR="4s")
     first = running_on(host)
     pid = await host.running(first)
     await host.hsc.end_of(first)
-    await executor.says("kept apart")
+    await executor.says("lambda isolated")
     apart = [claimed("test.spin", host.journal.payload()) for _ in range(2)]
 
     host.hand_out(*others, *apart)
@@ -223,7 +223,7 @@ async def test_a_lambda_that_overran_shares_no_process_with_others_until_its_tim
     assert shared == {pid}
     assert len(separate) == 1
     assert separate.isdisjoint(shared)
-    await executor.says("share processes with others again")
+    await executor.says("lambda isolation ended")
     isolation_ended = claimed("test.spin", host.journal.payload())
     assert await host.running(isolation_ended) == pid
 

@@ -42,7 +42,7 @@ async def test_what_a_stopped_idle_process_was_given_runs_in_another_one_here(ho
         "--processes",
         2,
         DULY_EXECUTOR_RECALL_AFTER="200ms",
-        DULY_EXECUTOR_ANSWER_WITHIN="500ms",
+        DULY_EXECUTOR_ANSWER_TIMEOUT="500ms",
     )
     stopped = process_tree.children(executor.pid)[0]
     os.kill(stopped, signal.SIGSTOP)
@@ -58,7 +58,7 @@ async def test_a_stopped_idle_process_is_killed_and_its_task_handed_back_or_run_
     host: Host,
 ) -> None:
     executor = await host.ready(
-        "--slots", 1, DULY_EXECUTOR_RECALL_AFTER="200ms", DULY_EXECUTOR_ANSWER_WITHIN="500ms"
+        "--slots", 1, DULY_EXECUTOR_RECALL_AFTER="200ms", DULY_EXECUTOR_ANSWER_TIMEOUT="500ms"
     )
     stopped = process_tree.children(executor.pid)[0]
     os.kill(stopped, signal.SIGSTOP)

@@ -118,7 +118,7 @@ async def test_a_lambda_that_is_kept_apart_and_has_no_process_left_keeps_no_othe
         host, DULY_EXECUTOR_SLOTS="1", DULY_EXECUTOR_ISOLATED_PROCESSES="1", DULY_EXECUTOR_POLL_TIMEOUT="1s"
     )
     host.hsc.hand_out(first)
-    await executor.says("kept apart")
+    await executor.says("lambda isolated")
     many = [claimed("test.spin", spinning) for _ in range(150)]
 
     host.hsc.hand_out(*many)

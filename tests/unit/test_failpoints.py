@@ -196,4 +196,4 @@ def test_a_process_says_at_its_start_that_failpoints_are_on(tmp_path: Path) -> N
         check=True,
     )
 
-    assert "failpoints are on" in done.stderr
+    assert "failpoints enabled" in done.stderr

@@ -136,7 +136,7 @@ class CallStreams:
             code = error.code.name
         except Exception:
             code = "INTERNAL"
-            log.exception("a call failed unexpectedly", method=method)
+            log.exception("call failed unexpectedly", method=method)
             response.error.code = grpc.StatusCode.INTERNAL.value[0]
             response.error.message = "internal error: the server's log says more"
         finally:

@@ -98,7 +98,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     raise
                 except Exception:
                     code = "INTERNAL"
-                    log.exception("a call failed unexpectedly", method=method)
+                    log.exception("call failed unexpectedly", method=method)
                     await context.abort(
                         grpc.StatusCode.INTERNAL, "internal error: the server's log says more"
                     )

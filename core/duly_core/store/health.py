@@ -87,7 +87,7 @@ class HealthFollower:
                 except StoreUnavailableError:
                     pass  # its silence is what counts
                 except Exception:
-                    log.exception("health: asking Postgres failed")  # and is asked again: nobody else would
+                    log.exception("health: Postgres check failed")  # and is asked again: nobody else would
             await asyncio.sleep(_LOOK_EVERY.total_seconds())
 
     def _refusal(self) -> str | None:

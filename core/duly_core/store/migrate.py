@@ -74,7 +74,7 @@ def migrate(dsn: str) -> None:
                 current = MigrationContext.configure(connection).get_current_revision()
                 connection.commit()  # each migration has transactions of its own
                 if current is not None and current not in known:
-                    log.warning("the store's schema is newer than this release", schema=current)
+                    log.warning("schema newer than this release", schema=current)
                     return
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")

@@ -97,7 +97,7 @@ class Notifier:
                         "select pg_notify(%s, %s)", (DUE_CHANNEL, f"{milliseconds} {names}".strip())
                     )
             except StoreUnavailableError as error:
-                log.info("a notification was not sent; the poll finds the task", reason=str(error))
+                log.info("notification not sent; the poll finds the task", reason=str(error))
 
     async def _keep_the_gap(self) -> timedelta:
         """Answers how long it took: what was said to be ahead is that much nearer (or less: too soon does no harm)."""
@@ -134,7 +134,7 @@ class Listener:
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until `stop`; behind a pooler that is not possible, and the poll goes on alone."""
         if self._settings.pooled and not self._settings.direct_dsn:
-            log.info("not listening behind a pooler: store.direct_dsn is not set, and the poll goes on alone")
+            log.info("notifications disabled behind a pooler: store.direct_dsn is not set; polling only")
             await stop.wait()
             return
         listening = asyncio.ensure_future(self._listen_for_ever())
@@ -160,7 +160,7 @@ class Listener:
             except (psycopg.Error, OSError) as error:
                 failures += 1
                 log.warning(
-                    "listening failed; the poll goes on alone", reason=str(error).strip(), failures=failures
+                    "notification listener failed; polling only", reason=str(error).strip(), failures=failures
                 )
             await asyncio.sleep(backoff(failures).total_seconds())
 

@@ -169,7 +169,7 @@ class NextWorkResponse(_message.Message):
     @_builtins.property
     def claim_sent_since_boot(self) -> _duration_pb2.Duration:
         """When the Controller sent ClaimTask: time since boot (CLOCK_BOOTTIME) of this host, read before sending.
-        A callback may start only before this + the claim's own deadline (architecture: "the timing").
+        A callback may start only before this + the claim's own deadline (docs/lifecycle.md, "Timing").
         """
 
     @_builtins.property

@@ -51,14 +51,12 @@ def taken_over(executor_id: str, crashed: int, released: int) -> None:
 
 def journal_dropped(name: str) -> None:
     """A claim journal without an owner, whose processes could not be proved dead here; its leases have run out."""
-    log.warning(
-        "a claim journal of another pid namespace or host, or a damaged one, is removed", journal=name
-    )
+    log.warning("unusable claim journal removed (damaged, or of another host)", journal=name)
 
 
 def not_registered(reason: str) -> None:
     """The Frontend could not take the lambdas; it is tried again."""
-    log.warning("lambdas are not registered yet; trying again", reason=reason)
+    log.warning("lambda registration failed; trying again", reason=reason)
 
 
 def registered_over(name: str, warning: str) -> None:
@@ -68,7 +66,7 @@ def registered_over(name: str, warning: str) -> None:
 
 def refused_late(problems: str) -> None:
     """The registry refused lambdas that an Executor serves already: their tasks cannot be scheduled."""
-    log.error("the registry refuses lambdas that are served here", problems=problems)
+    log.error("lambdas refused by the registry", problems=problems)
 
 
 def claimed(tasks: int, refused: int) -> None:
@@ -81,7 +79,7 @@ def claimed(tasks: int, refused: int) -> None:
 def claim_unknown(references: int, reason: str) -> None:
     """No definite answer in time: the messages are left to come back."""
     _claims.labels("unknown").inc(references)
-    log.warning("a claim had no definite answer", references=references, reason=reason)
+    log.warning("claim without a definite answer", references=references, reason=reason)
 
 
 def in_flight(tasks: int) -> None:
@@ -91,37 +89,33 @@ def in_flight(tasks: int) -> None:
 
 def unreported(executor_id: str, tasks: int, reason: str) -> None:
     """A dead Executor's tasks could not be reported: their leases will run out."""
-    log.error(
-        "a dead executor's tasks could not be reported", executor=executor_id, tasks=tasks, reason=reason
-    )
+    log.error("crash report failed", executor=executor_id, tasks=tasks, reason=reason)
 
 
 def delete_failed(messages: int, reason: str) -> None:
     """Messages stay in the queue; their tasks' next claims are refused."""
-    log.warning("messages could not be deleted", messages=messages, reason=reason)
+    log.warning("messages not deleted", messages=messages, reason=reason)
 
 
 def give_back_failed(messages: int, reason: str) -> None:
     """Messages stay hidden until their visibility ends."""
-    log.warning("messages could not be given back", messages=messages, reason=reason)
+    log.warning("messages not given back", messages=messages, reason=reason)
 
 
 def delete_failed_unexpectedly(messages: int, error: Exception) -> None:
     """The same, for a reason that nobody foresaw."""
-    log.error("messages could not be deleted", messages=messages, exc_info=error)
+    log.error("messages not deleted", messages=messages, exc_info=error)
 
 
 def crash_report_failed(executor_id: str, tasks: int, error: Exception) -> None:
     """A dead Executor's tasks could not be dealt with, for a reason that nobody foresaw; their leases run out."""
-    log.error(
-        "a dead executor's tasks could not be dealt with", executor=executor_id, tasks=tasks, exc_info=error
-    )
+    log.error("crash report failed unexpectedly", executor=executor_id, tasks=tasks, exc_info=error)
 
 
 def stale(references: int) -> None:
     """So many references were buffered for so long that their messages are about to be seen by others."""
     _stale.inc(references)
-    log.warning("buffered references came of age; their messages will come back", references=references)
+    log.warning("buffered references expired; their messages return", references=references)
 
 
 def given_back(messages: int) -> None:
@@ -131,19 +125,19 @@ def given_back(messages: int) -> None:
 
 def executor_killed(pid: int) -> None:
     """An Executor did not end within its grace when told to."""
-    log.error("an executor did not drain in time; killed", pid=pid)
+    log.error("executor killed: drain timeout", pid=pid)
 
 
 def not_handed_back(error: Exception) -> None:
     """What was claimed for an Executor that hung up is not known, for a reason that nobody foresaw; it runs out."""
-    log.error("claims of an executor that hung up cannot be handed back", exc_info=error)
+    log.error("release of claims failed unexpectedly", exc_info=error)
 
 
 def claim_refused(references: int, reason: str) -> None:
     """The HSC does not take these claims from us, and would not if it was asked again at once."""
     _claims.labels("unknown").inc(references)
     log.error(
-        "the HSC refuses to be asked for claims; their messages stay hidden until their visibility ends",
+        "claims refused by the HSC; messages hidden until their visibility ends",
         references=references,
         reason=reason,
     )
@@ -151,4 +145,4 @@ def claim_refused(references: int, reason: str) -> None:
 
 def unanswered(executor_id: str, tasks: int) -> None:
     """An Executor gave up a NextWork that was answered with so many tasks; they are handed back."""
-    log.warning("an executor did not get its answer; handing back", executor=executor_id, tasks=tasks)
+    log.warning("unanswered NextWork; claims released", executor=executor_id, tasks=tasks)

@@ -85,7 +85,7 @@ async def _clear(group: Cgroup) -> None:
     try:
         await group.emptied()
     except OSError as error:
-        log.warning("an executor's cgroup cannot be cleared", folder=str(group.folder), reason=str(error))
+        log.warning("executor cgroup not cleared", folder=str(group.folder), reason=str(error))
     group.remove()
 
 

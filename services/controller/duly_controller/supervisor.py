@@ -101,7 +101,7 @@ class Supervisor:
                 )
             except OSError as error:  # no memory, no process numbers: that passes
                 failures += 1
-                log.warning("an executor could not be started; trying again", reason=str(error))
+                log.warning("executor start failed; trying again", reason=str(error))
                 await wait_for(stop, backoff(failures))
                 continue
             code = await self._wait(process, stop)
@@ -113,7 +113,7 @@ class Supervisor:
                 return
             failures = 0 if loop.time() - started > _HEALTHY_AFTER.total_seconds() else failures + 1
             pause = backoff(failures)
-            log.warning("an executor ended; starting another", pid=process.pid, code=code)
+            log.warning("executor ended; starting another", pid=process.pid, code=code)
             await wait_for(stop, pause)
 
     async def _wait(self, process: Process, stop: asyncio.Event) -> int:

@@ -28,7 +28,7 @@ class ClaimDeadlines:
         return deadline
 
     def acknowledged(self, task_ids: Iterable[TaskId], sent_ns: int) -> None:
-        """A heartbeat that was *sent* then kept these. Counting from the answer would be too late (reliability 3.3)."""
+        """A heartbeat that was *sent* then kept these. Counting from the answer would be too late: docs/lifecycle.md, "Timing"."""
         deadline = sent_ns + self._length
         for task_id in task_ids:
             if task_id in self._deadlines:

@@ -90,9 +90,9 @@ def open_containment(mode: Mode) -> Containment:
                 f"executor.containment is cgroup, but no cgroup can be made or entered here: {error}; give this "
                 "process a cgroup v2 of its own (systemd: Delegate=yes) or set DULY_EXECUTOR_CONTAINMENT=subreaper"
             ) from error
-        log.info("callbacks are contained by process group and subreaper only", reason=str(error))
+        log.info("containment by process group and subreaper only", reason=str(error))
         return Subreaper()
-    log.info("callbacks are contained in cgroups", folder=contained.folder)
+    log.info("containment by cgroups", folder=contained.folder)
     return contained
 
 
@@ -189,7 +189,7 @@ async def _clear(group: Cgroup) -> None:
             await group.emptied()
     except (OSError, TimeoutError) as error:
         reason = str(error) or "something in it does not die"
-        log.warning("a cgroup cannot be cleared", folder=str(group.folder), reason=reason)
+        log.warning("cgroup not cleared", folder=str(group.folder), reason=reason)
     group.remove()
 
 

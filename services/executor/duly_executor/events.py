@@ -52,7 +52,7 @@ def attached(host_id: str) -> None:
 
 def not_attached(address: str, reason: str) -> None:
     """The Controller is not there; it is tried again."""
-    log.warning("no work from the controller; trying again", address=address, reason=reason)
+    log.warning("work request failed; trying again", address=address, reason=reason)
 
 
 def attempts_ended(ends: Iterable[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]]) -> None:
@@ -86,20 +86,18 @@ def held(tasks: int) -> None:
 def strike(count: int, reason: str) -> None:
     """A heartbeat call failed."""
     _strikes.inc()
-    log.warning("a heartbeat call failed", strikes=count, reason=reason)
+    log.warning("heartbeat call failed", strikes=count, reason=reason)
 
 
 def struck_out() -> None:
     """The last strike: this process ends itself, and its callbacks with it."""
-    log.error(
-        "three heartbeat calls failed in a row: ending this process before its tasks are given to others"
-    )
+    log.error("three failed heartbeat calls: executor ends itself before its tasks are given to others")
 
 
 def claims_lost(count: int, where: str) -> None:
     """The store has given these to others, or ended them."""
     _lost.inc(count)
-    log.warning("claims were lost", count=count, told_by=where)
+    log.warning("claims lost", count=count, told_by=where)
 
 
 def process_killed(pid: int, reason: str, task_id: TaskId, lambda_name: str) -> None:
@@ -123,21 +121,17 @@ def process_crashed(pid: int, code: int, suspects: Collection[tuple[TaskId, str]
 
 def process_lingers(pid: int, overdue: Iterable[tuple[TaskId, str]]) -> None:
     """A callback process takes no more work: these callbacks were interrupted and do not end."""
-    log.warning(
-        "callback process takes no more work: a callback does not end", pid=pid, overdue=_named(overdue)
-    )
+    log.warning("callback process takes no more work: callback overdue", pid=pid, overdue=_named(overdue))
 
 
 def lambda_isolated(lambda_name: str) -> None:
     """A lambda crashed its process or overran."""
-    log.warning(
-        "lambda kept apart from others: it crashed its process or ran too long", **{"lambda": lambda_name}
-    )
+    log.warning("lambda isolated: process crash or overrun", **{"lambda": lambda_name})
 
 
 def isolation_ended(lambda_names: Iterable[str]) -> None:
     """Lambdas have behaved since."""
-    log.info("lambdas share processes with others again", lambdas=sorted(lambda_names))
+    log.info("lambda isolation ended", lambdas=sorted(lambda_names))
 
 
 def _named(tasks: Iterable[tuple[TaskId, str]]) -> list[dict[str, str]]:
@@ -149,12 +143,12 @@ _TRACEBACK_LENGTH = 4_000
 
 def not_started(reason: str) -> None:
     """A callback process could not be started; it is tried again."""
-    log.warning("callback process not started; trying again", reason=reason)
+    log.warning("callback process start failed; trying again", reason=reason)
 
 
 def unreported(what: str, count: int, reason: str) -> None:
     """The HSC refused or was away too long."""
-    log.error("not taken by the HSC", what=what, count=count, reason=reason)
+    log.error("report refused by the HSC", what=what, count=count, reason=reason)
 
 
 def draining(tasks: int, grace: timedelta) -> None:
@@ -164,4 +158,4 @@ def draining(tasks: int, grace: timedelta) -> None:
 
 def handed_back(tasks: int) -> None:
     """Released without charge."""
-    log.info("tasks handed back", count=tasks)
+    log.info("tasks released", count=tasks)

@@ -136,7 +136,7 @@ class HeartbeatLoop:
             return f"{error.code().name}: {error.details()}"
         except Exception as error:
             # whatever it was: heartbeats that end silently would end this process with everything it runs
-            log.exception("a heartbeat call failed unexpectedly")
+            log.exception("heartbeat call failed unexpectedly")
             return repr(error)
         if len(response.verdicts) != len(request.items):
             return f"{len(request.items)} claims were told, {len(response.verdicts)} answered"

@@ -88,7 +88,7 @@ class ResultReporter:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("reporting ended unexpectedly", exc_info=error)
+            log.error("result reporter ended unexpectedly", exc_info=error)
 
     # ---- results -----------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ async def _until_done(work: Callable[[], Coroutine[object, object, object]]) -> 
             await work()
         except Exception:
             failures += 1
-            log.exception("reporting failed unexpectedly; trying again", failures=failures)
+            log.exception("result report failed unexpectedly; trying again", failures=failures)
         else:
             return
         await asyncio.sleep(backoff(failures).total_seconds())

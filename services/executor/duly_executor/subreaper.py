@@ -103,7 +103,7 @@ class OrphanReaper:
         except ProcessLookupError:
             pass
         except PermissionError:
-            log.exception("what a callback left behind cannot be killed: it runs as another user", pid=pid)
+            log.exception("process of a callback not killable: it runs as another user", pid=pid)
             self._beyond_us.add(pid)
 
     async def _all_started(self) -> None:

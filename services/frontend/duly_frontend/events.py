@@ -49,9 +49,9 @@ def lambdas_replaced(warnings: Mapping[str, str]) -> None:
 
 def settings_set(values: Mapping[str, str]) -> None:
     """An operator set these."""
-    log.info("settings set by an operator", settings=dict(values))
+    log.info("settings changed", settings=dict(values))
 
 
 def settings_reset(names: Sequence[str]) -> None:
     """An operator reset these."""
-    log.info("settings reset by an operator", settings=list(names))
+    log.info("settings reset", settings=list(names))

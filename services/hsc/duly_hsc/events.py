@@ -75,9 +75,9 @@ def work_claimed(tasks: Sequence[ClaimedTask]) -> None:
 
 def not_handed_back(tasks: int, reason: str) -> None:
     """Claims whose callers are gone could not be released; they run out."""
-    log.warning("claims of callers that are gone were not handed back", tasks=tasks, reason=reason)
+    log.warning("claims of absent callers not released", tasks=tasks, reason=reason)
 
 
 def settings_not_read(reason: str) -> None:
     """Live settings could not be read: those of before hold."""
-    log.warning("live settings could not be read", reason=reason)
+    log.warning("live settings not read", reason=reason)

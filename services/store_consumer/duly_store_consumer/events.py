@@ -54,7 +54,7 @@ def polling(address: str, interval: str, *, exact: bool) -> None:
 
 def not_read(reason: str) -> None:
     """Lambdas and settings could not be read: those of before hold."""
-    log.warning("lambdas and settings could not be read; going by those of before", reason=reason)
+    log.warning("lambdas and settings not read; previous ones in use", reason=reason)
 
 
 def depth(queue: QueueKey, references: int) -> None:
@@ -76,7 +76,7 @@ def unsent(tasks: Sequence[DueTask]) -> None:
     """These could not be sent."""
     for queue, count in Count(task.queue for task in tasks).items():
         _unsent.labels(queue.lambda_name, queue.priority.name.lower()).inc(count)
-    log.warning("references could not be sent; they are put back", count=len(tasks))
+    log.warning("references not sent; put back", count=len(tasks))
 
 
 def silence(found: TimedOut) -> None:
@@ -85,9 +85,9 @@ def silence(found: TimedOut) -> None:
     _ended.inc(found.ended)
     sent_again = len(found.again) - found.reclaimed
     if sent_again:
-        log.info("nobody claimed these within enqueue_timeout; sent again", count=sent_again)
+        log.info("unclaimed references sent again", count=sent_again)
     if found.reclaimed or found.ended:
-        log.warning("tasks fell silent", reclaimed=found.reclaimed, ended=found.ended)
+        log.warning("silent claims ended", reclaimed=found.reclaimed, ended=found.ended)
 
 
 def server_changed(before: str | None, server: str, *, expected: bool) -> None:
@@ -96,15 +96,13 @@ def server_changed(before: str | None, server: str, *, expected: bool) -> None:
     `expected`: this process has just begun, too.
     """
     _server_changes.inc()
-    (log.info if expected else log.warning)(
-        "Postgres is another server than before", before=before, now=server
-    )
+    (log.info if expected else log.warning)("Postgres server changed", before=before, now=server)
 
 
 def clock_stepped(ahead: timedelta) -> None:
     """Postgres's clock went ahead of time."""
     _clock_steps.inc()
-    log.warning("Postgres's clock stepped ahead", seconds=round(ahead.total_seconds(), 3))
+    log.warning("Postgres clock stepped ahead", seconds=round(ahead.total_seconds(), 3))
 
 
 def failover_grace(left: timedelta, *, expected: bool) -> None:
@@ -112,10 +110,10 @@ def failover_grace(left: timedelta, *, expected: bool) -> None:
     _reclaim_guard.set(bool(left))
     if left:
         (log.info if expected else log.warning)(
-            "silent claims are left alone for a while", seconds=round(left.total_seconds(), 3)
+            "failover grace period started", seconds=round(left.total_seconds(), 3)
         )
     else:
-        log.info("silent claims are taken up again")
+        log.info("failover grace period ended")
 
 
 def round_completed() -> None:
@@ -130,27 +128,27 @@ def retention_round(done: RetentionRound) -> None:
     _removed.inc(done.removed)
     _moved.inc(done.moved)
     if done.added:
-        log.info("partitions were made", partitions=done.added)
+        log.info("partitions made", partitions=done.added)
     if done.dropped:
-        log.info("partitions were dropped after their retention", partitions=done.dropped, moved=done.moved)
+        log.info("partitions dropped after their retention", partitions=done.dropped, moved=done.moved)
     if done.removed:
-        log.info("finished tasks were removed one by one", count=done.removed)
+        log.info("finished tasks removed row by row", count=done.removed)
     if done.locked:
-        log.info("the store was not tidied: somebody holds a table; trying again later")
+        log.info("retention delayed: table locked; trying again later")
     if done.rest_bytes is not None:
         _rest_bytes.set(done.rest_bytes)
     if done.crowded:
         log.warning(
-            "no partition was made: task_rest is too large; docs/operations.md says how to make one by hand",
+            "no partition made: task_rest is too large; see docs/operators/postgres.md",
             bytes=done.rest_bytes,
         )
     if done.clock_stepped is not None:
         log.warning(
-            "Postgres's clock stepped ahead: nothing is removed by it for a day, unless it is set back",
+            "Postgres clock stepped ahead: no removal for a day, unless it is set back",
             ahead=str(done.clock_stepped),
         )
 
 
 def retention_failed(reason: str) -> None:
     """Nothing is lost by it: rows are in the default partition, and finished ones stay."""
-    log.warning("the store was not tidied; trying again later", reason=reason)
+    log.warning("retention failed; trying again later", reason=reason)

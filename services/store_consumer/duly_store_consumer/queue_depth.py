@@ -1,7 +1,7 @@
 """How deep each queue may be: a few seconds of what its hosts really claim. Pure arithmetic, no I/O.
 
 Without a bound, references that wait longer than enqueue_timeout are sent again, the copies lengthen the
-queue, and a burst never drains (architecture, rule 7). With it the backlog waits in the store, where
+queue, and a burst never drains. With it the backlog waits in the store, where
 priorities, gates and cancels still bind.
 """
 

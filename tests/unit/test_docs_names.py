@@ -1,0 +1,114 @@
+"""The documents name commands, settings, metrics and messages that exist."""
+
+import ast
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+
+from duly_cli.__main__ import app
+from duly_cli.config import sections
+from scripts.reference import metrics
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+CURRENT = [path for path in DOCUMENTS if "decisions" not in path.parts]
+SECTIONS = {section.SECTION: set(section.model_fields) for section in sections()}
+COMMAND = typer.main.get_command(app)
+SOURCES = ("core", "services", "server", "local", "cli", "sdk")
+
+
+@cache
+def texts() -> tuple[str, ...]:
+    """Every text in the source; what is filled in when it runs is an ellipsis."""
+    found = []
+    for path in (path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
+                found.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return tuple(found)
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=relative)
+def test_every_command_exists_with_its_options(path: Path) -> None:
+    blocks = re.findall(r"^```\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("duly ")]
+
+    for line in lines:
+        words = shlex.split(line.split(" | ")[0], comments=True)[1:]
+        command = COMMAND
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        options = {
+            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        used = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert not hasattr(command, "commands") or command.name == "settings", line
+        assert used <= options | {"--help"}, line
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=relative)
+def test_every_setting_exists(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    upper = "|".join(section.upper() for section in SECTIONS)
+    named = re.findall(rf"`({'|'.join(SECTIONS)})\.([a-z_]+)(?![\w.])", text)
+    named += [(name.lower(), key.lower()) for name, key in re.findall(rf"\bDULY_({upper})_([A-Z_]+)\b", text)]
+
+    assert [(section, key) for section, key in named if key not in SECTIONS[section]] == []
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=relative)
+def test_every_metric_exists(path: Path) -> None:
+    known = metrics.names()
+
+    named = set(
+        re.findall(
+            r"\b(duly_[a-z_]+?)(?:_bucket|_sum|_count)?\b(?=[{`\[)= ])", path.read_text(encoding="utf-8")
+        )
+    )
+
+    others = {"duly_now", "duly_first_id", "duly_core", "duly_server", "duly_json", "duly_cli", "duly_local"}
+    assert {name for name in named if name.count("_") > 1} - others <= known
+
+
+def test_every_message_of_the_runbook_is_in_the_code() -> None:
+    runbook = (
+        (ROOT / "docs/operators/runbook.md")
+        .read_text(encoding="utf-8")
+        .partition("## Errors at the start")[2]
+    )
+    messages = re.findall(r"^\| `(.+?)` \| ", runbook, re.MULTILINE)
+
+    missing = [message for message in messages if not any(message.strip("…") in text for text in texts())]
+
+    assert len(messages) > 30
+    assert missing == []
+
+
+def test_every_test_that_failures_md_names_exists() -> None:
+    text = (ROOT / "docs/failures.md").read_text(encoding="utf-8").partition("## A.")[2]
+    files = {path.name for path in ROOT.glob("tests/**/*.py")}
+    names = {
+        name
+        for path in ROOT.glob("tests/**/*.py")
+        for name in re.findall(r"def test_(\w+)", path.read_text())
+    }
+    named_files = set(re.findall(r"`(test_\w+\.py)", text))
+    named = set(re.findall(r"`(?:test_\w+\.py: )?(\w+)\.\.\.`", text))
+    whole = set(re.findall(r"`test_\w+\.py: (\w+)`", text))
+
+    missing = {name for name in named if not any(test.startswith(name) for test in names)} | (whole - names)
+
+    assert len(named) > 150
+    assert named_files - files == set()
+    assert missing == set()
