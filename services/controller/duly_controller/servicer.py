@@ -98,6 +98,8 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         executor = self._registry.get(request.executor_id)
         if executor is None:
             raise NotAttachedError("attach first: this Controller does not know this Executor")
+        if any(len(prefix) != TOKEN_PREFIX_BYTES for prefix in request.lost_prefixes):
+            raise InvalidRequestError("lost_prefixes", f"must be {TOKEN_PREFIX_BYTES} bytes each")
         lost = executor.give_up(request.lost_prefixes)
         if lost:
             events.unanswered(executor.executor_id, len(lost))
