@@ -12,7 +12,6 @@ import os
 import struct
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Self, get_type_hints
 
 from duly_core.clock import since_boot_ns
@@ -210,11 +209,6 @@ def read(descriptor: int) -> JournalContents:
         int.from_bytes(content[_ALIVE : _ALIVE + _WORD], "little"),
         board,
     )
-
-
-def is_in_memory(descriptor: int) -> bool:
-    """Whether this is a journal that has no file."""
-    return Path(f"/proc/self/fd/{descriptor}").readlink().name.startswith(f"memfd:{_MEMORY}")
 
 
 def _owner(described: bytes) -> Owner:

@@ -1,10 +1,10 @@
-"""What identifies a process of this host beyond its number, which the kernel gives to others later."""
+"""What the kernel says of a process: what identifies it beyond its number, and whether it lives."""
 
 import socket
 from functools import cache
 from pathlib import Path
 
-_STARTED = 19
+STARTED = 19
 """The place of the start time among the fields of /proc/PID/stat that follow the name."""
 
 
@@ -35,10 +35,28 @@ def machine_id() -> str:
         return ""
 
 
-def started(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None: there is none of this pid."""
+def status(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat that follow the name; None: there is no process of this pid."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return int(stat.rpartition(")")[2].split()[_STARTED])
+    return stat.rpartition(")")[2].split()  # the name may hold anything, closing brackets too
+
+
+def started(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot; None: there is no process of this pid."""
+    fields = status(pid)
+    return int(fields[STARTED]) if fields else None
+
+
+def lives(pid: int) -> bool:
+    """Whether a process has not ended; one that its parent has yet to bury has."""
+    fields = status(pid)
+    return fields is not None and fields[0] not in "ZXx"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still: stopped by a signal or a debugger."""
+    fields = status(pid)
+    return fields is not None and fields[0] in "Tt"

@@ -15,11 +15,11 @@ PARENT = """
 import asyncio
 from duly_core.slot_board import SlotBoard
 from duly_executor.callback_process import CallbackProcess
-from tests.fixtures.callback_process import NoProcessTree
+from duly_executor.process_tree import ProcessTree
 
 async def main():
     process = await CallbackProcess.start(
-        0, "executor-id", "tests.fixtures.callbacks:app", SlotBoard.create(1, 1), NoProcessTree()
+        0, "executor-id", "tests.fixtures.callbacks:app", SlotBoard.create(1, 1), ProcessTree()
     )
     await process.hello()
     print("started process", process.process.pid, flush=True)

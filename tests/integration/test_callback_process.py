@@ -13,7 +13,8 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import ApplicationError
 from duly_core.slot_board import SlotBoard
 from duly_executor.callback_process import CallbackProcess, StartKilledError
-from tests.fixtures.callback_process import SLOTS, Callbacks, NoProcessTree
+from duly_executor.process_tree import ProcessTree
+from tests.fixtures.callback_process import SLOTS, Callbacks
 from tests.fixtures.host import APP, Journal, claimed, value_of
 from tests.fixtures.programs import is_alive
 from tests.fixtures.waiting import wait_until
@@ -30,7 +31,7 @@ MODULES = {
 
 
 async def test_hello_lists_the_lambdas_with_their_policies(in_root: None) -> None:
-    process = await CallbackProcess.start(0, "executor-id", APP, SlotBoard.create(1, 1), NoProcessTree())
+    process = await CallbackProcess.start(0, "executor-id", APP, SlotBoard.create(1, 1), ProcessTree())
 
     lambdas = {declared.name: declared for declared in await process.hello()}
 
@@ -59,7 +60,7 @@ async def test_an_application_that_cannot_be_imported_is_told_why(
         (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     process = await CallbackProcess.start(
-        0, "executor-id", f"{module}:app", SlotBoard.create(1, 1), NoProcessTree()
+        0, "executor-id", f"{module}:app", SlotBoard.create(1, 1), ProcessTree()
     )
 
     with pytest.raises(ApplicationError) as refused:
@@ -75,7 +76,7 @@ async def test_a_process_that_is_killed_while_it_imports_is_told_apart(
     (tmp_path / "kills_itself.py").write_text(MODULES["kills_itself"])
     monkeypatch.chdir(tmp_path)
     process = await CallbackProcess.start(
-        0, "executor-id", "kills_itself:app", SlotBoard.create(1, 1), NoProcessTree()
+        0, "executor-id", "kills_itself:app", SlotBoard.create(1, 1), ProcessTree()
     )
 
     with pytest.raises(StartKilledError, match="signal 9"):
@@ -289,7 +290,7 @@ async def test_a_callback_process_knows_no_driver_and_no_address_of_the_store(
     assert [name for name in names if name.startswith(withheld)] == []
 
 
-class RecordingCage(NoProcessTree):
+class RecordingCage(ProcessTree):
     """Remembers what it was told."""
 
     def __init__(self) -> None:

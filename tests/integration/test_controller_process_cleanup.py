@@ -7,15 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from duly_controller.executor_registry import AttachedExecutor
 from duly_controller.process_cleanup import kill_leftover_processes
 from duly_core.claim_journal import JournalContents, Owner
-from duly_core.journal_folder import TakenJournal
 from duly_core.slot_board import SlotBoard
 from tests.fixtures.programs import is_alive
 
@@ -28,9 +25,11 @@ print(child.pid, flush=True)
 
 
 @pytest.fixture
-def executor() -> Iterator[AttachedExecutor]:
+def executor() -> Iterator[JournalContents]:
+    """What a dead Executor left: it was the parent of one callback process."""
     board = SlotBoard.create(1, 1)
-    yield AttachedExecutor(uuid4().hex, 2**22 + 1, frozenset({"mail"}), board, -1)
+    owner = replace(Owner.this_process(uuid4().hex), pid=2**22 + 1)
+    yield JournalContents(owner, {}, [], 0, board)
     board.close()
 
 
@@ -41,16 +40,15 @@ def stranger() -> Iterator["subprocess.Popen[bytes]"]:
         process.kill()
 
 
-def orphan_of(executor: AttachedExecutor, *, escapes: bool, environment: str) -> int:
+def orphan_of(executor: JournalContents, *, escapes: bool, environment: str) -> int:
     source = LEADER.format(escapes=escapes, environment=environment)
     with subprocess.Popen(
         [sys.executable, "-c", source],
         start_new_session=True,
-        env={"PATH": "/usr/bin:/bin", "DULY_EXECUTOR_ID": executor.executor_id},
+        env={"PATH": "/usr/bin:/bin", "DULY_EXECUTOR_ID": executor.owner.executor_id},
         stdout=subprocess.PIPE,
         text=True,
     ) as leader:
-        assert executor.board is not None
         executor.board.set_pid(0, leader.pid)
         assert leader.stdout is not None
         return int(leader.stdout.readline())
@@ -65,39 +63,35 @@ def orphan_of(executor: AttachedExecutor, *, escapes: bool, environment: str) ->
     ],
 )
 async def test_what_a_dead_callback_process_started_is_killed(
-    executor: AttachedExecutor, escapes: bool, environment: str
+    executor: JournalContents, escapes: bool, environment: str
 ) -> None:
     orphan = orphan_of(executor, escapes=escapes, environment=environment)
     assert is_alive(orphan)
 
     async with asyncio.timeout(10):
-        await kill_leftover_processes(executor)
+        await kill_leftover_processes(executor, end_was_seen=True)
 
     assert not is_alive(orphan)
 
 
 async def test_of_an_executor_that_died_long_ago_the_numbers_of_its_processes_say_nothing(
-    executor: AttachedExecutor, tmp_path: Path
+    executor: JournalContents,
 ) -> None:
     stranger = orphan_of(executor, escapes=False, environment="{}")
-    owner = replace(Owner.this_process(executor.executor_id), pid=2**22 + 1)
-    left = JournalContents(owner, {}, [], 0, SlotBoard.create(1, 1))
-    executor.journal = TakenJournal(tmp_path, -1, left)
 
     async with asyncio.timeout(10):
-        await kill_leftover_processes(executor)
+        await kill_leftover_processes(executor, end_was_seen=False)
 
     assert is_alive(stranger)
     os.kill(stranger, signal.SIGKILL)
 
 
 async def test_a_stranger_that_got_the_number_of_a_callback_process_lives_on(
-    executor: AttachedExecutor, stranger: "subprocess.Popen[bytes]"
+    executor: JournalContents, stranger: "subprocess.Popen[bytes]"
 ) -> None:
-    assert executor.board is not None
     executor.board.set_pid(0, stranger.pid)
 
     async with asyncio.timeout(10):
-        await kill_leftover_processes(executor)
+        await kill_leftover_processes(executor, end_was_seen=True)
 
     assert stranger.poll() is None

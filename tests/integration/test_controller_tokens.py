@@ -39,7 +39,7 @@ async def test_all_claims_of_a_call_have_its_prefix_and_a_number_each(scripted_h
     second = await claimer.claim(buffer.take({"mail"}, 2, 0), "executor", tokens)
 
     await channel.close()
-    assert [token for _, token in (*first.claims, *second.claims)] == [
+    assert [task.claim.token for task in (*first.tasks, *second.tasks)] == [
         prefix + bytes([0, number]) for number in range(3)
     ]
 

@@ -13,48 +13,34 @@ from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.host import SECOND, Host, claimed
 
+FIRST, SECOND_CALL = b"1" * 14, b"2" * 14
 
-def ask(controller: ControllerUnderTest, call: int, most: int = 10, unanswered: tuple[int, ...] = ()) -> Any:
+
+def ask(controller: ControllerUnderTest, prefix: bytes, most: int = 10, lost: tuple[bytes, ...] = ()) -> Any:
     request = controller_pb2.NextWorkRequest(
         executor_id="executor",
         max_tasks=most,
         timeout=to_duration(10 * SECOND),
-        call=call,
-        unanswered_calls=unanswered,
+        token_prefix=prefix,
+        lost_prefixes=lost,
     )
     return controller.stub.NextWork(request, timeout=30)
 
 
-async def test_what_an_executor_did_not_get_is_handed_back_and_what_it_got_is_not(
+async def test_what_an_executor_did_not_get_is_handed_back_by_its_prefix(
     controller: ControllerUnderTest,
 ) -> None:
     await controller.attach("executor", os.getpid())
     await controller.enqueue_new(2)
-    lost = await ask(controller, 1)
+    lost = await ask(controller, FIRST)
+    assert {task.claim.token[:-2] for task in lost.tasks} == {FIRST}
     await controller.enqueue_new(2)
-    got = await ask(controller, 2)
+    await ask(controller, SECOND_CALL)
 
-    await ask(controller, 3, most=0, unanswered=(1,))
+    await ask(controller, b"", most=0, lost=(FIRST,))
 
-    await controller.hsc.release_of(*lost.tasks)
-    assert not any(task.claim in controller.hsc.releases for task in got.tasks)
-    await ask(controller, 4, most=0, unanswered=(1, 3))
-    assert len(controller.hsc.releases) == 2
-
-
-async def test_a_settled_claim_takes_no_new_one_of_its_task_with_it(controller: ControllerUnderTest) -> None:
-    await controller.attach("executor", os.getpid())
-    (task_id,) = await controller.enqueue_new(1)
-    old = await ask(controller, 1)
-    await controller.send("test.echo", task_id)
-    new = await ask(controller, 2)
-
-    request = controller_pb2.NextWorkRequest(
-        executor_id="executor", settled=[task.claim for task in old.tasks], unanswered_calls=[2]
-    )
-    await controller.stub.NextWork(request, timeout=30)
-
-    await controller.hsc.release_of(*new.tasks)
+    await controller.hsc.until(lambda: controller.hsc.prefixes)
+    assert controller.hsc.prefixes == [FIRST]
 
 
 async def test_a_call_that_was_given_up_while_it_claims_is_answered_with_nothing(
@@ -64,10 +50,10 @@ async def test_a_call_that_was_given_up_while_it_claims_is_answered_with_nothing
     hsc.held_up["ClaimTask"] = asyncio.Event()
     await controller.attach("executor", os.getpid())
     await controller.enqueue_new(2)
-    asking = asyncio.ensure_future(ask(controller, 1))
+    asking = asyncio.ensure_future(ask(controller, FIRST))
     await hsc.until(lambda: hsc.claims)
 
-    await ask(controller, 2, most=0, unanswered=(1,))
+    await ask(controller, b"", most=0, lost=(FIRST,))
     hsc.held_up["ClaimTask"].set()
 
     assert not (await asking).tasks
@@ -83,8 +69,8 @@ async def test_an_answer_that_is_lost_on_its_way_to_a_real_executor_is_handed_ba
     await controller.enqueue(task)
     controller.executor()
 
-    await controller.hsc.release_of(task)
-    first = task.claim.token
+    first = (await controller.hsc.until(lambda: controller.hsc.claims))[0].proposals[0].claim.token
+    await controller.hsc.until(lambda: first[:-2] in controller.hsc.prefixes)
     await controller.send("test.echo", task.claim.task_id)
 
     result = await controller.hsc.until(lambda: controller.hsc.results)
@@ -94,10 +80,10 @@ async def test_an_answer_that_is_lost_on_its_way_to_a_real_executor_is_handed_ba
 
 async def test_an_executor_that_stops_tells_of_the_calls_that_it_leaves_open(host: Host) -> None:
     executor = await host.ready()
-    open_calls = [request.call for request in host.controller.asked]
+    open_calls = {request.token_prefix for request in host.controller.asked}
 
     executor.kill(signal.SIGTERM)
 
     assert await executor.exit_code() == 0
     last = host.controller.asked[-1]
-    assert (last.max_tasks, list(last.unanswered_calls)) == (0, open_calls)
+    assert (last.max_tasks, set(last.lost_prefixes)) == (0, open_calls)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from duly.v1 import hsc_pb2
+from duly_core.slot_board import SlotBoard
 from duly_core.timing import Timing
-from duly_executor.claim_deadlines import ClaimDeadlines
 from duly_executor.dispatch import Dispatcher
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.held_claims import HeldClaims
 from duly_executor.isolation import IsolatedLambdas
 from duly_executor.settings import ExecutorSettings
-from duly_executor.watchdog.waits import WaitLimits
+from duly_executor.watchdog import Watchdog
 from tests.chaos import process_tree
 from tests.fixtures.host import ROOT, SECOND, Host, claimed, gone, value_of
 from tests.fixtures.programs import is_alive
@@ -199,7 +199,8 @@ def pool() -> FakeCrew:
 @pytest.fixture
 def look(pool: FakeCrew) -> Callable[[float], None]:
     settings = ExecutorSettings(recall_after=SECOND, answer_timeout=5 * SECOND)
-    return WaitLimits(pool, settings).look  # type: ignore[arg-type]
+    board = SlotBoard.create(1, 1)
+    return Watchdog(board, HeldClaims(1), pool, settings, SECOND).limit_waits  # type: ignore[arg-type]
 
 
 def test_what_waits_in_a_stuck_process_is_recalled_though_another_moves(
@@ -253,7 +254,8 @@ def test_only_a_process_that_moves_is_given_more_than_its_slots(pool: FakeCrew) 
     dispatcher = assignment_of(2, lambda process: not process.slow)  # type: ignore[attr-defined]
     processes: Any = pool.all
 
-    assert dispatcher.plan_prefetch(10, processes, len(processes)) == (2 + 2 + 5, 5)
+    dispatcher.plan_prefetch(10, processes, len(processes))
+    assert dispatcher.capacity(processes) == (2 + 2 + 5, 5)
     for _ in range(20):
         dispatcher.add(claimed(), 0.0)
     given = {process.number: len(batch) for process, batch in dispatcher.assign(processes, 0.0)}
@@ -266,7 +268,8 @@ def test_a_process_that_has_just_begun_gets_work_however_fast_tasks_ended_before
     dispatcher = assignment_of(2, lambda _: False)
     processes: Any = pool.all
 
-    plan = dispatcher.plan_prefetch(1_000, processes, len(processes))
+    dispatcher.plan_prefetch(1_000, processes, len(processes))
+    plan = dispatcher.capacity(processes)
 
     assert [plan.room(held) for held in (0, 1, 2, 3, 4)] == [4, 3, 2, 1, 0]
 
@@ -277,7 +280,8 @@ def test_while_short_tasks_stream_through_a_quarter_of_what_is_held_ahead_is_ask
     dispatcher = assignment_of(2, lambda _: True)
     processes: Any = pool.all
 
-    plan = dispatcher.plan_prefetch(100, processes, len(processes))
+    dispatcher.plan_prefetch(100, processes, len(processes))
+    plan = dispatcher.capacity(processes)
 
     assert plan == (4 + 100, 100)
     assert [plan.room(held) for held in (0, 78, 79, 104, 200)] == [104, 26, 0, 0, 0]
@@ -289,7 +293,8 @@ def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(pool: F
     held_up, free = pool.all
     held_up.tasks, held_up.slow_slots = {bytes([number]) for number in range(7)}, 7
 
-    assert dispatcher.plan_prefetch(90, processes, len(processes)) == (8 + 8 + 90, 90)
+    dispatcher.plan_prefetch(90, processes, len(processes))
+    assert dispatcher.capacity(processes) == (8 + 8 + 90, 90)
     for _ in range(200):
         dispatcher.add(claimed(), 0.0)
     given = {process.number: len(batch) for process, batch in dispatcher.assign(processes, 0.0)}
@@ -300,11 +305,11 @@ def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(pool: F
 # ---- heartbeats ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("runs", "deadlines"), [(False, 0), (True, 1)])
+@pytest.mark.parametrize(("runs", "deadline"), [(False, None), (True, 1_000)])
 async def test_a_lost_claim_whose_result_is_on_its_way_no_longer_limits_the_executors_life(
-    runs: bool, deadlines: int
+    runs: bool, deadline: int | None
 ) -> None:
-    held_claims = HeldClaims(ClaimDeadlines(1_000))
+    held_claims = HeldClaims(1_000)
     task = claimed()
     held_claims.add([task], 0)
     held_claims.report(task.claim.task_id)
@@ -315,18 +320,13 @@ async def test_a_lost_claim_whose_result_is_on_its_way_no_longer_limits_the_exec
     stopped: list[bytes] = []
     hsc: Any = SimpleNamespace(Heartbeat=answer)
     kill_timer: Any = SimpleNamespace(arm=lambda _: None)
-    heartbeat_loop = HeartbeatLoop(
-        hsc,
-        held_claims,
-        Timing(),
-        kill_timer,
-        lost=stopped.append,
-        cancel_requested=stopped.append,
-        runs=lambda _: runs,
+    callbacks: Any = SimpleNamespace(
+        stop_lost=stopped.append, request_cancel=stopped.append, runs=lambda _: runs
     )
+    heartbeat_loop = HeartbeatLoop(hsc, held_claims, Timing(), kill_timer, callbacks)
 
     await heartbeat_loop.beat("executor")
 
-    assert len(held_claims.deadlines) == deadlines
+    assert held_claims.earliest_deadline() == deadline
     assert len(held_claims) == 1  # the answer to its result settles it
     assert not stopped

@@ -240,7 +240,7 @@ async def test_what_a_journaled_executor_held_is_reported_though_the_hsc_is_away
     loop = asyncio.get_running_loop()
     lease_ends_at = loop.time() + 1.2
 
-    crash_reporter.report_crash(AttachedExecutor(owner.executor_id, owner.pid, frozenset(), None, -1), 0)
+    crash_reporter.report_crash(AttachedExecutor(owner.executor_id, frozenset(), -1, -1), 0)
     await until(lambda: loop.time() > lease_ends_at and hsc.calls.count("SetResults") > 1)
     hsc.away.clear()
 
@@ -260,9 +260,9 @@ async def test_what_an_executor_without_a_journal_file_held_is_read_from_its_mem
     )
     executor = attached.attach(request, frozenset())
     os.close(journal.board.descriptor)
-    attached.close()
 
     abandoned.crash_reporter.report_crash(executor, 0)
+    attached.close()
 
     await abandoned.is_reported()
     await abandoned.is_over()

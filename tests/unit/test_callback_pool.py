@@ -11,7 +11,6 @@ from duly_core.clock import since_boot_ns
 from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
 from duly_executor.callback_process import Overdue
-from duly_executor.claim_deadlines import ClaimDeadlines
 from duly_executor.exit_handler import ExitHandler
 from duly_executor.failure_results import cancelled
 from duly_executor.held_claims import HeldClaims
@@ -55,7 +54,7 @@ class Burial:
     def __init__(self) -> None:
         self.told = Told()
         self.board = SlotBoard.create(1, 4)
-        self.held_claims = HeldClaims(ClaimDeadlines(1_000))
+        self.held_claims = HeldClaims(1_000)
         self.tasks = [claimed(), claimed("test.wait"), claimed()]
         self.ids = [task.claim.task_id for task in self.tasks]
         self.held_claims.add(self.tasks, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from duly_core.claim_journal import ClaimJournal, Owner, is_in_memory, read
+from duly_core.claim_journal import ClaimJournal, Owner, read
 from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.clock import since_boot_ns
 from duly_core.errors import SettingsError
@@ -257,7 +257,6 @@ def test_a_journal_whose_file_cannot_be_made_is_read_by_who_has_opened_its_memor
     journal.add(TASK, TOKEN)
     journal.board.started(0, 0, TASK, 1)
 
-    assert is_in_memory(journal.board.descriptor)
     taken = TakenJournal.in_memory(os.dup(journal.board.descriptor))
     assert taken.left is not None
     assert taken.left.claims == {TASK: TOKEN}
@@ -278,10 +277,6 @@ def test_a_journal_in_use_looks_so_to_what_cleans_up_old_files(
     journal.alive()
 
     assert os.fstat(file).st_mtime > 0
-
-
-def test_a_journal_with_a_file_is_not_in_memory(file: int) -> None:
-    assert not is_in_memory(file)
 
 
 def test_the_folder_is_its_users_alone_and_each_installation_has_its_own(

@@ -122,18 +122,18 @@ def test_what_waits_goes_with_its_lambda_when_that_is_kept_apart_and_when_it_is_
 def test_what_waits_for_a_process_aside_does_not_keep_this_host_from_other_work(pool: Pool) -> None:
     pool.isolated = []
     processes: Any = pool.ordinary
-    before = pool.dispatcher.plan_prefetch(0, processes, 2)
+    before = pool.dispatcher.capacity(processes)
 
     pool.add(*(claimed(crashes=1) for _ in range(3)))
 
-    assert pool.dispatcher.plan_prefetch(0, processes, 2).room(3) == before.room(0)
+    assert pool.dispatcher.capacity(processes).room(3) == before.room(0)
 
 
 def test_a_lambda_of_which_enough_waits_is_full_and_takes_no_room_from_others(pool: Pool) -> None:
     pool.isolated = []
     pool.ordinary = pool.ordinary[:1]
     processes: Any = pool.ordinary
-    before = pool.dispatcher.plan_prefetch(0, processes, 1)
+    before = pool.dispatcher.capacity(processes)
     pool.dispatcher.isolate("bad", 0.0)
     pool.add(*(claimed("bad") for _ in range(3)))
     assert not pool.dispatcher.full_lambdas()
@@ -141,4 +141,4 @@ def test_a_lambda_of_which_enough_waits_is_full_and_takes_no_room_from_others(po
     pool.add(*(claimed("bad") for _ in range(500)))
 
     assert pool.dispatcher.full_lambdas() == {"bad"}
-    assert pool.dispatcher.plan_prefetch(0, processes, 1).room(503) == before.room(0)
+    assert pool.dispatcher.capacity(processes).room(503) == before.room(0)

@@ -3,7 +3,6 @@
 import pytest
 
 from duly.v1 import callback_pb2, hsc_pb2
-from duly_executor.claim_deadlines import ClaimDeadlines
 from duly_executor.held_claims import HeldClaims
 from tests.fixtures.host import claimed
 
@@ -12,7 +11,7 @@ LENGTH = 1_000
 
 @pytest.fixture
 def held_claims() -> HeldClaims:
-    return HeldClaims(ClaimDeadlines(LENGTH))
+    return HeldClaims(LENGTH)
 
 
 def beaten(held_claims: HeldClaims) -> list[hsc_pb2.HeartbeatItem]:
@@ -36,7 +35,7 @@ def test_a_claim_that_comes_in_is_held_beaten_for_and_has_a_deadline(held_claims
     assert held_claims.add([task], sent_boot_ns=5) == 5 + LENGTH
 
     assert [item.claim for item in beaten(held_claims)] == [task.claim]
-    assert held_claims.deadlines.earliest() == 5 + LENGTH
+    assert held_claims.earliest_deadline() == 5 + LENGTH
     assert held_claims.unfinished() == 1
 
 
@@ -61,27 +60,16 @@ def test_an_end_is_reported_once(held_claims: HeldClaims) -> None:
     assert held_claims.report(b"never held") is None
 
 
-def test_a_settled_claim_is_let_go_of_and_told_once(held_claims: HeldClaims) -> None:
+def test_a_settled_claim_is_let_go_of_and_may_be_settled_twice(held_claims: HeldClaims) -> None:
     task, other = claimed(), claimed()
-    held_claims.add([task, other], 0)
+    held_claims.add([task], 0)
+    held_claims.add([other], 10)
 
     held_claims.settle([task.claim])
     held_claims.settle([task.claim])
 
     assert [item.claim for item in beaten(held_claims)] == [other.claim]
-    assert held_claims.take_settled() == [task.claim]
-    assert held_claims.take_settled() == []
-    assert len(held_claims.deadlines) == 1
-
-
-def test_what_the_controller_may_not_have_heard_is_told_again(held_claims: HeldClaims) -> None:
-    task = claimed()
-    held_claims.add([task], 0)
-    held_claims.settle([task.claim])
-
-    held_claims.settled_untold(held_claims.take_settled())
-
-    assert held_claims.take_settled() == [task.claim]
+    assert held_claims.earliest_deadline() == 10 + LENGTH
 
 
 def test_the_end_of_an_old_claim_does_not_settle_a_new_one_of_the_same_task(held_claims: HeldClaims) -> None:
@@ -94,19 +82,9 @@ def test_the_end_of_an_old_claim_does_not_settle_a_new_one_of_the_same_task(held
     held_claims.settle([old.claim])
 
     assert [item.claim for item in beaten(held_claims)] == [new.claim]
-    assert held_claims.deadlines.earliest() == 10 + LENGTH
+    assert held_claims.earliest_deadline() == 10 + LENGTH
     assert held_claims.is_current(new.claim)
     assert not held_claims.is_current(old.claim)
-
-
-def test_of_a_task_that_is_held_again_the_old_claim_is_told_to_be_settled(held_claims: HeldClaims) -> None:
-    task = claimed()
-    held_claims.add([task], 0)
-    held_claims.settle([task.claim])
-
-    held_claims.add([again(task)], 10)
-
-    assert held_claims.take_settled() == [task.claim]
 
 
 def test_the_newest_progress_goes_with_one_heartbeat(held_claims: HeldClaims) -> None:
@@ -162,3 +140,62 @@ def test_only_the_first_claims_wake_who_looks_after_them(held_claims: HeldClaims
     held_claims.add([claimed()], 0)
 
     assert not held_claims.came.is_set()
+
+
+# ---- deadlines -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(held_claims: HeldClaims) -> list[bytes]:
+    """Tasks that were claimed at 100 and at 90."""
+    tasks = [claimed(), claimed()]
+    held_claims.add(tasks[:1], 100)
+    held_claims.add(tasks[1:], 90)
+    return [task.claim.task_id for task in tasks]
+
+
+def test_without_claims_nothing_limits_the_process(held_claims: HeldClaims) -> None:
+    assert held_claims.earliest_deadline() is None
+
+
+def test_the_earliest_deadline_of_all_is_that_of_the_process(
+    held_claims: HeldClaims, two: list[bytes]
+) -> None:
+    assert held_claims.earliest_deadline() == 90 + LENGTH
+    assert held_claims.start_before(two[:1]) == 100 + LENGTH
+
+
+def test_an_acknowledged_heartbeat_counts_from_when_it_was_sent(
+    held_claims: HeldClaims, two: list[bytes]
+) -> None:
+    held_claims.renew(two, 115)
+
+    assert held_claims.earliest_deadline() == 115 + LENGTH
+
+
+def test_a_claim_that_a_heartbeat_did_not_name_keeps_its_own_deadline(
+    held_claims: HeldClaims, two: list[bytes]
+) -> None:
+    held_claims.renew(two[:1], 115)
+
+    assert held_claims.earliest_deadline() == 90 + LENGTH
+
+
+def test_an_answer_that_was_overtaken_takes_nothing_back(held_claims: HeldClaims, two: list[bytes]) -> None:
+    held_claims.renew(two, 130)
+
+    held_claims.renew(two, 115)
+
+    assert held_claims.start_before(two) == 130 + LENGTH
+
+
+def test_what_no_longer_limits_the_process_is_not_brought_back_by_a_heartbeat(
+    held_claims: HeldClaims, two: list[bytes]
+) -> None:
+    held_claims.end_deadlines(two)
+    held_claims.end_deadlines(two)
+
+    held_claims.renew(two, 115)
+
+    assert held_claims.earliest_deadline() is None
+    assert len(held_claims) == 2

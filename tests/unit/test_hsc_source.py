@@ -10,10 +10,7 @@ import pytest
 
 from duly.v1 import hsc_pb2
 from duly_core.claim_journal import ClaimJournal, Owner, read
-from duly_core.timing import Timing
-from duly_executor.claim_deadlines import ClaimDeadlines
-from duly_executor.held_claims import HeldClaims
-from duly_executor.work_sources import HscSource
+from duly_executor.work_sources import HscSource, Requests
 
 SECOND = timedelta(seconds=1)
 
@@ -41,7 +38,7 @@ async def test_no_more_lost_requests_are_asked_for_again_than_the_hsc_takes_and_
     file = os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT, 0o600)
     journal = ClaimJournal(file, Owner.this_process("host:1:abc"), processes=1, slots=1, claims=4)
     hsc = LostHsc()
-    source = HscSource(hsc, "executor", ["a"], HeldClaims(ClaimDeadlines(1)), journal, Timing(), SECOND)
+    source = HscSource(hsc, "executor", ["a"], Requests(journal, 3600 * SECOND), SECOND)
 
     for _ in range(503):
         with pytest.raises(grpc.aio.AioRpcError):

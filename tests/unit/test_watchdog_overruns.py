@@ -1,18 +1,25 @@
 """When processes in which a callback does not end stop taking work, and when they are killed."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from duly_core.slot_board import SlotBoard
 from duly_executor.callback_process import Overdue
 from duly_executor.failure_results import cancelled
+from duly_executor.held_claims import HeldClaims
 from duly_executor.settings import ExecutorSettings
-from duly_executor.watchdog.overruns import Overruns
+from duly_executor.watchdog import Watchdog
 from tests.fixtures.host import SECOND, claimed
+
+LATE, LATE_TOO, NEIGHBOUR, ANOTHER_NEIGHBOUR = (bytes([number]) * 16 for number in range(4))
 
 
 class Process:
     """As much of a callback process as decisions look at."""
+
+    process = SimpleNamespace(pid=1)
 
     def __init__(self, *tasks: bytes) -> None:
         self.tasks = set(tasks)
@@ -23,6 +30,8 @@ class Process:
 
     def interrupted(self, task: bytes, at: float) -> None:
         self.overdue[task] = Overdue(at, "max_runtime", cancelled(claimed()))
+
+    def recall(self) -> None: ...
 
     def kill(self, for_task: bytes) -> None:
         self.killed_for = for_task
@@ -37,80 +46,80 @@ class FakeCrew:
     def processes(self) -> list[Process]:
         return self.all
 
-    def let_linger(self, process: Process, now: float) -> None:
-        process.lingers_since = now
+    def reassign(self) -> None: ...
 
     def kill_for(self, task_id: bytes, process: Process, reason: str) -> None:
         process.kill(task_id)
 
 
-def looking_at(*processes: Process) -> Overruns:
+def looking_at(*processes: Process) -> Watchdog:
     pool: Any = FakeCrew(*processes)
-    return Overruns(pool, ExecutorSettings(interrupt_grace=SECOND, answer_timeout=5 * SECOND, processes=1))
+    settings = ExecutorSettings(interrupt_grace=SECOND, answer_timeout=5 * SECOND, processes=1)
+    return Watchdog(SlotBoard.create(1, 1), HeldClaims(1), pool, settings, SECOND)
 
 
 @pytest.fixture
 def shared() -> Process:
-    process = Process(b"late", b"neighbour")
-    process.interrupted(b"late", 10.0)
+    process = Process(LATE, NEIGHBOUR)
+    process.interrupted(LATE, 10.0)
     return process
 
 
 def test_within_the_grace_nothing_happens_and_then_the_process_takes_no_more_work(shared: Process) -> None:
-    overruns = looking_at(shared)
+    watchdog = looking_at(shared)
 
-    overruns.look(10.9)
+    watchdog.end_lingering(10.9)
     assert shared.lingers_since is None
-    overruns.look(11.1)
+    watchdog.end_lingering(11.1)
 
     assert shared.lingers_since == 11.1
     assert shared.killed_for is None
 
 
 def test_it_is_killed_when_its_neighbours_have_ended(shared: Process) -> None:
-    overruns = looking_at(shared)
-    overruns.look(11.1)
+    watchdog = looking_at(shared)
+    watchdog.end_lingering(11.1)
 
-    shared.tasks.discard(b"neighbour")
-    overruns.look(500.0)
+    shared.tasks.discard(NEIGHBOUR)
+    watchdog.end_lingering(500.0)
 
-    assert shared.killed_for == b"late"
+    assert shared.killed_for == LATE
 
 
 def test_it_is_killed_when_it_lets_no_thread_of_its_own_run(shared: Process) -> None:
-    overruns = looking_at(shared)
-    overruns.look(11.1)
+    watchdog = looking_at(shared)
+    watchdog.end_lingering(11.1)
     shared.recall_sent_at = 11.1
 
-    overruns.look(16.0)
+    watchdog.end_lingering(16.0)
     assert shared.killed_for is None
-    overruns.look(16.2)
+    watchdog.end_lingering(16.2)
 
-    assert shared.killed_for == b"late"
+    assert shared.killed_for == LATE
 
 
 def test_it_ends_when_what_was_overdue_and_all_else_has_ended_after_all(shared: Process) -> None:
-    overruns = looking_at(shared)
-    overruns.look(11.1)
+    watchdog = looking_at(shared)
+    watchdog.end_lingering(11.1)
 
     shared.overdue.clear()
-    overruns.look(12.0)
+    watchdog.end_lingering(12.0)
     assert shared.killed_for is None
     shared.tasks.clear()
-    overruns.look(12.1)
+    watchdog.end_lingering(12.1)
 
     assert shared.killed_for == b""
 
 
 def test_of_more_than_may_linger_the_oldest_is_killed_after_a_while(shared: Process) -> None:
-    other = Process(b"late too", b"another neighbour")
-    other.interrupted(b"late too", 20.0)
-    overruns = looking_at(shared, other)
+    other = Process(LATE_TOO, ANOTHER_NEIGHBOUR)
+    other.interrupted(LATE_TOO, 20.0)
+    watchdog = looking_at(shared, other)
 
     for now in (11.1, 21.1, 41.0):
-        overruns.look(now)
+        watchdog.end_lingering(now)
     assert shared.killed_for is None
-    overruns.look(41.2)
+    watchdog.end_lingering(41.2)
 
-    assert shared.killed_for == b"late"
+    assert shared.killed_for == LATE
     assert other.killed_for is None

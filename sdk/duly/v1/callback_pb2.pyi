@@ -158,7 +158,6 @@ class CallbackOrder(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    START_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
@@ -168,10 +167,6 @@ class CallbackOrder(_message.Message):
     """Give back (as unstarted) what waits for a slot."""
     start_before_boottime_ns: _builtins.int
     """The callbacks of `tasks` may start only before this instant of CLOCK_BOOTTIME, in nanoseconds."""
-    @_builtins.property
-    def start(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackStart]:
-        """As `tasks`, from Executors of earlier versions: one may outlive an update of what its callbacks are started from."""
-
     @_builtins.property
     def cancel(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Task ids whose callbacks are asked to stop."""
@@ -187,7 +182,6 @@ class CallbackOrder(_message.Message):
     def __init__(
         self,
         *,
-        start: _abc.Iterable[Global___CallbackStart] | None = ...,
         cancel: _abc.Iterable[_builtins.bytes] | None = ...,
         recall: _builtins.bool = ...,
         tasks: _abc.Iterable[_hsc_pb2.ClaimedTask] | None = ...,
@@ -196,32 +190,8 @@ class CallbackOrder(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "interrupt", b"interrupt", "recall", b"recall", "start", b"start", "start_before_boottime_ns", b"start_before_boottime_ns", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "interrupt", b"interrupt", "recall", b"recall", "start_before_boottime_ns", b"start_before_boottime_ns", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallbackOrder: _TypeAlias = CallbackOrder  # noqa: Y015
-
-@_typing.final
-class CallbackStart(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TASK_FIELD_NUMBER: _builtins.int
-    START_BEFORE_BOOTTIME_NS_FIELD_NUMBER: _builtins.int
-    start_before_boottime_ns: _builtins.int
-    """The callback may start only before this instant of CLOCK_BOOTTIME, in nanoseconds."""
-    @_builtins.property
-    def task(self) -> _hsc_pb2.ClaimedTask: ...
-    def __init__(
-        self,
-        *,
-        task: _hsc_pb2.ClaimedTask | None = ...,
-        start_before_boottime_ns: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["start_before_boottime_ns", b"start_before_boottime_ns", "task", b"task"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CallbackStart: _TypeAlias = CallbackStart  # noqa: Y015

@@ -29,26 +29,16 @@ class AttachExecutorRequest(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     LAMBDAS_FIELD_NUMBER: _builtins.int
     BOARD_FD_FIELD_NUMBER: _builtins.int
-    CGROUP_FIELD_NUMBER: _builtins.int
-    HELD_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     """New for each process start, so that a restarted Executor inherits nothing."""
     pid: _builtins.int
     """The Executor's process on this host: when it ends, its unfinished claims are reported as crashed at once."""
     board_fd: _builtins.int
-    """The Executor's slot board, by the number of its file in that process: after the Executor's death it tells
-    which tasks had started. 0: none.
-    """
-    cgroup: _builtins.str
-    """The folder of the cgroup of all its callback processes: what lives in it when the Executor is dead is killed
-    before its tasks are reported. Empty: none.
+    """The Executor's claim journal, by the number of its file in that process: after the Executor's death it tells
+    which claims it held, and which of their tasks had started. 0: none.
     """
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.Lambda]: ...
-    @_builtins.property
-    def held(self) -> _containers.RepeatedCompositeFieldContainer[_hsc_pb2.Claim]:
-        """Claims it holds already, when it attaches to a Controller that was started again."""
-
     def __init__(
         self,
         *,
@@ -56,12 +46,10 @@ class AttachExecutorRequest(_message.Message):
         pid: _builtins.int = ...,
         lambdas: _abc.Iterable[_registry_pb2.Lambda] | None = ...,
         board_fd: _builtins.int = ...,
-        cgroup: _builtins.str = ...,
-        held: _abc.Iterable[_hsc_pb2.Claim] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "cgroup", b"cgroup", "executor_id", b"executor_id", "held", b"held", "lambdas", b"lambdas", "pid", b"pid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "executor_id", b"executor_id", "lambdas", b"lambdas", "pid", b"pid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -97,17 +85,12 @@ class NextWorkRequest(_message.Message):
     EXECUTOR_ID_FIELD_NUMBER: _builtins.int
     MAX_TASKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
-    SETTLED_TASK_IDS_FIELD_NUMBER: _builtins.int
-    CALL_FIELD_NUMBER: _builtins.int
-    UNANSWERED_CALLS_FIELD_NUMBER: _builtins.int
-    SETTLED_FIELD_NUMBER: _builtins.int
+    LOST_PREFIXES_FIELD_NUMBER: _builtins.int
     TOKEN_PREFIX_FIELD_NUMBER: _builtins.int
     EXCEPT_LAMBDAS_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     max_tasks: _builtins.int
     """How many the Executor's slots can start soon."""
-    call: _builtins.int
-    """The number of this call, counted by the Executor from 1; 0: it does not number them."""
     token_prefix: _builtins.bytes
     """14 random bytes, new for each call, which the Executor has journaled: the tokens of its claims begin with them, and
     end with the number of the claim, from 0, as two bytes, big-endian. Empty: the Controller makes one.
@@ -117,20 +100,10 @@ class NextWorkRequest(_message.Message):
         """How long the Controller may keep the call open."""
 
     @_builtins.property
-    def settled_task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """As `settled`, by task: from Executors of earlier versions. A new claim of the same task that is on its way is
-        settled with it.
+    def lost_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Token prefixes of calls that failed at the Executor: whatever they were answered, it does not have it, and the
+        Controller hands it back. With max_tasks 0 this call asks for nothing, and is answered at once.
         """
-
-    @_builtins.property
-    def unanswered_calls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Calls that failed at the Executor: whatever they were answered, it does not have it, and the Controller hands it
-        back. With max_tasks 0 this call asks for nothing, and is answered at once.
-        """
-
-    @_builtins.property
-    def settled(self) -> _containers.RepeatedCompositeFieldContainer[_hsc_pb2.Claim]:
-        """Claims handed out before and settled since (their results are acknowledged, or they are lost)."""
 
     @_builtins.property
     def except_lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -142,16 +115,13 @@ class NextWorkRequest(_message.Message):
         executor_id: _builtins.str = ...,
         max_tasks: _builtins.int = ...,
         timeout: _duration_pb2.Duration | None = ...,
-        settled_task_ids: _abc.Iterable[_builtins.bytes] | None = ...,
-        call: _builtins.int = ...,
-        unanswered_calls: _abc.Iterable[_builtins.int] | None = ...,
-        settled: _abc.Iterable[_hsc_pb2.Claim] | None = ...,
+        lost_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
         token_prefix: _builtins.bytes = ...,
         except_lambdas: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "except_lambdas", b"except_lambdas", "executor_id", b"executor_id", "max_tasks", b"max_tasks", "settled", b"settled", "settled_task_ids", b"settled_task_ids", "timeout", b"timeout", "token_prefix", b"token_prefix", "unanswered_calls", b"unanswered_calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["except_lambdas", b"except_lambdas", "executor_id", b"executor_id", "lost_prefixes", b"lost_prefixes", "max_tasks", b"max_tasks", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

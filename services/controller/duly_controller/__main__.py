@@ -21,7 +21,7 @@ from duly_controller.reference_buffer import ReferenceBuffer
 from duly_controller.servicer import ControllerServicer
 from duly_controller.settings import ControllerSettings, DrainSettings
 from duly_controller.sockets import own_socket
-from duly_controller.supervisor import ExecutorSpec, Supervisor
+from duly_controller.supervisor import Supervisor
 from duly_controller.takeover import Takeover
 from duly_controller.work_requests import WorkRequests
 from duly_core.errors import SettingsError
@@ -125,9 +125,14 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 ready = asyncio.ensure_future(_serve_when_attached(health, attached, needed, stop))
                 at_the_end.callback(ready.cancel)
             events.serving(address, host_id)
-            specs = [ExecutorSpec(settings.executors, executor_arguments, settings.executor_metrics_port)]
             supervisor = Supervisor(
-                specs if executor_arguments else [], address, settings.hsc_address, journals.path, patience
+                settings.executors if executor_arguments else 0,
+                executor_arguments,
+                settings.executor_metrics_port,
+                address,
+                settings.hsc_address,
+                journals.path,
+                patience,
             )
             await _run(supervisor, stop, work_requests, poller, give_back)
 
@@ -156,7 +161,7 @@ async def _run(
 
     taking_no_more = asyncio.ensure_future(take_no_more())
     try:
-        await supervisor.slice_(stop)
+        await supervisor.run(stop)
     finally:
         stop.set()
         await taking_no_more

@@ -13,7 +13,6 @@ from duly.v1 import hsc_pb2
 from duly_controller import events
 from duly_controller.message_acks import MessageAcks
 from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice
-from duly_controller.reply_log import HeldClaim
 from duly_core import failpoints
 from duly_core.claim_tokens import Tokens
 from duly_core.clock import since_boot_ns
@@ -31,12 +30,15 @@ _Asked: TypeAlias = tuple[TaskId, Token, str]
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What came of a claim: the tasks, the claims to them, when it was sent, and the terms they run under."""
+    """What came of a claim: the tasks, when it was sent, and the terms they run under."""
 
     tasks: Sequence[hsc_pb2.ClaimedTask]
-    claims: Sequence[HeldClaim]
     sent_boot_ns: int
     terms: hsc_pb2.LeaseTerms
+
+    def claims(self) -> list[hsc_pb2.Claim]:
+        """Return the claims to the tasks."""
+        return [task.claim for task in self.tasks]
 
 
 class Claimer:
@@ -75,13 +77,11 @@ class Claimer:
             await failpoints.hit("controller.claim.before")
         refused: set[TaskId] = set()
         tasks: list[hsc_pb2.ClaimedTask] = []
-        claims: list[HeldClaim] = []
         answered = 0
         for response, asked in await self._ask(proposals, holder, end, refused):
-            for (task_id, token, _), answer in zip(asked, response.answers, strict=True):
+            for (task_id, _, _), answer in zip(asked, response.answers, strict=True):
                 if answer.verdict == hsc_pb2.CLAIM_VERDICT_CLAIMED:
                     tasks.append(answer.task)
-                    claims.append((task_id, token))
                 del lambdas[task_id]  # what is left has no answer
             answered += len(asked)
             terms = response.terms
@@ -92,7 +92,7 @@ class Claimer:
         if refused:
             await asyncio.sleep(backoff(self._refusals).total_seconds())
         events.claimed(len(tasks), answered - len(tasks))
-        return Claimed(tasks, claims, sent, terms)
+        return Claimed(tasks, sent, terms)
 
     def _dispose(
         self, slices: Sequence[ReferenceSlice], unknown: AbstractSet[TaskId], refused: AbstractSet[TaskId]
@@ -142,13 +142,11 @@ class Claimer:
             return []
         return [(response, proposals)]
 
-    async def release(self, claims: Sequence[HeldClaim]) -> None:
-        """Hand claims back that never reached an Executor; if that fails they run out."""
-        if not claims:
+    async def release(self, claims: Sequence[hsc_pb2.Claim] = (), prefixes: Sequence[bytes] = ()) -> None:
+        """Hand back claims that never reached an Executor, and all under these prefixes; if that fails they run out."""
+        if not claims and not prefixes:
             return
-        request = hsc_pb2.ReleaseRequest(
-            claims=[hsc_pb2.Claim(task_id=task_id, token=token) for task_id, token in claims]
-        )
+        request = hsc_pb2.ReleaseRequest(claims=claims, token_prefixes=prefixes)
         try:
             await until_definite(
                 lambda timeout: self._hsc.Release(request, timeout=timeout),

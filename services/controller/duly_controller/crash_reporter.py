@@ -1,8 +1,10 @@
 """What is done for the tasks of an Executor that died: those that had started crashed, the others are handed back."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import grpc
@@ -11,7 +13,9 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_controller import events
 from duly_controller.executor_registry import AttachedExecutor
 from duly_controller.process_cleanup import kill_leftover_processes
+from duly_core.claim_journal import JournalContents
 from duly_core.journal_folder import JournalFolder, TakenJournal
+from duly_core.process_identity import boot_id
 from duly_core.rpc.convert import boot_to_timestamp
 from duly_core.rpc.retry import until_definite
 from duly_core.task import TaskId, Token
@@ -22,9 +26,20 @@ if TYPE_CHECKING:
 _MOST_CLAIMS = 1_000
 """In one call; the HSC takes no more than a few thousand."""
 _TAKEOVER_LEASES = 4
-"""What was taken over is reported for so long: after an outage of everything, the store's leases begin anew."""
+"""Reporting is tried for so long: after an outage of everything, the store's leases begin anew."""
 _ANSWERED_BY = timedelta(seconds=1)
 """A request for claims that was under way when its Executor died is over by then."""
+
+
+class _Death(Enum):
+    """What is known of the end of an Executor's process."""
+
+    SEEN = auto()
+    """It was attached here, and has ended just now."""
+    UNSEEN = auto()
+    """It ended at some time: its journal has no owner."""
+    WITH_ITS_HOST = auto()
+    """The host was started again since: no process of before lives."""
 
 
 class CrashReporter:
@@ -33,103 +48,86 @@ class CrashReporter:
     def __init__(
         self, hsc: "HscServiceAsyncStub", journals: JournalFolder, lease: timedelta, call_timeout: timedelta
     ) -> None:
-        """Args: `lease` is how long reporting makes sense: after that the store has taken the tasks back by itself."""
+        """Args: `lease` is how long the store leaves a claim alone before it takes the task back by itself."""
         self._hsc = hsc
         self._journals = journals
-        self._lease = lease
+        self._within = lease * _TAKEOVER_LEASES
         self._call_timeout = call_timeout
         self._running: set[asyncio.Task[None]] = set()
 
     def report_crash(self, executor: AttachedExecutor, attached: int) -> None:
         """Called when the process of an attached Executor has ended; `attached` Executors are left."""
-        executor.journal = self._journals.take(self._journals.name_of(executor.executor_id))
-        if executor.journal is None and executor.journal_fd >= 0:
-            executor.journal = TakenJournal.in_memory(executor.journal_fd)
-        if executor.board is None and executor.journal is not None and executor.journal.left is not None:
-            executor.board = executor.journal.left.board
-        # without a journal nobody will know later what it held, nor is anything kept from the store that long
-        within = self._lease * (_TAKEOVER_LEASES if executor.journal is not None else 1)
+        journal = self._journals.take(self._journals.name_of(executor.executor_id))
+        if executor.journal_fd >= 0:
+            if journal is None:  # it has no file
+                journal = TakenJournal.in_memory(executor.journal_fd)
+            else:
+                os.close(executor.journal_fd)
+            executor.journal_fd = -1
 
-        async def work() -> None:
-            await kill_leftover_processes(executor)
-            await self._report(
-                executor,
-                within,
-                lambda crashed, released: events.executor_ended(
-                    executor.executor_id, crashed, released, attached
-                ),
-            )
+        def tell(crashed: int, released: int) -> None:
+            events.executor_ended(executor.executor_id, crashed, released, attached)
 
-        self._begin(executor, within, work())
+        if journal is None or journal.left is None:  # what it held waits for the end of its leases
+            tell(0, 0)
+            if journal is not None:
+                journal.leave()
+        else:
+            self._begin(journal, self._report(journal.left, tell, _Death.SEEN))
 
-    def take_over(self, executor: AttachedExecutor, *, host_restarted: bool) -> None:
-        """Called with an Executor of which nothing but its journal is known here."""
-        within = self._lease * _TAKEOVER_LEASES
+    def take_over(self, journal: TakenJournal, left: JournalContents, *, host_restarted: bool) -> None:
+        """Called with the journal of an Executor of which nothing else is known here, and what it says."""
 
-        async def work() -> None:
-            if not host_restarted:
-                await kill_leftover_processes(executor)
-            await self._report(
-                executor,
-                within,
-                lambda crashed, released: events.taken_over(executor.executor_id, crashed, released),
-            )
+        def tell(crashed: int, released: int) -> None:
+            events.taken_over(left.owner.executor_id, crashed, released)
 
-        self._begin(executor, within, work())
+        self._begin(
+            journal, self._report(left, tell, _Death.WITH_ITS_HOST if host_restarted else _Death.UNSEEN)
+        )
 
-    def _begin(
-        self, executor: AttachedExecutor, within: timedelta, work: Coroutine[object, object, None]
-    ) -> None:
-        task = asyncio.get_running_loop().create_task(self._to_the_end(executor, within, work))
+    def _begin(self, journal: TakenJournal, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._to_the_end(journal, work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    @staticmethod
-    async def _to_the_end(
-        executor: AttachedExecutor, within: timedelta, work: Coroutine[object, object, None]
-    ) -> None:
+    async def _to_the_end(self, journal: TakenJournal, work: Coroutine[object, object, None]) -> None:
         """Only a Controller that ends leaves a journal to others: the next one takes it over."""
-        held = len(executor.held) + len(executor.journaled())
+        assert journal.left is not None  # noqa: S101 (both callers have looked)
+        executor_id, held = journal.left.owner.executor_id, len(journal.left.claims)
         try:
-            async with asyncio.timeout(within.total_seconds()):
+            async with asyncio.timeout(self._within.total_seconds()):
                 await work
         except asyncio.CancelledError:
-            if executor.journal is not None:
-                executor.journal.leave()
+            journal.leave()
             raise
         except (grpc.aio.AioRpcError, TimeoutError) as error:
-            events.unreported(executor.executor_id, held, str(error) or type(error).__name__)
+            events.unreported(executor_id, held, str(error) or type(error).__name__)
         except Exception as error:  # noqa: BLE001 (nobody waits for this task: it would be lost without a word)
-            events.crash_report_failed(executor.executor_id, held, error)
-        if executor.journal is not None:
-            executor.journal.remove()
+            events.crash_report_failed(executor_id, held, error)
+        journal.remove()
 
-    async def _report(
-        self, executor: AttachedExecutor, within: timedelta, tell: Callable[[int, int], None]
-    ) -> None:
-        """All of its processes are dead; before that, its callback processes might have started more."""
-        started = executor.started_tasks()
-        # a task may be in both, under two claims, and a call takes it once
-        both = [_split(claims, started) for claims in (executor.held, executor.journaled())]
-        tell(sum(len(crashed) for crashed, _ in both), sum(len(unstarted) for _, unstarted in both))
-        for crashed, unstarted in both:
-            for some in _batches(crashed):
-                await self._call(self._hsc.SetResults, _crashes(some, started), within)
-            for some in _batches(unstarted):
-                await self._call(self._hsc.Release, hsc_pb2.ReleaseRequest(claims=some), within)
-        prefixes = executor.prefixes()
-        if prefixes:  # last: they may be those of tasks that had started, too
-            request = hsc_pb2.ReleaseRequest(token_prefixes=prefixes)
-            await self._call(self._hsc.Release, request, within)
+    async def _report(self, left: JournalContents, tell: Callable[[int, int], None], death: _Death) -> None:
+        """Report once all of its processes are dead; before that, its callback processes might have started more."""
+        if death is not _Death.WITH_ITS_HOST:
+            await kill_leftover_processes(left, end_was_seen=death is _Death.SEEN)
+        this_boot = left.owner.boot_id == boot_id()
+        started = {running.task_id: running.started_boot_ns * this_boot for running in left.board.running()}
+        crashed, unstarted = _split(left.claims, started)
+        tell(len(crashed), len(unstarted))
+        for some in _batches(crashed):
+            await self._call(self._hsc.SetResults, _crashes(some, started))
+        for some in _batches(unstarted):
+            await self._call(self._hsc.Release, hsc_pb2.ReleaseRequest(claims=some))
+        if left.prefixes:  # last: they may be those of tasks that had started, too
+            request = hsc_pb2.ReleaseRequest(token_prefixes=left.prefixes)
+            await self._call(self._hsc.Release, request)
             await asyncio.sleep(_ANSWERED_BY.total_seconds())
-            await self._call(self._hsc.Release, request, within)
+            await self._call(self._hsc.Release, request)
 
-    async def _call(
-        self, method: Callable[..., Awaitable[object]], request: object, within: timedelta
-    ) -> None:
+    async def _call(self, method: Callable[..., Awaitable[object]], request: object) -> None:
         await until_definite(
             lambda timeout: method(request, timeout=timeout),
-            within=within,
+            within=self._within,
             attempt_timeout=self._call_timeout,
         )
 

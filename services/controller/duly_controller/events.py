@@ -18,7 +18,6 @@ _given_back = Counter(
     "duly_controller_given_back_messages_total", "Messages given back that nobody here wanted."
 )
 _executors = Gauge("duly_executors", "Executors attached to this Controller.")
-_in_flight = Gauge("duly_controller_held_tasks", "Tasks handed to Executors and not settled.")
 
 
 def serving(address: str, host_id: str) -> None:
@@ -82,11 +81,6 @@ def claim_unknown(references: int, reason: str) -> None:
     log.warning("claim without a definite answer", references=references, reason=reason)
 
 
-def in_flight(tasks: int) -> None:
-    """So many tasks are with Executors."""
-    _in_flight.set(tasks)
-
-
 def unreported(executor_id: str, tasks: int, reason: str) -> None:
     """A dead Executor's tasks could not be reported: their leases will run out."""
     log.error("crash report failed", executor=executor_id, tasks=tasks, reason=reason)
@@ -143,6 +137,6 @@ def claim_refused(references: int, reason: str) -> None:
     )
 
 
-def unanswered(executor_id: str, tasks: int) -> None:
-    """An Executor gave up a NextWork that was answered with so many tasks; they are handed back."""
-    log.warning("unanswered NextWork; claims released", executor=executor_id, tasks=tasks)
+def unanswered(executor_id: str, calls: int) -> None:
+    """An Executor did not get the answers to so many calls of NextWork; what they brought is handed back."""
+    log.warning("unanswered NextWork; claims released", executor=executor_id, calls=calls)

@@ -1,4 +1,4 @@
-"""What a dead Executor left behind: its callback processes and all that they started, killed for certain."""
+"""Kills every process that a dead Executor left running, and returns once they are gone."""
 
 import asyncio
 import math
@@ -12,15 +12,14 @@ from pathlib import Path
 
 import structlog
 
-from duly_controller.executor_registry import AttachedExecutor
 from duly_core.cgroup import Cgroup
+from duly_core.claim_journal import JournalContents
+from duly_core.process_identity import STARTED, status
 
 log = structlog.get_logger()
 
 _PROC = Path("/proc")
 _DEAD = frozenset("ZXx")
-_STARTED = 15
-"""The place of the start time among the fields of /proc/PID/stat that follow the session."""
 _AFTER_ITS_DEATH = timedelta(seconds=10)
 """How long after an Executor's last sign of life something of its own may have started."""
 
@@ -42,32 +41,33 @@ class _Wanted:
     leaders: frozenset[int]
     """Its callback processes, which led groups and sessions."""
     itself: tuple[int, int] | None
-    """Its pid and when it started, if its journal tells."""
+    """Its pid and when it started; None: its end was seen."""
     born_before: float
     """In clock ticks since boot. By then its leaders' numbers cannot have been given to strangers."""
 
     @classmethod
-    def of(cls, executor: AttachedExecutor) -> "_Wanted":
-        leaders = frozenset(executor.board.pids() if executor.board else ())
-        left = executor.journal.left if executor.journal is not None else None
-        if left is None or executor.pidfd >= 0:  # its end was seen: no time has passed
-            return cls(executor.executor_id, leaders, None, math.inf)
+    def of(cls, left: JournalContents, *, end_was_seen: bool) -> "_Wanted":
+        leaders, owner = frozenset(left.board.pids()), left.owner
+        if end_was_seen:  # no time has passed
+            return cls(owner.executor_id, leaders, None, math.inf)
         last = left.alive_boot_ns / 1e9 + _AFTER_ITS_DEATH.total_seconds()
-        itself = (left.owner.pid, left.owner.started)
-        return cls(executor.executor_id, leaders, itself, last * os.sysconf("SC_CLK_TCK"))
+        ticks = last * os.sysconf("SC_CLK_TCK")
+        return cls(owner.executor_id, leaders, (owner.pid, owner.started), ticks)
 
 
-async def kill_leftover_processes(executor: AttachedExecutor) -> None:
-    """Return when nothing is left that a dead Executor's callbacks started: only then may its tasks run again.
+async def kill_leftover_processes(left: JournalContents, *, end_was_seen: bool) -> None:
+    """Kill what a dead Executor's callbacks started, and return once it is gone: only then may its tasks run again.
 
     The kernel has sent the callback processes SIGKILL already (PR_SET_PDEATHSIG), but not to what they
     started themselves. That is certain where they have a cgroup; where not, or where something got out of it,
     each round kills what it finds and waits for the end of it; the last finds nothing.
     The caller sets the deadline: a process that hangs in the kernel cannot be killed.
     """
-    if executor.cgroup is not None:
-        await _clear(Cgroup(executor.cgroup))
-    wanted = _Wanted.of(executor)
+    cgroup = Path(left.owner.cgroup)
+    # only what is a cgroup, and named as Executors name theirs, is killed when somebody says it is his
+    if cgroup.name.startswith("duly-") and (cgroup / "cgroup.procs").exists():
+        await _clear(Cgroup(cgroup))
+    wanted = _Wanted.of(left, end_was_seen=end_was_seen)
     while remains := await asyncio.to_thread(_find, wanted):
         for pidfd in remains:
             with suppress(ProcessLookupError, PermissionError):
@@ -113,12 +113,10 @@ def _living() -> Iterator[_Process]:
 
 def _look(pid: int) -> _Process | None:
     """The process, unless it has ended (though its parent may have yet to hear of it)."""
-    try:
-        # after the name, which may hold anything, its closing bracket too
-        state, _, group, session, *more = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
+    fields = status(pid)
+    if fields is None or fields[0] in _DEAD:
         return None
-    return None if state in _DEAD else _Process(pid, int(group), int(session), int(more[_STARTED]))
+    return _Process(pid, int(fields[2]), int(fields[3]), int(fields[STARTED]))
 
 
 def _belongs(process: _Process, wanted: _Wanted) -> bool:

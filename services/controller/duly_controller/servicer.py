@@ -1,7 +1,7 @@
 """ControllerService: Executors attach, and ask for work."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from datetime import timedelta
 
 from duly.v1 import controller_pb2, controller_pb2_grpc
@@ -11,7 +11,6 @@ from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.queue_poller import QueuePoller
 from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice
-from duly_controller.reply_log import HeldClaim
 from duly_controller.work_requests import WorkRequests
 from duly_core import failpoints
 from duly_core.claim_tokens import Tokens, new_prefix
@@ -99,10 +98,13 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         executor = self._registry.get(request.executor_id)
         if executor is None:
             raise NotAttachedError("attach first: this Controller does not know this Executor")
-        executor.settle((claim.task_id, claim.token) for claim in request.settled)
-        executor.settle_tasks(request.settled_task_ids)
-        self._hand_back_unanswered(executor, request.unanswered_calls)
-        if request.unanswered_calls and not request.max_tasks:  # it wants nothing more
+        if any(len(prefix) != TOKEN_PREFIX_BYTES for prefix in request.lost_prefixes):
+            raise InvalidRequestError("lost_prefixes", f"must be {TOKEN_PREFIX_BYTES} bytes each")
+        lost = executor.give_up(request.lost_prefixes)
+        if lost:
+            events.unanswered(executor.executor_id, len(lost))
+            self._in_background(self._claimer.release(prefixes=lost))
+        if request.lost_prefixes and not request.max_tasks:  # it wants nothing more
             return controller_pb2.NextWorkResponse()
         if not 1 <= request.max_tasks <= _MOST_TASKS:
             raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_TASKS:,}")
@@ -115,19 +117,19 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         if self._work_requests.closed.is_set():  # not at once: who asks again and again would keep us busy
             await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
             return controller_pb2.NextWorkResponse()
-        executor.calls.begin(request.call)
+        prefix = request.token_prefix or new_prefix()
+        executor.open_calls[prefix] = False
         try:
             wanted = executor.lambdas.difference(request.except_lambdas)
             with self._work_requests.asking(wanted, request.max_tasks):
-                tokens = Tokens(request.token_prefix or new_prefix())
-                claimed = await self._find_work(executor, wanted, request.max_tasks, timeout, tokens)
+                claimed = await self._find_work(executor, wanted, request.max_tasks, timeout, Tokens(prefix))
             if claimed is None:
                 return controller_pb2.NextWorkResponse()
-            if not executor.calls.answer(request.call, claimed.claims):
-                self._hand_back_held(executor, claimed.claims)
+            if executor.open_calls[prefix]:
+                self._in_background(self._claimer.release(claimed.claims()))
                 return controller_pb2.NextWorkResponse()
         finally:
-            executor.calls.end(request.call)
+            executor.open_calls.pop(prefix, None)
         if failpoints.on:
             await failpoints.hit("controller.next_work.before_answer")
         return _response(claimed)
@@ -148,7 +150,6 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             if slices:
                 claimed = await self._claim(executor, slices, tokens)
                 if claimed.tasks:
-                    events.in_flight(self._registry.held())
                     return claimed
                 self._work_requests.taken()
             elif not await self._something_comes(end - loop.time()):
@@ -173,16 +174,14 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         try:
             claimed = await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            self._begin_to_hand_back(claiming)
+            self._in_background(self._hand_back(claiming))
             raise
         if self._registry.get(executor.executor_id) is not executor:
-            self._begin_to_hand_back(claiming)  # it died meanwhile, and what it held has been dealt with
+            self._in_background(
+                self._hand_back(claiming)
+            )  # it died meanwhile, and what it held has been dealt with
             raise NotAttachedError("this Executor's process has ended")
-        executor.held.update(claimed.claims)
         return claimed
-
-    def _begin_to_hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
-        self._in_background(self._hand_back(claiming))
 
     def _in_background(self, work: Coroutine[object, object, None]) -> None:
         handing_back = asyncio.get_running_loop().create_task(work)
@@ -195,17 +194,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         except Exception as error:  # noqa: BLE001 (nobody waits for this task; unanswered claims run out)
             events.not_handed_back(error)
         else:
-            await self._claimer.release(claimed.claims)
-
-    def _hand_back_unanswered(self, executor: AttachedExecutor, calls: Iterable[int]) -> None:
-        """Hand back what calls were answered with whose answer the Executor never got."""
-        self._hand_back_held(executor, executor.calls.unanswered(calls))
-
-    def _hand_back_held(self, executor: AttachedExecutor, claims: Iterable[HeldClaim]) -> None:
-        lost = executor.settle(claims)
-        if lost:
-            events.unanswered(executor.executor_id, len(lost))
-            self._in_background(self._claimer.release(lost))
+            await self._claimer.release(claimed.claims())
 
     async def finish(self, within: timedelta) -> None:
         """Wait until what nobody can get any more is handed back."""

@@ -7,7 +7,6 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,29 +25,33 @@ _HEALTHY_AFTER = timedelta(seconds=10)
 """A process that lived this long starts again at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorSpec:
-    """Executors to start: how many of them, and what each is told on its command line."""
-
-    count: int
-    arguments: Sequence[str]
-    metrics_port: int = 0
-    """Of the first of them; 0: none."""
-
-
 class Supervisor:
     """Runs until told to stop, or until an Executor says that starting it again cannot help."""
 
     def __init__(
         self,
-        specs: Sequence[ExecutorSpec],
+        count: int,
+        arguments: Sequence[str],
+        metrics_port: int,
         controller_address: str,
         hsc_address: str,
         journal_folder: Path,
         patience: timedelta,
     ) -> None:
-        """Args: `patience` is how long a stopping Executor may take, its own grace included, before it is killed."""
-        self._specs = specs
+        """Make one.
+
+        Args:
+            count: how many Executors to keep alive.
+            arguments: what each is told on its command line.
+            metrics_port: of the first of them, the next has the next; 0: none.
+            controller_address: where they attach.
+            hsc_address: where they report.
+            journal_folder: where they journal their claims.
+            patience: how long a stopping one may take, its own grace included, before it is killed.
+        """
+        self._count = count
+        self._arguments = arguments
+        self._metrics_port = metrics_port
         self._address = controller_address
         self._hsc_address = hsc_address
         self._journal_folder = journal_folder
@@ -56,16 +59,14 @@ class Supervisor:
         self._no_patience = asyncio.Event()
         self._hopeless: ApplicationError | None = None
 
-    async def slice_(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event) -> None:
         """Keep the Executors alive until `stop`.
 
         Raises:
             ApplicationError: an Executor ended with EX_CONFIG; it has said on stderr what is wrong.
         """
         keepers = [
-            asyncio.get_running_loop().create_task(self._keep(spec, number, stop))
-            for spec in self._specs
-            for number in range(spec.count)
+            asyncio.get_running_loop().create_task(self._keep(number, stop)) for number in range(self._count)
         ]
         await stop.wait()
         if keepers:  # a second signal means: at once
@@ -75,13 +76,13 @@ class Supervisor:
         if self._hopeless:
             raise self._hopeless
 
-    async def _keep(self, spec: ExecutorSpec, number: int, stop: asyncio.Event) -> None:
+    async def _keep(self, number: int, stop: asyncio.Event) -> None:
         settings = {
             PARENT_PID: str(os.getpid()),
             "DULY_EXECUTOR_HSC_ADDRESS": self._hsc_address,  # where this host claims it also reports
             "DULY_EXECUTOR_JOURNAL_FOLDER": str(self._journal_folder),
-            "DULY_TELEMETRY_METRICS_LISTEN": f"127.0.0.1:{spec.metrics_port + number}"
-            if spec.metrics_port
+            "DULY_TELEMETRY_METRICS_LISTEN": f"127.0.0.1:{self._metrics_port + number}"
+            if self._metrics_port
             else "",
         }
         loop = asyncio.get_running_loop()
@@ -95,7 +96,7 @@ class Supervisor:
                     "duly_executor",
                     "--controller",
                     self._address,
-                    *spec.arguments,
+                    *self._arguments,
                     env=os.environ | settings,
                     stdin=asyncio.subprocess.DEVNULL,
                 )

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from duly_controller import events
 from duly_controller.crash_reporter import CrashReporter
-from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
+from duly_controller.executor_registry import ExecutorRegistry
 from duly_core.clock import seconds_since_boot
 from duly_core.journal_folder import JournalFolder, TakenJournal
 
@@ -47,15 +47,14 @@ class Takeover:
 
     def _take_over(self, journal: TakenJournal) -> bool:
         """Whether it is dealt with; not if nobody can tell here whether its processes are dead."""
-        executor = AttachedExecutor.of_journal(journal)
-        if executor is None or journal.left is None:
+        left = journal.left
+        if left is None:
             return False
-        owner = journal.left.owner
-        if self._attached.get(owner.executor_id) is not None:
+        if self._attached.get(left.owner.executor_id) is not None:
             journal.leave()  # we are about to hear of its end
             return True
-        host_restarted = owner.is_gone_with_its_boot()
-        if not host_restarted and not owner.can_be_proved_dead():
+        host_restarted = left.owner.is_gone_with_its_boot()
+        if not host_restarted and not left.owner.can_be_proved_dead():
             return False
-        self._crash_reporter.take_over(executor, host_restarted=host_restarted)
+        self._crash_reporter.take_over(journal, left, host_restarted=host_restarted)
         return True

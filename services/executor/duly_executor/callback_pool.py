@@ -1,23 +1,27 @@
-"""The callback processes of an Executor: who gets which task, and what becomes of the tasks of one that died."""
+"""The callback processes of an Executor: who gets which task, and what becomes of the tasks of one that died.
+
+The poller, the watchdog and the heartbeats call this; it calls none of them. Who waits for room waits for `freed`.
+"""
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core import failpoints
 from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
 from duly_executor import events
-from duly_executor.callback_process import CallbackProcess, Overdue, holders_of
-from duly_executor.containment import Containment
+from duly_executor.callback_process import CallbackProcess
 from duly_executor.dispatch import Capacity, Dispatcher
 from duly_executor.exit_handler import ExitHandler
 from duly_executor.failure_results import cancelled
 from duly_executor.held_claims import HeldClaims
 from duly_executor.isolation import IsolatedLambdas
+from duly_executor.prefetch import Prefetch
 from duly_executor.process_starter import ProcessStarter
 from duly_executor.process_supervisor import ProcessSupervisor
+from duly_executor.process_tree import Containment
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
 
@@ -33,17 +37,21 @@ class CallbackPool:
         containment: Containment,
         held_claims: HeldClaims,
         reporter: ResultReporter,
-        ended: Callable[[int], None],
         settings: ExecutorSettings,
     ) -> None:
-        """Args: `ended` is told how many attempts ended; with 0, that there may be room for other reasons."""
         self._board = board
         self._held_claims = held_claims
         self._reporter = reporter
         self._exits = ExitHandler(board, held_claims, reporter)
-        self._ended = ended
+        self.freed = asyncio.Event()
+        """Set when there may be room for more tasks."""
+        self.ended_at = 0.0
+        """When an attempt last ended in any process (the loop's time)."""
+        self._prefetch = Prefetch(
+            settings.prefetch_time, settings.prefetch_limit, settings.processes * settings.slots
+        )
         starter = ProcessStarter(application, executor_id, board, containment, settings.import_timeout)
-        self._supervisor = ProcessSupervisor(starter, settings, self._serve, self._changed)
+        self._supervisor = ProcessSupervisor(starter, settings, self._serve, self.reassign)
         self._processes = self._supervisor.processes
         self._dying: set[CallbackProcess] = set()
         """No longer fed, and not buried yet."""
@@ -59,11 +67,7 @@ class CallbackPool:
         self._closing = False
 
     async def start(self, failed: Callable[[BaseException], None]) -> list[registry_pb2.Lambda]:
-        """Start the processes; the application's lambdas. `failed` is told if keeping one alive ends unexpectedly.
-
-        Raises:
-            ApplicationError: the application cannot be imported.
-        """
+        """Start the processes, as the supervisor says."""
         return await self._supervisor.start(failed)
 
     async def _serve(self, process: CallbackProcess) -> bool:
@@ -79,9 +83,10 @@ class CallbackPool:
         self._handle_exit(process, code)
         return told
 
-    def _changed(self) -> None:
+    def reassign(self) -> None:
+        """Give what waits to the processes as they are now."""
         self._assign()
-        self._ended(0)
+        self.freed.set()
 
     def retire_isolated(self, idle_since: float) -> None:
         """End the isolated processes in which nothing has ended since then (the loop's time)."""
@@ -107,9 +112,20 @@ class CallbackPool:
             self.kill_those_that_run_on()
         self._assign()
 
-    def plan_prefetch(self, tasks: int) -> Capacity:
-        """Hold so many beyond the slots; what can be held now."""
-        return self._dispatcher.plan_prefetch(tasks, self._processes.values(), self._ordinary)
+    def plan_prefetch(self) -> None:
+        """Hold as many tasks beyond the slots as will end soon."""
+        ahead = self._prefetch.ahead(asyncio.get_running_loop().time())
+        self._dispatcher.plan_prefetch(ahead, self._processes.values(), self._ordinary)
+
+    def capacity(self) -> Capacity:
+        """Return what can be held now, going by the plan."""
+        return self._dispatcher.capacity(self._processes.values())
+
+    def _attempts_ended(self, count: int) -> None:
+        if count:
+            self.ended_at = asyncio.get_running_loop().time()
+            self._prefetch.ended(count, self.ended_at)
+        self.freed.set()
 
     def recall(self) -> None:
         """Hand back whatever has not started, from now on."""
@@ -127,7 +143,7 @@ class CallbackPool:
         """Hand back those that have waited since before then (the loop's time) for an isolated process."""
         if taken := self._dispatcher.take_back_isolated(came_before):
             self._release(taken)
-            self._ended(0)
+            self.freed.set()
 
     def _moving(self, process: CallbackProcess) -> bool:
         return not process.idles_since(asyncio.get_running_loop().time() - self._moves_within)
@@ -146,7 +162,7 @@ class CallbackPool:
             if alive:
                 if failpoints.on:
                     failpoints.hit_here("executor.give.before")
-                process.give(alive, self._held_claims.deadlines.earliest_of(alive))
+                process.give(alive, self._held_claims.start_before(alive))
         self._supervisor.balance(self._dispatcher.wanted_isolated(self._processes.values()))
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
@@ -173,33 +189,31 @@ class CallbackPool:
         events.attempts_ended(ends)
         self._held_claims.note_progress(report.progress)
         if report.unstarted:
-            self._take_unstarted(process, report.unstarted)
+            if process.works:
+                self._release(report.unstarted)
+            else:  # it takes no more work
+                self._run_again(process, report.unstarted)
+            process.tasks.difference_update(report.unstarted)
         if not process.tasks:
             process.alone = False
             process.separate = ""
         self._reporter.results([result for _, result in ends])
         self._assign()
-        self._ended(len(ends))
+        self._attempts_ended(len(ends))
 
-    def _take_unstarted(self, process: CallbackProcess, task_ids: Collection[TaskId]) -> None:
-        """What did not start: of a process that takes no more work, another one here runs it."""
-        again = [] if process.works else [each for each in task_ids if self._may_run_again(process, each)]
-        process.tasks.difference_update(task_ids)
-        self._release(set(task_ids).difference(again))
-        self._again(again)
-
-    def _may_run_again(self, process: CallbackProcess, task_id: TaskId) -> bool:
-        """Whether another process of this Executor may run what this one has not started."""
-        held = self._held_claims.get(task_id)
-        ours = held is not None and held.cancel_asked_at is None
-        return ours and not self._stopping and self._held_claims.is_with(task_id, process.number)
-
-    def _again(self, task_ids: Iterable[TaskId]) -> None:
+    def _run_again(self, process: CallbackProcess, task_ids: Iterable[TaskId]) -> None:
+        """Have another process here run what this one has not started; hand back what may not run here."""
         now = asyncio.get_running_loop().time()
+        released = []
         for task_id in task_ids:
-            if (held := self._held_claims.get(task_id)) is not None:
+            held = self._held_claims.get(task_id)
+            ours = held is not None and self._held_claims.is_with(task_id, process.number)
+            if held is None or not ours or held.cancel_asked_at is not None or self._stopping:
+                released.append(task_id)
+            else:
                 held.process = None
                 self._dispatcher.add(held.task, now)
+        self._release(released)
 
     def _release(self, task_ids: Iterable[TaskId]) -> None:
         held = [self._held_claims.report(task_id) for task_id in task_ids]
@@ -210,10 +224,8 @@ class CallbackPool:
         outcome = self._exits.report(process, code, died=process.killed_for is None and not self._closing)
         if outcome.culprit:
             self.note_misbehaviour(outcome.culprit)
-        again = [task_id for task_id in outcome.unstarted if self._may_run_again(process, task_id)]
-        self._release(set(outcome.unstarted).difference(again))
-        self._again(again)
-        self._ended(outcome.ended)
+        self._run_again(process, outcome.unstarted)
+        self._attempts_ended(outcome.ended)
 
     def note_misbehaviour(self, lambda_name: str) -> None:
         """A task of this lambda crashed its process or ran too long: it is kept apart for a while."""
@@ -224,21 +236,7 @@ class CallbackPool:
         """Put the lambdas among the others again whose time apart is over."""
         if isolation_ended := self._dispatcher.end_isolation(now):
             events.isolation_ended(isolation_ended)
-            self._changed()
-
-    def interrupt(self, task_id: TaskId, process: CallbackProcess, overdue: Overdue) -> None:
-        """Interrupt a callback; what is to be reported of it if it has to be killed is told when it is dead."""
-        process.overdue[task_id] = overdue
-        process.interrupt(task_id)
-        self._assign()
-
-    def let_linger(self, process: CallbackProcess, now: float) -> None:
-        """Give a process no more work: something in it does not end. What it has not started runs elsewhere."""
-        process.lingers_since = now
-        process.recall()
-        overdue = [(task_id, self._held_claims.lambda_of(task_id)) for task_id in process.overdue]
-        events.process_lingers(process.process.pid, overdue)
-        self._changed()
+            self.reassign()
 
     def stop_lost(self, task_id: TaskId) -> None:
         """The claim of this task is lost: stop its callback at once by killing its process. Nothing is reported of it."""
@@ -251,7 +249,7 @@ class CallbackPool:
             else:
                 process.cancel([task_id])  # it waits for a slot: it will not start
         self._held_claims.settle([held.task.claim])
-        self._ended(0)
+        self.freed.set()
 
     def kill_those_that_run_on(self) -> None:
         """Kill processes that run what is not to run any more: it began just as it was told not to, or was lost."""
@@ -265,15 +263,13 @@ class CallbackPool:
         events.process_killed(process.process.pid, reason, task_id, self._held_claims.lambda_of(task_id))
         process.kill(task_id, reason)
 
-    def kill_as_crashed(self, process: CallbackProcess, reason: str, fault: str) -> None:
-        """Kill a process that is of no more use; what it runs has crashed, for it may be the cause."""
-        events.process_killed(process.process.pid, reason, b"", "")
-        process.fault = fault
-        process.kill()
-
-    def ask_to_stop(self, task_id: TaskId) -> None:
-        """Tell the callback that its task is to be cancelled; one that waits for a process is cancelled here."""
-        if (held := self._held_claims.get(task_id)) is None or held.reporting:
+    def request_cancel(self, task_id: TaskId) -> None:
+        """Tell the callback, once, that its task is to be cancelled; one that waits for a process is cancelled here."""
+        held = self._held_claims.get(task_id)
+        if held is None or held.cancel_asked_at is not None:
+            return
+        held.cancel_asked_at = asyncio.get_running_loop().time()
+        if held.reporting:
             return
         if held.process is None:
             self._held_claims.report(task_id)
@@ -283,7 +279,11 @@ class CallbackPool:
 
     def _given_among(self, task_ids: Sequence[TaskId]) -> dict[TaskId, CallbackProcess]:
         """Those of these that a process was given whose end it has not told; it may be dying."""
-        return holders_of((*self._processes.values(), *self._dying), task_ids)
+        return {
+            task_id: process
+            for process in (*self._processes.values(), *self._dying)
+            for task_id in process.tasks.intersection(task_ids)
+        }
 
     def processes(self) -> list[CallbackProcess]:
         return list(self._processes.values())

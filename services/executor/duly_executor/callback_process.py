@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ from duly_core.process import PARENT_PID
 from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
 from duly_executor import frames
-from duly_executor.containment import ProcessTree
 from duly_executor.exit_record import ExitRecord
+from duly_executor.process_tree import ProcessTree
 
 # What a callback process has no business with: it runs the lambda owner's code, which may use gRPC and fork
 # as it likes.
@@ -200,8 +200,9 @@ class CallbackProcess:
         """Ask these to stop."""
         self._write(callback_pb2.CallbackOrder(cancel=task_ids))
 
-    def interrupt(self, task_id: TaskId) -> None:
+    def interrupt(self, task_id: TaskId, overdue: Overdue) -> None:
         """Raise an exception in this callback, or cancel its asyncio task."""
+        self.overdue[task_id] = overdue
         self._write(callback_pb2.CallbackOrder(interrupt=[task_id]))
 
     def recall(self) -> None:
@@ -279,18 +280,6 @@ async def _spawn(
         env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
         start_new_session=True,
     )
-
-
-def holders_of(
-    processes: Iterable[CallbackProcess], task_ids: Sequence[TaskId]
-) -> dict[TaskId, CallbackProcess]:
-    """Those of these tasks whose end a process has not told that was given them."""
-    return {
-        task_id: process
-        for process in processes
-        if not process.tasks.isdisjoint(task_ids)
-        for task_id in process.tasks.intersection(task_ids)
-    }
 
 
 def _kill_all(pid: int, tree: ProcessTree) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import structlog
 
@@ -20,7 +20,8 @@ from duly_core.cgroup import Cgroup, own_folder
 from duly_core.errors import SettingsError
 from duly_core.process_identity import pid_namespace
 from duly_core.process_identity import started as process_started
-from duly_executor.subreaper import OrphanReaper
+from duly_executor.process_tree import Containment, ProcessTree
+from duly_executor.subreaper import Subreaper
 
 log = structlog.get_logger()
 
@@ -32,46 +33,6 @@ _TRY_WITHIN = timedelta(seconds=10)
 _TRY_AGAIN = timedelta(milliseconds=10)
 _CLEAR_WITHIN = timedelta(seconds=5)
 """For what is left in a group to die; it takes milliseconds, unless it hangs in the kernel."""
-
-
-class ProcessTree(Protocol):
-    """What holds one callback process and all that it starts."""
-
-    @property
-    def folder(self) -> str:
-        """The cgroup that the process enters before it runs anybody's code; empty: none."""
-
-    def holds(self, pid: int) -> None:
-        """This is the process."""
-
-    def kill(self) -> None:
-        """Kill all that is in it now; a process group is killed beside this."""
-
-    def holds_others(self) -> bool:
-        """Whether something lives in it beside the process."""
-
-    async def emptied(self) -> None:
-        """The process has ended: kill what it left behind, and return when that is gone for certain."""
-
-
-class Containment(Protocol):
-    """How the callback processes of one Executor are contained."""
-
-    @property
-    def folder(self) -> str:
-        """The cgroup of all process trees, for the Controller to kill when this Executor is dead; empty: none."""
-
-    def tree(self, number: int) -> ProcessTree:
-        """One for a callback process that is about to start."""
-
-    async def clear_abandoned(self) -> None:
-        """Kill what dead Executors have left here, before anything new runs."""
-
-    def look(self) -> None:
-        """Take note of what came up; to be called several times a second."""
-
-    async def close(self) -> None:
-        """All callback processes have ended: kill what is left all the same."""
 
 
 def open_containment(mode: Mode) -> Containment:
@@ -96,32 +57,12 @@ def open_containment(mode: Mode) -> Containment:
     return contained
 
 
-class Subreaper:
-    """Without privileges: orphans of callback processes come to this process, which kills them in time."""
-
-    folder = ""
-
-    def __init__(self) -> None:
-        self._orphan_reaper = OrphanReaper()
-
-    def tree(self, number: int) -> ProcessTree:  # noqa: ARG002 (one is like another)
-        return self._orphan_reaper.tree()
-
-    async def clear_abandoned(self) -> None:
-        """Orphans of dead Executors went to others: nothing tells them from strangers."""
-
-    def look(self) -> None:
-        self._orphan_reaper.look()
-
-    async def close(self) -> None:
-        self._orphan_reaper.close()
-
-
-class Cgroups:
+class Cgroups(Containment):
     """A group for this Executor, and in it one for each callback process."""
 
     def __init__(self, group: Cgroup) -> None:
         self._group = group
+        self.folder = str(group.folder)
         self._made = 0
 
     @classmethod
@@ -148,16 +89,9 @@ class Cgroups:
     async def clear_abandoned(self) -> None:
         await remove_abandoned(self._group.folder.parent)
 
-    @property
-    def folder(self) -> str:
-        return str(self._group.folder)
-
     def tree(self, number: int) -> ProcessTree:
         self._made += 1
         return CgroupProcessTree(Cgroup.make(self._group.folder / f"process-{number}-{self._made}"))
-
-    def look(self) -> None:
-        """Nothing comes up: the kernel keeps what starts in a group in it."""
 
     async def close(self) -> None:
         await _clear(self._group)
@@ -193,18 +127,12 @@ async def _clear(group: Cgroup) -> None:
     group.remove()
 
 
-class CgroupProcessTree:
+class CgroupProcessTree(ProcessTree):
     """A group for one callback process."""
 
     def __init__(self, group: Cgroup) -> None:
         self._group = group
-
-    @property
-    def folder(self) -> str:
-        return str(self._group.folder)
-
-    def holds(self, pid: int) -> None:
-        """The process enters by itself."""
+        self.folder = str(group.folder)
 
     def kill(self) -> None:
         self._group.kill()

@@ -147,22 +147,26 @@ class Dispatcher:
                 taken.append(line.popleft()[0].claim.task_id)
         return taken
 
-    def plan_prefetch(self, tasks: int, processes: Collection[CallbackProcess], of: int) -> Capacity:
-        """Let so many wait for a slot, spread over `of` processes; what these can hold now.
+    def plan_prefetch(self, tasks: int, processes: Collection[CallbackProcess], of: int) -> None:
+        """Let so many wait for a slot, spread over `of` processes.
 
         A process gets as many as its slots can run that are not held up by callbacks that take long: short tasks
         must not wait for its last free slot while another process could run them.
         """
-        alive = [process for process in processes if process.killed_for is None]
+        slow = sum(each.slow_slots for each in processes if each.killed_for is None and not each.isolated)
         self._ahead = tasks
-        self._quick = of * self._slots - sum(process.slow_slots for process in alive if not process.isolated)
+        self._quick = of * self._slots - slow
+
+    def capacity(self, processes: Collection[CallbackProcess]) -> Capacity:
+        """Return how many tasks these can hold, going by the plan."""
+        alive = [process for process in processes if process.killed_for is None]
         running = sum(
             self._slots
             if process.takes_others or (process.separate and process.works and not process.isolated)
             else len(process.tasks)
             for process in alive
         )
-        ahead = min(tasks, sum(self._ahead_of(process) for process in alive if process.takes_others))
+        ahead = min(self._ahead, sum(self._ahead_of(process) for process in alive if process.takes_others))
         # what is kept apart takes no slot from others, however much of it one answer brought
         isolated = min(self._suspected(), _MOST_ISOLATED) + self._separated()
         return Capacity(running + ahead + isolated, ahead)

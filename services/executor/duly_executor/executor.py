@@ -17,20 +17,17 @@ from duly_core.rpc.channel import open_channel
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
-from duly_core.task import TaskId
 from duly_core.timing import Timing
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
-from duly_executor.claim_deadlines import ClaimDeadlines
 from duly_executor.containment import open_containment
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.heartbeat_channel import HeartbeatChannel
 from duly_executor.held_claims import HeldClaims
 from duly_executor.kill_timer import KillTimer
-from duly_executor.prefetch import Prefetch
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
-from duly_executor.watchdog.limits import Watchdog
+from duly_executor.watchdog import Watchdog
 from duly_executor.work_poller import WorkPoller
 
 _DRAIN_LOOK = timedelta(milliseconds=50)
@@ -68,7 +65,7 @@ class Executor:
             settings.places * settings.slots + settings.prefetch_limit + _BEING_REPORTED,
         )
         self._board = self._journal.board
-        self._held_claims = HeldClaims(ClaimDeadlines(nanoseconds(timing.process_deadline)), self._journal)
+        self._held_claims = HeldClaims(nanoseconds(timing.process_deadline), self._journal)
         self._reporter = ResultReporter(
             self._calls, rpc.call_timeout, rpc.max_message_bytes // 2, self._held_claims.settle
         )
@@ -79,7 +76,6 @@ class Executor:
             self._containment,
             self._held_claims,
             self._reporter,
-            self._attempts_ended,
             settings,
         )
         self._watchdog = Watchdog(
@@ -90,25 +86,13 @@ class Executor:
             self._held_claims,
             timing,
             KillTimer(),
-            lost=self._lost,
-            cancel_requested=self._watchdog.cancel_requested,
-            runs=self._pool.runs,
+            self._pool,
         )
-        self._poller: WorkPoller | None = None
         self._failure: BaseException | None = None
-
-    def _attempts_ended(self, count: int) -> None:
-        if count:
-            self._watchdog.attempts_ended()
-        if self._poller:
-            self._poller.attempts_ended(count)
 
     def _unwanted(self, response: hsc_pb2.ClaimWorkResponse) -> None:
         """Hand back what came for a call that was given up."""
         self._reporter.release([task.claim for task in response.tasks])
-
-    def _lost(self, task_id: TaskId) -> None:
-        self._pool.stop_lost(task_id)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`, then drain.
@@ -164,13 +148,12 @@ class Executor:
             settings.processes,
             settings.slots,
         )
-        self._poller = self._make_poller(
+        poller = self._make_poller(
             controller_pb2.AttachExecutorRequest(
                 executor_id=self.executor_id,
                 pid=os.getpid(),
                 lambdas=lambdas,
                 board_fd=self._board.descriptor,
-                cgroup=self._containment.folder,
             )
         )
         done = asyncio.Event()
@@ -180,7 +163,7 @@ class Executor:
         )
         watching = asyncio.ensure_future(repeat("enforcement", self._watch, done, self._held_claims.came))
         try:
-            await self._poller.run(stop)
+            await poller.run(stop)
         except DulyError as error:
             fail(error)
         await self._drain()
@@ -206,11 +189,6 @@ class Executor:
             self._heartbeat_loop,
             self._reporter,
             self._journal,
-            Prefetch(
-                self._settings.prefetch_time,
-                self._settings.prefetch_limit,
-                self._settings.processes * self._settings.slots,
-            ),
             self._timing,
             self._settings,
         )

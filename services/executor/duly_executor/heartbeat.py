@@ -8,7 +8,7 @@ and counts from when the acknowledged request was *sent*.
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Protocol
 
@@ -23,7 +23,7 @@ from duly_core.rpc.retry import until_definite
 from duly_core.task import TaskId
 from duly_core.timing import Timing
 from duly_executor import events
-from duly_executor.claim_deadlines import Strikes
+from duly_executor.heartbeat_channel import HeartbeatChannel
 from duly_executor.held_claims import HeldClaims
 from duly_executor.kill_timer import KillTimer
 
@@ -32,18 +32,25 @@ log = structlog.get_logger()
 _ATTEMPTS = 3
 """A call is tried about so often within its deadline."""
 
+MOST_STRIKES = 3
+"""So many failed calls in a row end this process: ATF's visible rule, earlier than the deadline in ordinary failures."""
+
 _REARM_EVERY = timedelta(milliseconds=250)
 _IDLE_REARM_EVERY = timedelta(seconds=1)
 """While nothing is held; a claim that comes in sets the timer itself."""
 
 
-class HeartbeatStub(Protocol):
-    """Where heartbeats go."""
+class Callbacks(Protocol):
+    """What runs under the claims."""
 
-    async def Heartbeat(  # noqa: N802 (the wire's name)
-        self, request: hsc_pb2.HeartbeatRequest, timeout: float
-    ) -> hsc_pb2.HeartbeatResponse:
-        """One try."""
+    def stop_lost(self, task_id: TaskId) -> None:
+        """Stop the callback of this task at once: its claim is lost."""
+
+    def request_cancel(self, task_id: TaskId) -> None:
+        """Ask the callback of this task to stop; it may have been asked before."""
+
+    def runs(self, task_id: TaskId) -> bool:
+        """Whether a callback runs this task now, whatever is held of it."""
 
 
 class HeartbeatLoop:
@@ -51,14 +58,11 @@ class HeartbeatLoop:
 
     def __init__(
         self,
-        hsc: HeartbeatStub,
+        hsc: HeartbeatChannel,
         held_claims: HeldClaims,
         timing: Timing,
         kill_timer: KillTimer,
-        *,
-        lost: Callable[[TaskId], None],
-        cancel_requested: Callable[[TaskId], None],
-        runs: Callable[[TaskId], bool],
+        callbacks: Callbacks,
     ) -> None:
         """Make one.
 
@@ -67,22 +71,19 @@ class HeartbeatLoop:
             held_claims: what they are for.
             timing: how often, and until when.
             kill_timer: the kernel's timer.
-            lost: told of a task whose callback must stop at once.
-            cancel_requested: told of a task that somebody wants cancelled.
-            runs: whether a callback runs the task, whatever is held of it.
+            callbacks: told what becomes of the claims that they run under.
         """
         self._hsc = hsc
         self._held_claims = held_claims
         self._timing = timing
         self._kill_timer = kill_timer
-        self._lost = lost
-        self._cancel_requested = cancel_requested
-        self._runs = runs
-        self._strikes = Strikes()
+        self._callbacks = callbacks
+        self._strikes = 0
+        """Heartbeat calls in a row that failed."""
 
     def rearm(self) -> None:
         """Set the kernel's timer to the earliest deadline of all; to be called when a claim comes in."""
-        self._kill_timer.arm(self._held_claims.deadlines.earliest())
+        self._kill_timer.arm(self._held_claims.earliest_deadline())
 
     async def run(self, executor_id: str, stop: asyncio.Event) -> None:
         """Beat at the fixed rate until `stop`."""
@@ -113,7 +114,7 @@ class HeartbeatLoop:
         if failures:
             self._strike(failures[0])
         else:
-            self._strikes.call_succeeded()
+            self._strikes = 0
 
     async def _call(self, request: hsc_pb2.HeartbeatRequest) -> str | None:
         """Send until it is answered or its time is over; why it failed, if it did."""
@@ -160,19 +161,19 @@ class HeartbeatLoop:
             else:
                 kept.append(task_id)
                 if verdict == hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED:
-                    self._cancel_requested(task_id)
-        self._held_claims.deadlines.acknowledged(kept, sent_ns)
+                    self._callbacks.request_cancel(task_id)
+        self._held_claims.renew(kept, sent_ns)
         # their results are on their way, and that answer counts; no callback runs whose claim must be alive
-        self._held_claims.deadlines.ended([task_id for task_id in reported if not self._runs(task_id)])
+        self._held_claims.end_deadlines(each for each in reported if not self._callbacks.runs(each))
         self.rearm()
         if lost:
             events.claims_lost(len(lost), "Heartbeat")
             for task_id in lost:
-                self._lost(task_id)
+                self._callbacks.stop_lost(task_id)
 
     def _strike(self, reason: str) -> None:
-        last = self._strikes.call_failed()
-        events.strike(self._strikes.count, reason)
-        if last:
+        self._strikes += 1
+        events.strike(self._strikes, reason)
+        if self._strikes >= MOST_STRIKES:
             events.struck_out()
             os.kill(os.getpid(), signal.SIGKILL)  # callback processes follow: PR_SET_PDEATHSIG

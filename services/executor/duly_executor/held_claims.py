@@ -1,4 +1,8 @@
-"""What this Executor holds: every claim from NextWork's answer to the HSC's definite word on its result."""
+"""The Executor's ledger of claims: each from the answer that granted it to the HSC's definite word on its result.
+
+Each claim has a deadline: the send time of the last acknowledged message that renewed it (the claim, then heartbeats)
+plus `process_deadline`. This process must be dead by the earliest of all. Times are nanoseconds of CLOCK_BOOTTIME.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -7,7 +11,6 @@ from dataclasses import dataclass
 from duly.v1 import callback_pb2, hsc_pb2
 from duly_core.claim_journal import ClaimJournal
 from duly_core.task import TaskId
-from duly_executor.claim_deadlines import ClaimDeadlines
 
 
 @dataclass(slots=True, eq=False)
@@ -28,11 +31,12 @@ class HeldClaim:
 
 
 class HeldClaims:
-    """Claims by task id, and the leases they live under."""
+    """Claims by task id, and how long this process may live under them."""
 
-    def __init__(self, deadlines: ClaimDeadlines, journal: ClaimJournal | None = None) -> None:
+    def __init__(self, process_deadline_ns: int, journal: ClaimJournal | None = None) -> None:
         """Args: `journal` is where held claims are noted for others; None: nowhere."""
-        self.deadlines = deadlines
+        self._process_deadline = process_deadline_ns
+        self._deadlines: dict[TaskId, int] = {}
         self.came = asyncio.Event()
         """Set when claims come in while none are held."""
         self._journal = journal
@@ -40,7 +44,6 @@ class HeldClaims:
         self._reporting = 0
         """How many of them are being reported."""
         self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
-        self._settled: list[hsc_pb2.Claim] = []
 
     def __len__(self) -> int:
         return len(self._held)
@@ -48,10 +51,6 @@ class HeldClaims:
     def get(self, task_id: TaskId) -> HeldClaim | None:
         """The claim of this task, if it is held."""
         return self._held.get(task_id)
-
-    def claims(self) -> list[hsc_pb2.Claim]:
-        """All that is held."""
-        return [held.task.claim for held in self._held.values()]
 
     def unfinished(self) -> int:
         """How many wait or run; the others are being reported."""
@@ -68,8 +67,8 @@ class HeldClaims:
         return held is not None and held.token == claim.token
 
     def add(self, tasks: Sequence[hsc_pb2.ClaimedTask], sent_boot_ns: int) -> int:
-        """Claims that came in; their common deadline in CLOCK_BOOTTIME."""
-        task_ids: list[TaskId] = []
+        """Take in claims that were asked for then; return their common deadline."""
+        deadline = sent_boot_ns + self._process_deadline
         if not self._held:
             self.came.set()
         for task in tasks:
@@ -82,8 +81,28 @@ class HeldClaims:
             held = self._held[task_id] = HeldClaim(task, claim.token)
             if self._journal is not None:
                 held.journaled_at = self._journal.add(task_id, held.token)
-            task_ids.append(task_id)
-        return self.deadlines.claimed(task_ids, sent_boot_ns)
+            self._deadlines[task_id] = deadline
+        return deadline
+
+    def renew(self, task_ids: Iterable[TaskId], sent_boot_ns: int) -> None:
+        """Note that a heartbeat which was *sent* then kept these. Counting from its answer would be too late."""
+        deadline = sent_boot_ns + self._process_deadline
+        for task_id in task_ids:
+            if task_id in self._deadlines:
+                self._deadlines[task_id] = max(deadline, self._deadlines[task_id])
+
+    def end_deadlines(self, task_ids: Iterable[TaskId]) -> None:
+        """Let these no longer limit the life of this process: none of their callbacks runs."""
+        for task_id in task_ids:
+            self._deadlines.pop(task_id, None)
+
+    def start_before(self, task_ids: Iterable[TaskId]) -> int:
+        """Return the instant before which the callbacks of these held tasks must have started."""
+        return min(map(self._deadlines.__getitem__, task_ids))
+
+    def earliest_deadline(self) -> int | None:
+        """Return when this process must be dead unless a heartbeat comes through; None: no claim limits its life."""
+        return min(self._deadlines.values(), default=None)
 
     def is_with(self, task_id: TaskId, process: int) -> bool:
         """Whether the claim that is held now was given to this callback process, which has not told its end."""
@@ -111,7 +130,6 @@ class HeldClaims:
 
         By claim, not by task: the task may have come back under a new claim before the word on the old one did.
         """
-        ended: list[TaskId] = []
         for claim in claims:
             task_id = claim.task_id
             held = self._held.get(task_id)
@@ -121,22 +139,11 @@ class HeldClaims:
             self._forget(held)
             self._reporting -= held.reporting
             self._progress.pop(task_id, None)
-            ended.append(task_id)
-            self._settled.append(claim)
-        self.deadlines.ended(ended)
+            self._deadlines.pop(task_id, None)
 
     def _forget(self, held: HeldClaim) -> None:
         if self._journal is not None:
             self._journal.drop(held.journaled_at)
-
-    def take_settled(self) -> list[hsc_pb2.Claim]:
-        """What was settled since last asked, for the Controller to know."""
-        settled, self._settled = self._settled, []
-        return settled
-
-    def settled_untold(self, claims: Iterable[hsc_pb2.Claim]) -> None:
-        """The Controller may not have heard of these: they are told again."""
-        self._settled += claims
 
     def note_progress(self, told: Iterable[callback_pb2.CallbackProgress]) -> None:
         """Remember the newest for the next heartbeat."""

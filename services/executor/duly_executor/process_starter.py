@@ -10,7 +10,7 @@ from duly_core.settings import format_duration
 from duly_core.slot_board import SlotBoard
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess, StartKilledError
-from duly_executor.containment import Containment
+from duly_executor.process_tree import Containment
 
 _STARTS = 5
 """A process that is killed while it imports the application is started so often; then the application is it."""

@@ -15,6 +15,8 @@ from pathlib import Path
 import structlog
 
 from duly_core.process import become_subreaper
+from duly_core.process_identity import lives
+from duly_executor.process_tree import Containment, ProcessTree
 
 log = structlog.get_logger()
 
@@ -24,13 +26,11 @@ _START_WITHIN = timedelta(seconds=60)
 """For a fork and an exec, which take milliseconds."""
 
 
-class SubreaperProcessTree:
+class SubreaperProcessTree(ProcessTree):
     """One callback process, as far as its orphans go."""
 
-    folder = ""
-
-    def __init__(self, orphan_reaper: "OrphanReaper") -> None:
-        self._orphan_reaper = orphan_reaper
+    def __init__(self, subreaper: "Subreaper") -> None:
+        self._subreaper = subreaper
         self.pid: int | None = None
         """None: it is being started."""
 
@@ -41,14 +41,14 @@ class SubreaperProcessTree:
         """What it made comes to us when it is dead, and is killed then."""
 
     def holds_others(self) -> bool:
-        return self.pid is not None and any(map(_lives, _descendants(self.pid)))
+        return self.pid is not None and any(map(lives, _descendants(self.pid)))
 
     async def emptied(self) -> None:
-        await self._orphan_reaper.without(self)
+        await self._subreaper.without(self)
 
 
-class OrphanReaper:
-    """The children of this process that are no callback processes."""
+class Subreaper(Containment):
+    """Without privileges: orphans of callback processes come to this process, which kills them in time."""
 
     def __init__(self) -> None:
         self._trees: set[SubreaperProcessTree] = set()
@@ -57,8 +57,7 @@ class OrphanReaper:
         """Orphans that became another user's, whom we may not kill."""
         become_subreaper()
 
-    def tree(self) -> SubreaperProcessTree:
-        """For a callback process that is about to start."""
+    def tree(self, number: int) -> SubreaperProcessTree:  # noqa: ARG002 (one is like another)
         made = SubreaperProcessTree(self)
         self._trees.add(made)
         return made
@@ -66,7 +65,7 @@ class OrphanReaper:
     def look(self) -> None:
         """Bury those that ended."""
         if all(tree.pid is not None for tree in self._trees):
-            self._orphan_reaper()
+            self._orphans()
 
     async def without(self, tree: SubreaperProcessTree) -> None:
         """This callback process is dead: return when nothing is left of it."""
@@ -76,14 +75,14 @@ class OrphanReaper:
         await self._all_started()
         self._trees.discard(tree)
         pause = _LOOK_AGAIN
-        while doomed := self._orphan_reaper():
+        while doomed := self._orphans():
             for pid in doomed:
                 self._kill(pid)
             await asyncio.sleep(pause.total_seconds())
             pause = min(2 * pause, _LONGEST_LOOK)
             await self._all_started()
 
-    def _orphan_reaper(self) -> list[int]:
+    def _orphans(self) -> list[int]:
         """Children that are no callback processes, and live; the others are buried."""
         known = {tree.pid for tree in self._trees}
         alive = []
@@ -112,8 +111,7 @@ class OrphanReaper:
             while any(tree.pid is None for tree in self._trees):  # noqa: ASYNC110 (it takes milliseconds)
                 await asyncio.sleep(_LOOK_AGAIN.total_seconds())
 
-    def close(self) -> None:
-        """No callback process is left: neither are their orphans."""
+    async def close(self) -> None:
         for pid in _children():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -147,14 +145,6 @@ def _descendants(pid: int) -> set[int]:
             for child in _listed(thread):
                 found |= {child} | _descendants(child)
     return found
-
-
-def _lives(pid: int) -> bool:
-    """Whether this process has not ended: it is no zombie."""
-    with suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return stat.rpartition(")")[2].split()[0] not in "ZX"
-    return False
 
 
 def _listed(thread: Path) -> list[int]:

@@ -19,10 +19,15 @@ from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.held_claims import HeldClaims
-from duly_executor.prefetch import Prefetch
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
-from duly_executor.work_sources import ControllerSource, HscSource, Work, WorkSource
+from duly_executor.work_sources import (
+    ANSWER_MARGIN,
+    ControllerSource,
+    HscSource,
+    Requests,
+    Work,
+)
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
@@ -45,7 +50,6 @@ class WorkPoller:
         heartbeat_loop: HeartbeatLoop,
         reporter: ResultReporter,
         journal: ClaimJournal,
-        prefetch: Prefetch,
         timing: Timing,
         settings: ExecutorSettings,
     ) -> None:
@@ -58,22 +62,16 @@ class WorkPoller:
         self._heartbeat_loop = heartbeat_loop
         self._reporter = reporter
         self._journal = journal
-        self._prefetch = prefetch
         self._timing = timing
         self._settings = settings
         self._needed_ns = nanoseconds(
             timing.heartbeat_period + timing.heartbeat_deadline + timing.scheduling_lateness
         )
         """A claim that lives shorter than this may end before its first heartbeat is acknowledged."""
-        self._source: WorkSource | None = None
+        self._requests = Requests(journal, settings.poll_timeout + ANSWER_MARGIN + timing.claim_timeout)
+        self._source: ControllerSource | HscSource | None = None
         self._asked = 0
         self._failures = 0
-        self._room = asyncio.Event()
-
-    def attempts_ended(self, count: int) -> None:
-        """So many slots are free again."""
-        self._prefetch.ended(count, asyncio.get_running_loop().time())
-        self._room.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Pull until `stop`.
@@ -83,7 +81,7 @@ class WorkPoller:
             SettingsError: the HSC's lease terms are too short for this host's deadlines.
         """
         attached = False
-        source: WorkSource | None = None
+        source: ControllerSource | HscSource | None = None
         while not stop.is_set():
             try:
                 if not attached:
@@ -105,9 +103,6 @@ class WorkPoller:
             await source.finish()
 
     async def _attach(self) -> None:
-        # a Controller that was started again must know what to report if this process dies
-        del self._attach_request.held[:]
-        self._attach_request.held.extend(self._held_claims.claims())
         response = await self._controller.AttachExecutor(
             self._attach_request, timeout=_ATTACH_TIMEOUT.total_seconds(), wait_for_ready=True
         )
@@ -115,20 +110,16 @@ class WorkPoller:
         self._choose_source(ask_hsc=response.ask_hsc)
 
     def _choose_source(self, *, ask_hsc: bool) -> None:
-        """Ask whom the Controller says; what a former source still has to say is kept with it."""
+        """Ask whom the Controller says; what lost requests brought is handed back by whoever answers next."""
         kind = HscSource if ask_hsc else ControllerSource
         if isinstance(self._source, kind):
             return
         executor_id, timeout = self._attach_request.executor_id, self._settings.poll_timeout
         if ask_hsc:
             lambdas = [declared.name for declared in self._attach_request.lambdas]
-            self._source = HscSource(
-                self._hsc, executor_id, lambdas, self._held_claims, self._journal, self._timing, timeout
-            )
+            self._source = HscSource(self._hsc, executor_id, lambdas, self._requests, timeout)
         else:
-            self._source = ControllerSource(
-                self._controller, executor_id, self._held_claims, self._journal, timeout
-            )
+            self._source = ControllerSource(self._controller, executor_id, self._requests, timeout)
 
     @staticmethod
     async def _until_one_ends(works: Iterable[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
@@ -145,7 +136,7 @@ class WorkPoller:
                 task.cancel()
             await asyncio.gather(*running, stopping, return_exceptions=True)
 
-    async def _poll_for_ever(self, source: WorkSource) -> None:
+    async def _poll_for_ever(self, source: ControllerSource | HscSource) -> None:
         while True:
             most, without = await self._wait_for_room()
             self._asked += most
@@ -163,13 +154,13 @@ class WorkPoller:
         """How many to ask for, and of which lambdas none."""
         lambdas = {declared.name for declared in self._attach_request.lambdas}
         while True:
-            self._room.clear()
-            ahead = self._prefetch.ahead(asyncio.get_running_loop().time())
-            room = self._pool.plan_prefetch(ahead).room(self._held_claims.unfinished() + self._asked)
+            self._pool.freed.clear()
+            self._pool.plan_prefetch()
+            room = self._pool.capacity().room(self._held_claims.unfinished() + self._asked)
             full = self._pool.full_lambdas()
             if room and not lambdas <= full:
                 return min(room, _MOST_A_CALL), full
-            await self._room.wait()
+            await self._pool.freed.wait()
 
     def _check(self, work: Work) -> None:
         """Refuse to work where a task could run twice at a time; an answer without tasks says so already."""

@@ -83,8 +83,6 @@ def _obey(link: socket.socket, slots: Slots) -> None:
                 slots.interrupt(task_id)
             if order.recall:
                 slots.recall()
-            for start in order.start:  # from an Executor of an earlier version
-                slots.start([start.task], start.start_before_boottime_ns)
             slots.start(order.tasks, order.start_before_boottime_ns)
 
 

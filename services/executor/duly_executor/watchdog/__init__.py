@@ -1,1 +1,0 @@
-"""Kills what overruns, does not answer, or is stopped."""
