@@ -60,7 +60,7 @@ async def test_a_burst_over_capacity_drains_at_the_hosts_rate_without_sending_tw
     host = SimulatedHost(receiver, [QUEUE], CAPACITY, *straight_to(task_states.store))
     made = BURST
     make_due(dsn, BURST, LAMBDA)
-    consumer._bounds._queue(QUEUE).bound = depth  # as if the queue had been seen drain before
+    consumer._queue_room.limits._queue(QUEUE).bound = depth  # as if the queue had been seen drain before
     ticks = 0
     while host.started[LAMBDA] < made - LOAD and ticks < IDEAL / 0.95:
         make_due(dsn, LOAD, LAMBDA)
@@ -95,7 +95,7 @@ async def test_leases_that_end_together_are_taken_back_at_the_rate_and_due_tasks
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(SILENT_TOGETHER)
     await task_states.register("report.make")
-    consumer = consumer_on(task_states.store, sent, time)
+    consumer = consumer_on(task_states.store, sent, time, reclaim_rate=400)
     elapsed = 0.0
     consumer._timeouts._limiter = ReclaimLimiter(400, lambda: elapsed)
 
@@ -123,7 +123,7 @@ async def test_at_that_rate_nothing_is_forgotten(task_states, dsn, time, sent, a
         connection.execute(
             "update task_assoc set cancel_requested = true where task_id in (select task_id from task_assoc limit 30)"
         )
-    consumer = consumer_on(task_states.store, sent, time)
+    consumer = consumer_on(task_states.store, sent, time, reclaim_rate=20)
     elapsed = 0.0
     consumer._timeouts._limiter = ReclaimLimiter(20, lambda: elapsed)
 

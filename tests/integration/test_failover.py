@@ -100,7 +100,7 @@ class Fleet:
                     pass
 
     async def _turned(self, consumer: Consumer) -> bool:
-        consumer._timeouts._taken_up_at = float("-inf")
+        consumer._timeouts._handled_at = float("-inf")
         try:
             await consumer.run_once()
         except (StoreUnavailableError, QueueUnavailableError):

@@ -317,7 +317,7 @@ async def test_what_was_claimed_for_a_caller_that_hung_up_meanwhile_is_handed_ba
     call.cancel()
     await until(lambda: hsc.work._waiting == 0)
     points.let_go("hsc.claim_work.after_commit")
-    await until(lambda: not hsc.work._running)
+    await asyncio.wait_for(hsc.work.finish(), DEADLINE)
 
     row = await task_states.row(task.task_id)
     assert (row["status"], row["failures"], row["crashes"]) == ("new", 0, 0)

@@ -230,7 +230,7 @@ async def test_a_reset_gives_each_its_own_again(client, make_consumer):
 
     await consumer.run_once()
 
-    assert consumer._settings.poll_interval == timedelta(minutes=1)
+    assert consumer._live_config.settings.poll_interval == timedelta(minutes=1)
 
 
 async def test_a_value_of_another_release_is_passed_over_and_shown(client, store, make_consumer):
@@ -239,7 +239,7 @@ async def test_a_value_of_another_release_is_passed_over_and_shown(client, store
 
     assert await consumer.run_once() > 59 * SECOND
 
-    assert consumer._settings.batch == 7
+    assert consumer._live_config.settings.batch == 7
     setting = await shown(client, POLL)
     assert (setting.value, setting.ignored_value) == ("1m", "an hour")
     assert setting.source is SettingSource.CONFIGURATION
@@ -269,4 +269,4 @@ async def test_what_was_bounded_otherwise_is_bounded_so_from_now_on(client, make
     await consumer.run_once()
 
     assert consumer._timeouts._limiter.allowance() <= 7
-    assert consumer._bounds._most == 50
+    assert consumer._queue_room.limits._most == 50

@@ -51,7 +51,7 @@ async def consumer(make_consumer, task_states):
 
 def later(consumer):
     """As if the poll interval had passed: nothing that was read lately counts as fresh."""
-    consumer._timeouts._taken_up_at = float("-inf")
+    consumer._timeouts._handled_at = float("-inf")
     consumer._live_config._read_at -= POLL.total_seconds()
 
 
@@ -110,11 +110,11 @@ async def test_a_hint_that_comes_during_a_round_is_of_the_next(consumer, task_st
     await consumer.run_once()
 
     assert consumer.wake.is_set()
-    assert consumer._expects
+    assert consumer._wake_timer._due_at == float("-inf")
 
 
 async def test_a_hint_of_something_ahead_wakes_it_then(consumer):
-    consumer._sleeps_until = asyncio.get_running_loop().time() + 60
+    consumer._wake_timer._wake_at = asyncio.get_running_loop().time() + 60
 
     consumer.note_due(timedelta(milliseconds=20))
 
@@ -166,7 +166,7 @@ async def test_a_round_that_failed_looks_for_what_is_due_again(consumer, task_st
         with pytest.raises(RuntimeError):
             await consumer.run_once()
 
-    assert consumer._expects
+    assert consumer._wake_timer._due_at == float("-inf")
 
 
 # ---- what it costs -----------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ async def test_an_idle_round_asks_as_few_things_of_a_hundred_lambdas(consumer, s
 
     await consumer.run_once()
 
-    assert len(consumer._queues) == 101 * len(Priority)
+    assert len(consumer._live_config.queues) == 101 * len(Priority)
     assert len(statements) == 4, statements
 
 
@@ -199,7 +199,7 @@ async def test_what_is_due_goes_before_everything_that_can_wait(consumer, task_s
     await consumer.run_once()
     task = await task_states.new()
     consumer.note_due(timedelta())
-    consumer._timeouts._taken_up_at = float("-inf")
+    consumer._timeouts._handled_at = float("-inf")
     statements.clear()
 
     await consumer.run_once()
@@ -218,7 +218,7 @@ async def test_a_lost_reference_gets_the_room_that_newer_ones_take_in_the_same_r
     for _ in range(5):
         await task_states.new()
     await clock.tick(6 * SECOND)
-    consumer._bounds._queue(QueueKey("mail.send", Priority.NORMAL)).bound = 2
+    consumer._queue_room.limits._queue(QueueKey("mail.send", Priority.NORMAL)).bound = 2
     later(consumer)
 
     await consumer.run_once()

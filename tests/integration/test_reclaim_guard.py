@@ -72,7 +72,7 @@ def execute(dsn):
 
 async def turn(*consumers):
     for consumer in consumers:
-        consumer._timeouts._taken_up_at = float("-inf")
+        consumer._timeouts._handled_at = float("-inf")
         await consumer.run_once()
 
 

@@ -245,7 +245,7 @@ async def test_an_expired_task_ends_and_does_not_keep_the_loop_spinning(
     consumer = make_consumer()
 
     await consumer.run_once()
-    consumer._timeouts._taken_up_at = float("-inf")
+    consumer._timeouts._handled_at = float("-inf")
 
     assert await consumer.run_once() > 60 * SECOND
     assert await task_states.status(task.task_id) == "fatal_failure"

@@ -239,11 +239,11 @@ async def test_a_consumer_is_woken_when_the_time_of_a_hint_comes(consumer):
 async def test_a_hint_of_what_the_consumer_wakes_for_anyway_is_passed_over(consumer):
     loop = asyncio.get_running_loop()
     consumer.note_due(timedelta(milliseconds=50))
-    soonest = consumer._sleeps_until
+    soonest = consumer._wake_timer._wake_at
 
     consumer.note_due(SECOND)
 
-    assert consumer._sleeps_until == soonest < loop.time() + 0.1
+    assert consumer._wake_timer._wake_at == soonest < loop.time() + 0.1
 
 
 async def test_a_consumer_looks_at_lambdas_registered_meanwhile_once_that_was_told(consumer, task_states):

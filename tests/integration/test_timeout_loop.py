@@ -46,7 +46,7 @@ def loop(store, time, told):
 
 async def turn(loop):
     """A round that takes up what ran out, as one does 200 ms after the last."""
-    loop._timeouts._taken_up_at = float("-inf")
+    loop._timeouts._handled_at = float("-inf")
     return await loop.run_once()
 
 

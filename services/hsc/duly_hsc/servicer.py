@@ -37,7 +37,8 @@ from duly_hsc.caller_groups import Claimed
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
-from duly_hsc.work_matcher import WorkMatcher, fitting
+from duly_hsc.work_answers import fitting
+from duly_hsc.work_matcher import WorkMatcher
 
 _WEIGHTY = 16 * 1024
 """Bytes of result that count for another one in a group."""

@@ -5,27 +5,24 @@ ahead, or the poll interval is over. So notifications may be lost, and lateness 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
 from duly_core import failpoints
-from duly_core.errors import DulyError, OverloadedError
+from duly_core.errors import OverloadedError
 from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.store import claims as store_claims
 from duly_core.store.claims import Caller, Pick, Work
 from duly_core.store.pool import Store
-from duly_core.task import TOKEN_PREFIX_BYTES, ClaimedTask
+from duly_core.task import ClaimedTask
 from duly_hsc import events
 from duly_hsc.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
 from duly_hsc.due_times import DueTimes
+from duly_hsc.work_answers import HandBack, WorkAnswers
 
 _MOST_WAITERS = 20_000
-_FRAMING_BYTES = 256
-"""What a task costs in an answer beyond its payload."""
-
 Told = Callable[[Sequence[ClaimedTask]], None]
-HandBack = Callable[[Sequence[ClaimedTask]], Awaitable[object]]
 
 
 class WorkMatcher:
@@ -63,7 +60,7 @@ class WorkMatcher:
         self._free = concurrency
         self._most_bytes = most_bytes
         self._claimed = claimed
-        self._hand_back = hand_back
+        self._answers = WorkAnswers(most_bytes, hand_back, self._note_handed_back)
         self._more_is_due = more_is_due
         self._due_times = DueTimes()
         self._groups = CallerGroups(low_priority_share)
@@ -92,7 +89,7 @@ class WorkMatcher:
         try:
             return await waiter.answer
         except asyncio.CancelledError:
-            self._take_back(waiter)
+            self._answers.take_back(waiter)
             raise
         finally:
             ending.cancel()
@@ -117,21 +114,22 @@ class WorkMatcher:
                 self._plan(group)
 
     def settings_changed(self) -> None:
-        """Go by other settings: look when they say."""
+        """Plan the next looks by the changed settings."""
         for group in self._groups:
             self._plan(group)
 
     def close(self) -> None:
-        """Answer all callers; who comes from now on gets no work."""
+        """Answer all callers, and those who come from now on, without work."""
         self._is_closed = True
         for group in self._groups:
             for waiter in group.waiters:
                 self._end(waiter)
 
     async def finish(self) -> None:
-        """Wait until the looks that are under way are over, and what nobody can get is handed back."""
+        """Wait for the looks under way, and until what nobody got is handed back."""
         while self._running:
             await asyncio.wait(set(self._running))
+        await self._answers.finish()
 
     def _end(self, waiter: WaitingCall) -> None:
         if waiter.in_look:
@@ -139,21 +137,8 @@ class WorkMatcher:
         elif not waiter.answer.done():
             waiter.answer.set_result(Claimed([], timedelta()))
 
-    def _take_back(self, waiter: WaitingCall) -> None:
-        """Hand back what was claimed for a caller that hung up just then."""
-        if waiter.answer.done() and not waiter.answer.cancelled() and waiter.answer.exception() is None:
-            self._give_up(waiter.answer.result().tasks)
-
-    def _give_up(self, tasks: Sequence[ClaimedTask]) -> None:
-        if tasks:
-            self._run(self._hand_back_all(tasks))
-
-    async def _hand_back_all(self, tasks: Sequence[ClaimedTask]) -> None:
-        try:
-            await self._hand_back(tasks)
-            self.note_due(timedelta(), {task.lambda_name for task in tasks})
-        except DulyError as error:  # the claims run out, or their caller asks again
-            events.not_handed_back(len(tasks), str(error))
+    def _note_handed_back(self, tasks: Sequence[ClaimedTask]) -> None:
+        self.note_due(timedelta(), {task.lambda_name for task in tasks})
 
     def _set_aside(self, group: CallerGroup) -> None:
         self._groups.set_aside(group)
@@ -180,12 +165,9 @@ class WorkMatcher:
         elif self._free:
             self._free -= 1
             group.is_looking = True
-            self._run(self._poll(group))
-
-    def _run(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+            look = loop.create_task(self._poll(group))
+            self._running.add(look)
+            look.add_done_callback(self._running.discard)
 
     # ---- the look ----------------------------------------------------------------------------------------
 
@@ -202,13 +184,13 @@ class WorkMatcher:
             if not group.waiters:
                 self._tell_of_more(group)
                 self._set_aside(group)
-            # what the look left due is to be looked at by others who serve it; and somebody may wait for its turn
+            # others who serve these lambdas look for what is left; a group may also wait for its turn
             for other in (*self._groups,):
                 if self._free == 1 or not other.lambdas.isdisjoint(group.lambdas):
                     self._plan(other)
 
     def _tell_of_more(self, group: CallerGroup) -> None:
-        """Hosts that wait elsewhere are to take what nobody waits for here."""
+        """Report lambdas that may have more due than callers here take, so that hosts elsewhere take it."""
         now = asyncio.get_running_loop().time()
         due = {
             name
@@ -254,47 +236,14 @@ class WorkMatcher:
         group.took(work.tasks, most, now, live_settings.batching_gap)
         events.work_claimed(work.tasks)
         self._claimed(work.tasks)
-        self._hand_out(group, waiters, work.tasks, now)
+        for waiter in self._answers.answer(waiters, work.tasks, now):
+            group.waiters.remove(waiter)
         self._note(work, picks)
 
     def _note(self, work: Work, picks: Sequence[Pick]) -> None:
-        """Remember what the look saw ahead, and where there may be more than it was to take."""
+        """Note what the look saw ahead, and which lambdas may have more due than it took."""
         now = asyncio.get_running_loop().time()
         if work.ahead is None:
             self._due_times.unsure({pick.queue.lambda_name for pick in picks}, now)
             return
         self._due_times.polled(work.ahead, now)
-
-    def _hand_out(
-        self,
-        group: CallerGroup,
-        waiters: Sequence[WaitingCall],
-        tasks: Sequence[ClaimedTask],
-        began_at: float,
-    ) -> None:
-        by_prefix: dict[bytes, list[ClaimedTask]] = {}
-        for task in tasks:
-            by_prefix.setdefault(task.token[:TOKEN_PREFIX_BYTES], []).append(task)
-        for waiter in waiters:
-            claimed = by_prefix.get(waiter.caller.token_prefix)
-            if not claimed:
-                continue
-            if waiter.answer.done():  # its caller hung up meanwhile
-                self._give_up(claimed)
-                continue
-            number = fitting(claimed, self._most_bytes)
-            self._give_up(claimed[number:])
-            waiter.answer.set_result(
-                Claimed(claimed[:number], timedelta(seconds=began_at - waiter.arrived_at))
-            )
-            group.waiters.remove(waiter)
-
-
-def fitting(tasks: Sequence[ClaimedTask], most_bytes: int) -> int:
-    """Return how many of these fit into an answer, one at least."""
-    size = 0
-    for number, task in enumerate(tasks):
-        size += len(task.payload) + _FRAMING_BYTES
-        if size > most_bytes and number:
-            return number
-    return len(tasks)

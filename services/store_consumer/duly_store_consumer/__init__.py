@@ -1,1 +1,1 @@
-"""The Store Consumer: polls what is due and sends references to the queues; picks up what fell silent."""
+"""The Store Consumer: sends references to what is due to the queues, and handles timeouts."""

@@ -1,9 +1,7 @@
 """Wiring of the Store Consumer process: settings, store, queue sender, loop."""
 
 import asyncio
-from collections.abc import Collection
 from contextlib import AsyncExitStack
-from datetime import timedelta
 
 from duly_core.loop import repeat
 from duly_core.queues.factory import open_sender
@@ -58,7 +56,7 @@ def build(
             consumer: Consumer | TimeoutLoop
             if queue_settings.backend == "store":
                 consumer = TimeoutLoop(store, settings, ReclaimGuard(timing), Notifier(store, notifications))
-                listener = Listener(store_settings, _ignore, consumer.config_changed)
+                listener = Listener(store_settings, lambda *_: None, consumer.config_changed)
             else:
                 sender = await open_sender(queue_settings)
                 at_the_end.push_async_callback(sender.close)
@@ -82,14 +80,10 @@ def build(
                 group.create_task(health.run(stop))
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
-                group.create_task(repeat("tidying", retention_loop.run_once, stop, asyncio.Event()))
+                group.create_task(repeat("retention", retention_loop.run_once, stop, asyncio.Event()))
         await server.stop()
 
     return serve
-
-
-def _ignore(_ahead: timedelta, _lambdas: Collection[str]) -> None:
-    """HSCs look for what is due."""
 
 
 def main(**overrides: object) -> None:

@@ -34,7 +34,6 @@ _server_changes = Counter("duly_store_changes_total", "How often Postgres was fo
 _clock_steps = Counter(
     "duly_store_clock_steps_total", "Forward steps of Postgres's clock beyond timing.clock_step."
 )
-_UNKNOWN = 2**31 - 1
 _partitions = Counter("duly_partitions_total", "Partitions of the store made and dropped.", ["change"])
 _removed = Counter("duly_removed_total", "Finished tasks that were removed one by one after their retention.")
 _moved = Counter(
@@ -48,24 +47,22 @@ _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last compl
 
 
 def polling(address: str, interval: str, *, exact: bool) -> None:
-    """The loop begins."""
+    """Log the start of the loop."""
     log.info("store consumer polls", address=address, poll_interval=interval, exact=exact)
 
 
 def not_read(reason: str) -> None:
-    """Lambdas and settings could not be read: those of before hold."""
+    """Log that lambdas and settings could not be read: those of before are used."""
     log.warning("lambdas and settings not read; previous ones in use", reason=reason)
 
 
 def depth(queue: QueueKey, references: int) -> None:
-    """A queue was found this deep; one that did not answer counts as full, which is no figure to show."""
-    if references >= _UNKNOWN:
-        return
+    """Show the depth of a queue."""
     _depth.labels(queue.lambda_name, queue.priority.name.lower()).set(references)
 
 
 def sent(references: Mapping[QueueKey, int], kind: str) -> None:
-    """So many went to these queues: `due` for the first time, `again` after a silence."""
+    """Count references sent to these queues: `due` for the first time, `again` after a timeout."""
     for queue, count in references.items():
         _enqueued.labels(queue.lambda_name, queue.priority.name.lower(), kind).inc(count)
     if kind == "due":
@@ -73,14 +70,14 @@ def sent(references: Mapping[QueueKey, int], kind: str) -> None:
 
 
 def unsent(tasks: Sequence[DueTask]) -> None:
-    """These could not be sent."""
+    """Count and log references that could not be sent."""
     for queue, count in Count(task.queue for task in tasks).items():
         _unsent.labels(queue.lambda_name, queue.priority.name.lower()).inc(count)
     log.warning("references not sent; put back", count=len(tasks))
 
 
-def silence(found: TimedOut) -> None:
-    """Tasks whose next trigger passed while they were on their way or running."""
+def timeouts_handled(found: TimedOut) -> None:
+    """Count and log tasks whose next trigger passed while they were on their way or running."""
     _reclaimed.inc(found.reclaimed)
     _ended.inc(found.ended)
     sent_again = len(found.again) - found.reclaimed
@@ -91,22 +88,19 @@ def silence(found: TimedOut) -> None:
 
 
 def server_changed(before: str | None, server: str, *, expected: bool) -> None:
-    """Postgres was restarted, restored, or another took its place: timeline and start, before and now.
-
-    `expected`: this process has just begun, too.
-    """
+    """Log a restart, restore or failover of Postgres; `expected`: this process has just begun, too."""
     _server_changes.inc()
     (log.info if expected else log.warning)("Postgres server changed", before=before, now=server)
 
 
 def clock_stepped(ahead: timedelta) -> None:
-    """Postgres's clock went ahead of time."""
+    """Count and log a forward step of Postgres's clock."""
     _clock_steps.inc()
     log.warning("Postgres clock stepped ahead", seconds=round(ahead.total_seconds(), 3))
 
 
 def failover_grace(left: timedelta, *, expected: bool) -> None:
-    """A failover grace period began, or (nothing left) ended; `expected` as this process did."""
+    """Log that a failover grace period began or (zero left) ended; `expected`: this process has just begun, too."""
     _reclaim_guard.set(bool(left))
     if left:
         (log.info if expected else log.warning)(
@@ -117,12 +111,12 @@ def failover_grace(left: timedelta, *, expected: bool) -> None:
 
 
 def round_completed() -> None:
-    """One round of the loop went well."""
+    """Show when a round was last completed."""
     _round.set_to_current_time()
 
 
 def retention_round(done: RetentionRound) -> None:
-    """Partitions were made or dropped, rows removed; or a table was held by somebody."""
+    """Count and log what a round of the retention did."""
     _partitions.labels("added").inc(len(done.added))
     _partitions.labels("dropped").inc(len(done.dropped))
     _removed.inc(done.removed)
@@ -150,5 +144,5 @@ def retention_round(done: RetentionRound) -> None:
 
 
 def retention_failed(reason: str) -> None:
-    """Nothing is lost by it: rows are in the default partition, and finished ones stay."""
+    """Log a retention round that failed: new rows go to the default partition, finished ones stay."""
     log.warning("retention failed; trying again later", reason=reason)

@@ -1,4 +1,4 @@
-"""What others change and a round goes by: which queues there are, and the settings that hold now."""
+"""Caches the registered lambdas and live settings that a round uses."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -13,69 +13,67 @@ from duly_store_consumer import events
 from duly_store_consumer.settings import StoreConsumerSettings
 
 _EARLY = 0.02
-"""Seconds by which a timer may be early: a round at the end of its interval must read, not the one after it."""
+"""Seconds by which a timer may be early: the round at the end of an interval must read, not the one after it."""
 
-_TELL_AGAIN = 60.0
-"""Seconds: a row that somebody locks holds a try up for as long as a statement may run."""
+_WRITE_AGAIN = 60.0
+"""Seconds: a locked row holds up each try for as long as a statement may run."""
 
 
 class LiveConfig:
-    """Read once a poll interval, or at once when somebody told that it changed."""
+    """Reads once a poll interval, and after `changed`."""
 
     def __init__(self, store: Store, own: StoreConsumerSettings) -> None:
         self.queues: list[QueueKey] = []
         self._store = store
         self._own = own
-        self._tuning = EffectiveSettings(own)
+        self._effective = EffectiveSettings(own)
         self._lambdas: list[str] = []
         self._read_at = float("-inf")
         self._known = False
-        self._tell_at = float("-inf")
-        """When to say what this process has of its own: once, but for failures."""
+        self._write_at = float("-inf")
+        """When to write this process's own settings to the store: once, but for failures."""
 
     @property
     def settings(self) -> StoreConsumerSettings:
-        """Those that hold now."""
-        return self._tuning.now
+        """Return the settings that hold now."""
+        return self._effective.now
 
     def changed(self) -> None:
-        """Read anew at the next chance."""
+        """Read again in the next round."""
         self._read_at = float("-inf")
 
     def fresh_for(self, now: float) -> timedelta:
-        """How long what is known may be gone by."""
+        """Return how long the cache may still be used."""
         left = self._read_at + self.settings.poll_interval.total_seconds() - now
         return timedelta(seconds=left) if left > 0 else timedelta()
 
-    async def read(self, now: float) -> bool:
-        """Read if it is time; True if the settings are others than before.
-
-        Where it cannot be read, what was known before holds for another poll interval.
+    async def read(self, now: float) -> None:
+        """Read if it is time; if that fails, the cache is used for another poll interval.
 
         Raises:
-            StoreUnavailableError: nothing was known before.
+            StoreUnavailableError: nothing was read before.
         """
         if self.fresh_for(now).total_seconds() > _EARLY:
-            return False
-        self._read_at = now  # before the look: what changes while it lasts is read again
+            return
+        self._read_at = now  # before the statement: what changes meanwhile is read again
         try:
             found = await store_live_settings.config_snapshot(self._store)
         except StoreUnavailableError as error:
             if self._known:
                 events.not_read(str(error))
-                return False
+                return
             self.changed()
             raise
         except BaseException:
             self.changed()
             raise
         self._known = True
-        if self._tell_at <= now:
-            self._tell_at = now + _TELL_AGAIN
-            with suppress(StoreUnavailableError):  # for people to see: nothing is decided by it
+        if self._write_at <= now:
+            self._write_at = now + _WRITE_AGAIN
+            with suppress(StoreUnavailableError):  # people see it, nothing depends on it
                 await store_live_settings.tell_own(self._store, live_settings.own(self._own))
-                self._tell_at = float("inf")
+                self._write_at = float("inf")
         if found.lambdas != self._lambdas:
             self._lambdas = found.lambdas
             self.queues = [QueueKey(name, priority) for name in found.lambdas for priority in Priority]
-        return self._tuning.take(found.settings)
+        self._effective.take(found.settings)

@@ -1,11 +1,13 @@
-"""Tells whether a loop still completes its rounds: liveness is progress."""
+"""Reports a loop that completes no round any more: liveness is progress."""
 
 import asyncio
 from datetime import timedelta
 
+from duly_store_consumer import events
+
 _ROUNDS_MISSED = 2
 _LONGEST_ROUND = 10.0
-"""Seconds that a round may well take when Postgres is busy: longer than one statement may."""
+"""Seconds that a round may take when Postgres is busy: longer than one statement may."""
 
 
 class Liveness:
@@ -17,9 +19,10 @@ class Liveness:
     def completed(self) -> None:
         """Note that a round was completed now."""
         self._completed_at = asyncio.get_running_loop().time()
+        events.round_completed()
 
     def unhealthy_reason(self, interval: timedelta) -> str | None:
-        """Why health checks fail: no round was completed for long, given the interval of rounds. None: all is well."""
+        """Return why health checks fail: no round was completed for long. None: all is well."""
         now = asyncio.get_running_loop().time()
         if self._completed_at is None:
             self._completed_at = now  # asked for the first time: the first round may take as long as any

@@ -1,8 +1,8 @@
-"""How deep each queue may be: a few seconds of what its hosts really claim. Pure arithmetic, no I/O.
+"""Limits how deep each queue may be: a few seconds of what its hosts claim. No I/O.
 
 Without a bound, references that wait longer than enqueue_timeout are sent again, the copies lengthen the
-queue, and a burst never drains. With it the backlog waits in the store, where
-priorities, gates and cancels still bind.
+queue, and a burst never drains. With a bound the backlog waits in the store, where priorities, gates and
+cancels still apply.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,10 @@ _SMOOTHING = 0.5
 _FIRST_BOUND = 1_000
 _LOOK_GAP = timedelta(milliseconds=10)
 _BLIND = timedelta(milliseconds=250)
-"""After so long others may have filled a queue: little is sent to it before it is looked at."""
+"""Others may have filled a queue by then: little is sent to it before its depth is measured."""
 _LOOK_EVERY = timedelta(seconds=1)
 _LOOK_EVERY_EMPTY = timedelta(seconds=30)
-"""Nobody waits for what is in a queue that was empty and was sent nothing: it is looked at for the metric only."""
+"""For a queue that was empty and was sent nothing: its depth is measured for the metric only."""
 _OTHERS_FOR = timedelta(seconds=60)
 
 
@@ -28,23 +28,23 @@ class _Queue:
     bound: int = _FIRST_BOUND
     depth: int = 0
     sent: int = 0
-    """Since the depth was looked at."""
+    """References, since the depth was measured."""
     filled_at: float = float("-inf")
-    """When it was sent something after it was found empty: before that nothing could drain."""
+    """When the first references were sent after it was empty: nothing could drain before."""
     others_at: float = float("-inf")
-    """When it was last seen that other Store Consumers send to it, too."""
+    """When it last held more than was sent from here: other Store Consumers send to it."""
     looked_at: float = float("-inf")
     unknown: bool = False
-    """It did not tell its depth when it was last asked."""
+    """Whether it did not tell its depth when last asked."""
     rate: float | None = None
     """References claimed a second, smoothed; None before the first measurement."""
 
 
 class DepthLimits:
-    """Learns from the depths it is told how fast each queue drains, and answers how much room it has."""
+    """Learns how fast each queue drains from its depths, and tells how much room it has."""
 
     def __init__(self, horizon: timedelta, least: int, most: int, look_gap: timedelta = _LOOK_GAP) -> None:
-        """Make one; `look_gap` is how soon a queue's depth is worth another look: it must be measured anew by then."""
+        """Make one; `look_gap` is how soon the queue measures its depth anew."""
         self._look_gap = look_gap.total_seconds()
         self._blind = max(self._look_gap, _BLIND.total_seconds())
         self._look_every = max(self._look_gap, _LOOK_EVERY.total_seconds())
@@ -52,13 +52,13 @@ class DepthLimits:
         self._queues: dict[QueueKey, _Queue] = {}
 
     def apply(self, horizon: timedelta, least: int, most: int) -> None:
-        """Bound queues so from their next look on; what was learned of them stays."""
+        """Use these bounds from each queue's next measurement on."""
         self._horizon = horizon.total_seconds()
         self._least = least
         self._most = most
 
     def unsure(self, queues: Iterable[QueueKey], now: float) -> list[QueueKey]:
-        """The queues whose depth must be looked at before they are sent more."""
+        """Return the queues whose depth must be measured before they are sent more."""
         return [key for key in queues if self._is_unsure(self._queue(key), now)]
 
     def _is_unsure(self, queue: _Queue, now: float) -> bool:
@@ -69,7 +69,7 @@ class DepthLimits:
         )
 
     def stale(self, queues: Iterable[QueueKey], now: float) -> list[QueueKey]:
-        """The queues that are worth a look when there is nothing better to do."""
+        """Return the queues whose depth is out of date, though nothing waits for it."""
         empty_age = max(self._look_every, _LOOK_EVERY_EMPTY.total_seconds())
         return [
             key
@@ -79,13 +79,13 @@ class DepthLimits:
         ]
 
     def not_told(self, queues: Iterable[QueueKey], now: float) -> None:
-        """These did not tell their depth: they get nothing until they do, and what was learned of them stays."""
+        """Note that these did not tell their depth: they have no room until they do."""
         for key in queues:
             queue = self._queue(key)
             queue.unknown, queue.looked_at = True, now
 
     def looked(self, depths: Mapping[QueueKey, int], now: float) -> None:
-        """These are the depths at `now` (seconds on a clock that never goes back)."""
+        """Note the depths at `now` (seconds on a clock that never goes back)."""
         for key, depth in depths.items():
             queue = self._queue(key)
             held = queue.depth + queue.sent
@@ -93,8 +93,8 @@ class DepthLimits:
             elapsed = now - max(queue.looked_at, queue.filled_at)
             if depth > held and known:
                 queue.others_at = now
-            # more than was sent from here: other Store Consumers send too, and nothing can be told of the drain; nor
-            # by one that stands by, and sees a depth which another keeps up
+            # while other Store Consumers send too, the depth says nothing of the drain: neither here nor to a
+            # standby that sees a depth which another keeps up
             tells = depth < held or queue.sent or now - queue.others_at > _OTHERS_FOR.total_seconds()
             long_enough = elapsed >= self._look_gap and elapsed > 0
             if depth <= held and held and tells and known and not queue.unknown and long_enough:
@@ -108,14 +108,14 @@ class DepthLimits:
             queue.filled_at = float("-inf")
 
     def sent(self, key: QueueKey, references: int, now: float) -> None:
-        """So many references went to this queue."""
+        """Note that so many references were sent to this queue."""
         queue = self._queue(key)
         if not queue.depth and not queue.sent:
             queue.filled_at = now
         queue.sent += references
 
     def room(self, queues: Iterable[QueueKey], batch: int, now: float) -> dict[QueueKey, int]:
-        """How many references each queue may be sent now, at most `batch`; full ones are left out."""
+        """Return how many references each queue may be sent now, at most `batch`; full ones are left out."""
         room = {}
         for key in queues:
             queue = self._queue(key)

@@ -1,4 +1,4 @@
-"""The failover grace period: after the store's server changed or its clock stepped, nothing is taken from its holder for a while.
+"""Keeps the failover grace period: no claim is voided for a while after Postgres changed or its clock stepped.
 
 A failover may have lost the commits that renewed leases, and a forward step makes leases look expired: their
 holders may still run. One heartbeat_timeout later each of them has renewed its claim, or is dead.
@@ -20,26 +20,26 @@ class ReclaimGuard:
     """Asked before claims are voided, on the very connection that would void them."""
 
     def __init__(self, timing: Timing, since_boot: Callable[[], int] = since_boot_ns) -> None:
-        """Args: `since_boot` is this host's nanoseconds that no clock setting moves."""
+        """Make one; `since_boot` returns nanoseconds on a clock of this host that nobody sets."""
         self._timeout = timing.heartbeat_timeout
         self._step = timing.clock_step
         self._since_boot = since_boot
         self._last: tuple[datetime, int] | None = None
-        """The store's time at the last look, and this host's after it."""
+        """The store's time at the last check, and this host's after it."""
         self._is_paused = False
         self.looked_at: datetime | None = None
-        """The store's time at the latest look; None: there was none."""
+        """The store's time at the latest check; None: there was none."""
 
     async def left(self, connection: Connection) -> timedelta:
-        """How long the claims in this store must be left alone still; nothing: they may be voided now.
+        """Return how long no claim in this store may be voided; zero: they may be voided now.
 
         Raises:
-            StoreUnavailableError: this is no primary, or it does not answer.
+            StoreUnavailableError: the server is no primary, or it does not answer.
         """
         asked = self._since_boot()
         seen = await server_identity.check_server(connection)
         answered = self._since_boot()
-        expected = self.looked_at is None  # it began with the server, as after each start of both
+        expected = self.looked_at is None  # this process has just begun, perhaps with the server
         self.looked_at = seen.at
         if seen.written:
             events.server_changed(seen.before, seen.server, expected=expected)
@@ -47,9 +47,9 @@ class ReclaimGuard:
         slow = _duration(answered - asked) > self._step / 2
         ahead = self._ahead(seen.at, asked)
         if slow and ahead > self._step:
-            left = max(left, self._step)  # the clock, or the answer that took so long: ask again
+            left = max(left, self._step)  # the clock stepped, or the answer was slow: ask again
         else:
-            # what a slow answer would be compared with later is as vague as it was long
+            # a slow answer is no good to compare later ones with
             if not slow or self._last is None or ahead < -self._step:
                 self._last = (seen.at, answered)
             if ahead > self._step:
@@ -69,7 +69,7 @@ class ReclaimGuard:
         return max(_ZERO, self._timeout - max(_ZERO, seen.since_change))
 
     def _ahead(self, at: datetime, asked: int) -> timedelta:
-        """How far the store's clock may have gone ahead of time since the last look: never less than it has."""
+        """Return the most by which the store's clock may have stepped ahead since the last check."""
         if self._last is None:
             return _ZERO
         last_at, last_answered = self._last

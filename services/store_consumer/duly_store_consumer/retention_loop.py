@@ -1,4 +1,4 @@
-"""The slow loop of the Store Consumer: partitions are made ahead, and what was kept for its time is removed."""
+"""Runs the rounds of the retention: partitions are made ahead, and finished tasks removed after their time."""
 
 from datetime import timedelta
 
@@ -10,13 +10,13 @@ _AGAIN = timedelta(seconds=30)
 
 
 class RetentionLoop:
-    """`run_once` is a round; it is never in a hurry, and its failures are not the task path's."""
+    """A loop of its own, so that its failures do not stop the task path."""
 
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
 
     async def run_once(self) -> timedelta:
-        """Tidy; answers when to come back."""
+        """Run one round; return the pause until the next."""
         try:
             done = await self._retention.run_once()
         except StoreUnavailableError as error:

@@ -7,7 +7,7 @@ from duly_core.live_settings import LiveStoreConsumerSettings
 
 
 class StoreConsumerSettings(LiveStoreConsumerSettings):
-    """`[store_consumer]`: all but `listen` can be changed while it runs, too (`duly settings`)."""
+    """`[store_consumer]`: all but `listen` can be changed while it runs (`duly settings`)."""
 
     SECTION: ClassVar[str] = "store_consumer"
 

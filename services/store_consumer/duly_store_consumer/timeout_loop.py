@@ -1,11 +1,10 @@
-"""The Store Consumer where no queue is beside the store: hosts claim what is due, timeouts are left to do."""
+"""Runs the rounds of a Store Consumer without queues: it handles timeouts only, hosts claim what is due."""
 
 import asyncio
 from datetime import timedelta
 
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
-from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.liveness import Liveness
 from duly_store_consumer.reclaim_guard import ReclaimGuard
@@ -19,37 +18,34 @@ class TimeoutLoop:
     def __init__(
         self, store: Store, settings: StoreConsumerSettings, reclaim_guard: ReclaimGuard, notifier: Notifier
     ) -> None:
-        """Make one; `notifier` is told of the tasks that are due again."""
+        """Make one; `notifier` reports the tasks that are due again."""
         self.wake = asyncio.Event()
         self._live_config = LiveConfig(store, settings)
-        self._timeouts = Timeouts(store, reclaim_guard, settings)
+        self._timeouts = Timeouts(store, reclaim_guard, self._live_config)
         self._notifier = notifier
         self._liveness = Liveness()
 
     def config_changed(self) -> None:
-        """Lambdas were registered, or settings changed: go by them from the next round on, which is now."""
+        """Begin a round at once that reads lambdas and settings anew."""
         self._live_config.changed()
         self.wake.set()
 
     async def run_once(self) -> timedelta:
-        """One round; returns how long nothing needs to be done.
+        """Run one round; return the pause until the next.
 
         Raises:
             StoreUnavailableError: the round was not completed.
         """
         now = asyncio.get_running_loop().time()
-        if await self._live_config.read(now):
-            self._timeouts.apply(self._live_config.settings)
-        settings = self._live_config.settings
-        found, pause = await self._timeouts.handle_due(now, settings)
+        await self._live_config.read(now)
+        found, pause = await self._timeouts.handle_due(now)
         if found.again:
             self._notifier.due_in(
                 timedelta(), {task.queue.lambda_name for task in found.again}, len(found.again)
             )
         self._liveness.completed()
-        events.round_completed()
-        return min(pause, settings.poll_interval, self._live_config.fresh_for(now))
+        return min(pause, self._live_config.settings.poll_interval, self._live_config.fresh_for(now))
 
     def unhealthy_reason(self) -> str | None:
-        """Why this one does no good, though it runs: it has not completed a round for long. None: it does."""
+        """Return why health checks fail: no round was completed for long. None: all is well."""
         return self._liveness.unhealthy_reason(self._live_config.settings.poll_interval)
