@@ -189,5 +189,5 @@ def _shorter(poll_timeout: timedelta, without: Collection[str]) -> timedelta:
 
 
 async def _came(tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
-    if failpoints.on and tasks:
+    if tasks:
         await failpoints.hit("executor.take.before")

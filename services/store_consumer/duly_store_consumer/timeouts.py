@@ -62,14 +62,11 @@ class Timeouts:
         if ahead > timedelta():
             return NOTHING, ahead
         free = await room() if room else None
-        if failpoints.on:
-            await failpoints.hit("store_consumer.reclaim.before")
-        found = await polling.handle_timeouts(
-            self._store, free, settings.enqueue_timeout, BATCH, self._reclaim_allowance
-        )
-        self._limiter.revoked(found.revoked)
-        if failpoints.on:
-            await failpoints.hit("store_consumer.reclaim.after")
+        async with failpoints.around("store_consumer.reclaim"):
+            found = await polling.handle_timeouts(
+                self._store, free, settings.enqueue_timeout, BATCH, self._reclaim_allowance
+            )
+            self._limiter.revoked(found.revoked)
         if found.again or found.ended:
             events.silence(found)
         return found, EVERY
