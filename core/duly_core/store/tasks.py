@@ -11,12 +11,12 @@ from typing import Any
 from psycopg import AsyncClientCursor
 from psycopg.rows import dict_row
 
+from duly.enums import FailureKind, Priority
 from duly_core.lifecycle import Status
-from duly_core.routing import Priority
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store, as_uuid
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import Attempt, AttemptOutcome, FailureKind, TaskId
+from duly_core.task import Attempt, AttemptOutcome, TaskId
 
 SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     coalesce(task_assoc.status, task.status)::text as status,

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
+from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core import failpoints
 from duly_core.clock import seconds_since_boot
 from duly_core.group_commit import GroupCommit
 from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.rpc.call_streams import CallStreams
-from duly_core.rpc.convert import to_duration
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
