@@ -8,14 +8,15 @@ from itertools import cycle
 from types import TracebackType
 from typing import Any, Self
 
+from duly.enums import Priority
+from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.claim_tokens import new_prefix
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs.receiver import SqsReceiver
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.rpc.channel import open_channel
-from duly_core.rpc.convert import to_duration
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub

@@ -1,8 +1,5 @@
 """`duly config`: every setting on one screen, from the classes that define them."""
 
-import ast
-import inspect
-import itertools
 import json
 import os
 import re
@@ -24,20 +21,9 @@ _PASSWORD_PARAMETER = re.compile(
 )
 
 
-def field_notes(section: type[Section]) -> dict[str, str]:
-    """What is written under each field of a section: its meaning, in one place only."""
-    base = section.__base__
-    notes = (
-        field_notes(base) if base is not None and base is not Section and issubclass(base, Section) else {}
-    )
-    tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-    for statement, following in itertools.pairwise(body):
-        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
-            continue
-        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            notes[statement.target.id] = " ".join(str(following.value.value).split())
-    return notes
+def meaning_of(field: FieldInfo) -> str:
+    """Return what is written under a setting."""
+    return " ".join((field.description or "").split())
 
 
 def shown(value: Any) -> str:
@@ -62,11 +48,9 @@ def example_toml() -> str:
         "# file: DULY_<SECTION>_<KEY>. Durations have a unit: 250ms, 2s, 1m30s, 7d.",
     ]
     for section in sections():
-        notes = field_notes(section)
         lines += ["", f"[{section.SECTION}]"]
         for name, field in section.model_fields.items():
-            if name in notes:
-                lines += textwrap.wrap(notes[name], 110, initial_indent="# ", subsequent_indent="# ")
+            lines += textwrap.wrap(meaning_of(field), 110, initial_indent="# ", subsequent_indent="# ")
             lines.append(f"#{name} = {_as_toml(_default(section, name, field))}")
     return "\n".join(lines) + "\n"
 
@@ -98,8 +82,7 @@ def settings_lines(only: str = "") -> Iterator[str]:
     rows = []
     for section in sections():
         settings = section.load()
-        notes = field_notes(section)
-        for name in section.model_fields:
+        for name, field in section.model_fields.items():
             variable = f"DULY_{section.SECTION}_{name}".upper()
             source = (
                 "environment"
@@ -108,7 +91,7 @@ def settings_lines(only: str = "") -> Iterator[str]:
                 if name in toml.get(section.SECTION, {})
                 else "default"
             )
-            meaning = notes.get(name, "")
+            meaning = meaning_of(field)
             searched = f"{section.SECTION}.{name} {variable} {meaning}".lower()
             if only.lower() in searched:
                 rows.append((variable, shown(getattr(settings, name)), source, meaning))

@@ -6,7 +6,7 @@ import duly
 
 
 def traceback_lines(attempts: Iterable[duly.Attempt]) -> list[str]:
-    """The newest traceback, indented; none: no lines. `--json` has them all."""
+    """The newest traceback, indented; none: no lines. `--json` has those of the last three attempts."""
     told = [attempt for attempt in attempts if attempt.traceback]
     if not told:
         return []

@@ -18,8 +18,8 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,9 @@ from duly_core.errors import QueueUnavailableError, StoreUnavailableError
 
 folder = Path(os.environ.get("DULY_FAILPOINTS_FOLDER", ""))
 on = folder != Path()
-"""Whether there is any: those who call `hit` look here first, so that it costs nothing when there is none."""
+"""Whether there is any."""
 
+_NOTHING: AbstractAsyncContextManager[None, None] = nullcontext()
 _LONGEST_STOP = 30.0
 _LOOK_EVERY = 0.01
 
@@ -146,16 +147,31 @@ def _read(text: str) -> _Order:
     return _Order(action, argument or "", {"once": 1, None: None}.get(left) or (int(left) if left else None))
 
 
+def around(name: str) -> AbstractAsyncContextManager[None, bool | None]:
+    """Do what a test wants before a block (`<name>.before...`), and after it unless it raised (`<name>.after...`)."""
+    return _around(name) if on else _NOTHING
+
+
+@asynccontextmanager
+async def _around(name: str) -> AsyncIterator[None]:
+    before, after = (point for point in FAILPOINTS if point.startswith(f"{name}."))
+    await hit(before)
+    yield
+    await hit(after)
+
+
 async def hit(name: str) -> None:
     """Do here what a test wants."""
-    for seconds in _carry_out(FAILPOINTS[name]):
-        await asyncio.sleep(seconds)
+    if on:
+        for seconds in _carry_out(FAILPOINTS[name]):
+            await asyncio.sleep(seconds)
 
 
 def hit_here(name: str) -> None:
     """The same, where nothing can be awaited: the thread waits."""
-    for seconds in _carry_out(FAILPOINTS[name]):
-        time.sleep(seconds)
+    if on:
+        for seconds in _carry_out(FAILPOINTS[name]):
+            time.sleep(seconds)
 
 
 def _carry_out(point: Failpoint) -> Iterator[float]:

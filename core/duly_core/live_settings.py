@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import SettingsConfigDict
 
 from duly_core.errors import SettingsError
 from duly_core.settings import Duration, Section, format_duration
@@ -29,8 +28,6 @@ class LiveStoreConsumerSettings(Section):
     """The part of `[store_consumer]` that can be changed while it runs."""
 
     SECTION: ClassVar[str] = "store_consumer"
-    # what is written under a field is its meaning wherever it is shown
-    model_config = SettingsConfigDict(use_attribute_docstrings=True)
 
     poll_interval: Duration = Field(
         default=timedelta(seconds=2), ge=timedelta(milliseconds=10), le=timedelta(minutes=2)

@@ -1,19 +1,11 @@
 """Which queue a task goes through: one per (lambda, priority)."""
 
-import enum
 import re
 from typing import NamedTuple
 
+from duly.enums import Priority
+
 LAMBDA_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
-
-
-class Priority(enum.IntEnum):
-    """Best first; the numbers are those of the wire and of the store."""
-
-    URGENT = 1
-    HIGH = 2
-    NORMAL = 3
-    LOW = 4
 
 
 class QueueKey(NamedTuple):

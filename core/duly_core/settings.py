@@ -48,7 +48,10 @@ class _TomlSection(PydanticBaseSettingsSource):
 class Section(BaseSettings):
     """Base of all settings sections; a subclass says `SECTION = "name"` as its class argument."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=True)
+    # What is written under a field is its meaning wherever it is shown.
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+    )
     SECTION: ClassVar[str]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

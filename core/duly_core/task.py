@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import FailureKind, Outcome, Priority
+from duly_core.routing import QueueKey
 
 TaskId = bytes
 """A UUIDv7's 16 bytes; text only at the edges."""
@@ -29,32 +30,6 @@ class Encoding(enum.IntEnum):
 
     JSON = 1
     RAW = 2
-
-
-class FailureKind(enum.IntEnum):
-    """Why an attempt or a task failed; the numbers are those of the wire."""
-
-    CALLBACK = 1
-    EXCEPTION = 2
-    MAX_RUNTIME = 3
-    CRASH = 4
-    QUARANTINED = 5
-    ATTEMPTS_EXHAUSTED = 6
-    EXPIRED = 7
-    BAD_PAYLOAD = 8
-    BAD_RESULT = 9
-    NO_CALLBACK = 10
-
-
-class Outcome(enum.IntEnum):
-    """How an attempt ended; the numbers are those of the wire."""
-
-    SUCCESS = 1
-    FATAL_FAILURE = 2
-    RETRIABLE_FAILURE = 3
-    SNOOZED = 4
-    CRASHED = 5
-    CANCELLED = 6
 
 
 class NewTask(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from duly_cli.config import field_notes, sections
+from duly_cli.config import meaning_of, sections
 from duly_core.live_settings import NAMES
 from duly_core.settings import Section, format_duration
 from duly_core.timing import PROFILES, Timing
@@ -29,13 +29,12 @@ def text() -> str:
 
 
 def _part(section: type[Section]) -> str:
-    notes = field_notes(section)
     rows = [
         (
             code(name) + (" *live*" if f"{section.SECTION}.{name}" in NAMES else ""),
             _default(section, name, field),
             _allowed(field),
-            sentence(notes.get(name, "")),
+            sentence(meaning_of(field)),
         )
         for name, field in section.model_fields.items()
     ]

@@ -63,7 +63,9 @@ class BlockingSchedule:
         if self._streams_are_served and timeout >= SHORTEST_TIMEOUT_S:
             stream = self._stream if self._stream is not None and self._stream.is_usable else None
             if stream is not None or is_soon:
-                return self._send_over(stream or self._open_stream(), request, timeout)
+                stream = stream or self._open_stream()
+                if stream is not None:
+                    return self._send_over(stream, request, timeout)
         return self._send_alone(request, timeout)
 
     def _send_over(
@@ -103,10 +105,15 @@ class BlockingSchedule:
         result: frontend_pb2.ScheduleResult = response.results[0]
         return result
 
-    def _open_stream(self) -> ScheduleStream:
+    def _open_stream(self) -> ScheduleStream | None:
+        """Return a new stream; None if it cannot have its threads, as while the interpreter ends."""
         if self._stream is not None:
             self._stream.close()
-        self._stream = ScheduleStream(self._open(), self._turn)
+            self._stream = None
+        try:
+            self._stream = ScheduleStream(self._open(), self._turn)
+        except RuntimeError:
+            self._streams_are_served = False
         return self._stream
 
     def _open(self) -> FrontendServiceStub:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ log = logging.getLogger("duly")
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}
 
-_MADE_ALONE = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+MADE_ALONE = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED})
 """After a stream ended with these, each of its calls is made alone, and so gets a status of its own: the next
 stream would end as this one did, if a request is too large or streams are not served."""
 
@@ -40,6 +40,7 @@ class CallStream:
         new_request: Callable[..., Any],
         unwanted: Unwanted | None = None,
         max_age: timedelta | None = None,
+        made_alone: Collection[grpc.StatusCode] = MADE_ALONE,
     ) -> None:
         """Make one.
 
@@ -48,11 +49,13 @@ class CallStream:
             new_request: makes an empty request of the stream.
             unwanted: takes the responses that nobody waits for any more.
             max_age: of a stream; the next one may go to another server. None: any.
+            made_alone: the statuses of a stream after which its calls are made alone, though they may have been served.
         """
         self._open_stream = open_stream
         self._new_request = new_request
         self._unwanted = unwanted
         self._max_age_s = float("inf") if max_age is None else max_age.total_seconds()
+        self._made_alone = made_alone
         self._stream: OpenStream | None = None
         self._opened_at = 0.0
         self._streams_are_served = True
@@ -70,7 +73,7 @@ class CallStream:
         except TimeoutError as error:
             raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from error
         except StreamBrokenError as error:
-            if error.code in _MADE_ALONE:
+            if error.code in self._made_alone:
                 self._note_status(error)
                 return None
             raise _error(grpc.StatusCode.UNAVAILABLE, str(error)) from error

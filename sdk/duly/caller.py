@@ -84,7 +84,11 @@ class Caller:
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)
         self._stream = CallStream(
-            self.frontend.ScheduleStream, frontend_pb2.ScheduleStreamRequest, max_age=_MAX_STREAM_AGE
+            self.frontend.ScheduleStream,
+            frontend_pb2.ScheduleStreamRequest,
+            max_age=_MAX_STREAM_AGE,
+            # any but those that are retried: a call alone has a status of its own, and its ids make it safe to repeat
+            made_alone=frozenset(grpc.StatusCode) - frozenset(RETRIED),
         )
 
     async def call(

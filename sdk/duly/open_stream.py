@@ -45,9 +45,14 @@ class OpenStream:
         self._has_unsent = asyncio.Event()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._answers_read = 0
-        self.is_broken = False
+        self._broken_by: StreamBrokenError | None = None
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._until_it_breaks(work)) for work in (self._read, self._write)]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it has ended: a later call fails."""
+        return self._broken_by is not None
 
     @property
     def is_idle(self) -> bool:
@@ -61,6 +66,8 @@ class OpenStream:
             StreamBrokenError: the stream broke.
             TimeoutError: no answer came in time.
         """
+        if self._broken_by is not None:  # it may have broken since it was chosen
+            raise self._broken_by
         loop = asyncio.get_running_loop()
         number = request.call = next(self._numbers)
         answer: asyncio.Future[Any] = loop.create_future()
@@ -129,7 +136,7 @@ class OpenStream:
         """End the stream, and the calls that wait for it."""
         if self.is_broken:
             return
-        self.is_broken = True
+        self._broken_by = StreamBrokenError(code, details)
         self._unsent.clear()
         for answer in self._waiting.values():
             if not answer.done():

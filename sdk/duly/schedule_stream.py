@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from typing import Any
 
 import grpc
 
@@ -37,18 +38,26 @@ class ScheduleStream:
         """Open one; whoever calls or closes holds `turn`."""
         self._turn = turn
         self._requests: queue.SimpleQueue[frontend_pb2.ScheduleStreamRequest | None] = queue.SimpleQueue()
-        self._responses = stub.ScheduleStream(iter(self._requests.get, None))
         self._calls = 0
+        self._is_calling = False
         self._opened_at = self._used_at = time.monotonic()
         # Of the call under way, on the monotonic clock.
         self._deadline = float("inf")
         self._ended = threading.Event()
+        # While an interpreter ends no thread can be started: the RuntimeError is the caller's to handle.
+        self._responses: Any = None
         threading.Thread(target=self._watch, name="duly-schedule-stream", daemon=True).start()
+        try:
+            self._responses = stub.ScheduleStream(iter(self._requests.get, None))
+        except BaseException:
+            self._ended.set()
+            raise
 
     @property
     def is_usable(self) -> bool:
         """Whether the next call may use it."""
-        return not self._ended.is_set() and time.monotonic() - self._opened_at < _MAX_AGE_S
+        is_open = not self._ended.is_set() and not self._is_calling
+        return is_open and time.monotonic() - self._opened_at < _MAX_AGE_S
 
     def call(
         self, request: frontend_pb2.ScheduleRequest, timeout: float
@@ -59,11 +68,15 @@ class ScheduleStream:
         """
         self._calls += 1
         self._deadline = time.monotonic() + timeout
-        answered = False
+        self._is_calling = (
+            True  # until its own response came: an interrupt leaves it to come to the next call
+        )
         try:
             self._requests.put(frontend_pb2.ScheduleStreamRequest(call=self._calls, schedule=request))
             response: frontend_pb2.ScheduleStreamResponse = next(self._responses)
-            answered = response.call == self._calls
+            if response.call != self._calls:
+                raise StreamEndedError(None)
+            self._is_calling = False
         except grpc.RpcError as error:
             raise StreamEndedError(error) from error
         except StopIteration:
@@ -72,20 +85,22 @@ class ScheduleStream:
             return response
         finally:
             self._used_at, self._deadline = time.monotonic(), float("inf")
-            if not answered:  # also after an interrupt: the next call would read this one's response
+            if self._is_calling:
                 self.close()
 
     def close(self) -> None:
         """End the stream."""
         self._ended.set()
         self._requests.put(None)
-        self._responses.cancel()
+        if self._responses is not None:
+            self._responses.cancel()
 
     def _watch(self) -> None:
         while not self._ended.wait(_WATCH_S):
             now = time.monotonic()
             if now >= self._deadline:
-                self._responses.cancel()
+                if self._responses is not None:
+                    self._responses.cancel()
             elif now - self._used_at >= _MAX_IDLE_S and self._turn.acquire(blocking=False):
                 try:
                     self.close()

@@ -14,12 +14,13 @@ from unittest.mock import patch
 import grpc
 import psycopg
 
+from duly.enums import Priority
 from duly_controller.__main__ import build
 from duly_core.queues.message import ForeignBodyError, unpack
 from duly_core.queues.none import NoQueue
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.store import lambdas, polling

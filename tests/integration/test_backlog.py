@@ -3,7 +3,8 @@
 import psycopg
 import pytest
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from duly_store_consumer.reclaim_limiter import ReclaimLimiter
 from tests.fixtures.simulated_host import (
     CountingSender,

@@ -10,7 +10,8 @@ import grpc
 import pytest
 from prometheus_client import REGISTRY
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.host import SECOND, claimed, until
 from tests.fixtures.services import refusal

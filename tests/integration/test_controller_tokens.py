@@ -3,6 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
+from duly.enums import Priority
 from duly_controller.claimer import Claimer
 from duly_controller.message_acks import MessageAcks
 from duly_controller.reference_buffer import ReferenceBuffer
@@ -12,7 +13,7 @@ from duly_core.clock import seconds_since_boot
 from duly_core.journal_folder import JournalFolder
 from duly_core.queues.none import NoQueue
 from duly_core.queues.port import Received
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub

@@ -11,10 +11,11 @@ import grpc
 import pytest
 
 import duly
+from duly.enums import FailureKind, Outcome
 from duly.ids import new_task_id
 from duly_cli import dead_letters
 from duly_core.store.results import set_results
-from duly_core.task import FailureKind, Outcome, Result
+from duly_core.task import Result
 from duly_frontend.servicer import FrontendServicer
 from tests.fixtures.services import serve_frontend
 from tests.fixtures.task_states import LAMBDA

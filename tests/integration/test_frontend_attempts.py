@@ -6,11 +6,12 @@ from uuid import UUID
 import pytest
 
 import duly
+from duly.enums import FailureKind, Outcome
 from duly.v1 import frontend_pb2, task_pb2
 from duly_cli.formatting import lambda_table, task_as_json, task_lines
 from duly_core.store import claims
 from duly_core.store.results import set_results
-from duly_core.task import FailureKind, Outcome, ReleasedClaim, Result
+from duly_core.task import ReleasedClaim, Result
 from tests.fixtures.task_states import LAMBDA
 
 STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -9,11 +9,11 @@ import grpc
 import pytest
 
 import duly
+from duly.enums import Priority
+from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.live_settings import LiveStoreConsumerSettings
-from duly_core.routing import Priority
 from duly_core.rpc.channel import open_channel
-from duly_core.rpc.convert import to_duration
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
 from duly_core.store import schedule

@@ -6,7 +6,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from duly_core.store import lambdas
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_store_consumer.consumer import Consumer

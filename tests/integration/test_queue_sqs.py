@@ -160,7 +160,8 @@ async def test_a_process_may_end_while_a_long_poll_waits(installation):
         from datetime import timedelta
         from duly_core.queues.factory import open_receiver
         from duly_core.queues.settings import QueueSettings
-        from duly_core.routing import Priority, QueueKey
+        from duly.enums import Priority
+        from duly_core.routing import QueueKey
 
         async def main():
             settings = QueueSettings(backend="sqs", endpoint_url={installation.settings.endpoint_url!r})

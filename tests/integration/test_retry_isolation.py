@@ -2,8 +2,9 @@
 
 import pytest
 
+from duly.enums import Priority
 from duly.v1 import hsc_pb2
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.task import ClaimedTask, Proposal
 from tests.fixtures.services import serve_hsc
 from tests.fixtures.simulated_host import CountingSender, SimulatedHost, Time, consumer_on, make_due, round_of

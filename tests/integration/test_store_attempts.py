@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import FailureKind, Outcome, Priority
+from duly_core.routing import QueueKey
 from duly_core.store import claims, polling, tasks
 from duly_core.store.results import set_results
-from duly_core.task import Applied, Attempt, AttemptOutcome, FailureKind, Outcome, ReleasedClaim, Result
+from duly_core.task import Applied, Attempt, AttemptOutcome, ReleasedClaim, Result
 from tests.fixtures.database import count
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

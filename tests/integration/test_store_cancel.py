@@ -6,13 +6,14 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store import claims, polling
 from duly_core.store.results import set_results
 from duly_core.store.tasks import cancel_tasks
-from duly_core.task import Applied, FailureKind, HeartbeatAnswer, Outcome, Proposal, Result
+from duly_core.task import Applied, HeartbeatAnswer, Proposal, Result
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

@@ -8,8 +8,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from duly.enums import Priority
 from duly_core.lifecycle import Status
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store import claims, polling, schedule
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.pool import Store

@@ -7,22 +7,14 @@ from datetime import timedelta
 
 import pytest
 
+from duly.enums import Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store import claims, polling, results, tasks
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import (
-    Applied,
-    Encoding,
-    HeartbeatAnswer,
-    Outcome,
-    Proposal,
-    ReleasedClaim,
-    Result,
-    TaskHeartbeat,
-)
+from duly_core.task import Applied, Encoding, HeartbeatAnswer, Proposal, ReleasedClaim, Result, TaskHeartbeat
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}

@@ -7,8 +7,9 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from duly.enums import Priority
 from duly_core.errors import QueueUnavailableError
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store import polling
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings

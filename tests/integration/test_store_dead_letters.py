@@ -7,23 +7,15 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store import claims, dead_letter_queries, dead_letters, polling, task_queries
 from duly_core.store.dead_letters import Answer, Spread, Verdict
 from duly_core.store.results import set_results
 from duly_core.store.tasks import TaskFilter, cancel_tasks, list_tasks
-from duly_core.task import (
-    Applied,
-    FailureKind,
-    HeartbeatAnswer,
-    NewTask,
-    Outcome,
-    ReleasedClaim,
-    Result,
-    TaskHeartbeat,
-)
+from duly_core.task import Applied, HeartbeatAnswer, NewTask, ReleasedClaim, Result, TaskHeartbeat
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

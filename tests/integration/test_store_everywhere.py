@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store import claims, dead_letters, polling, schedule, tasks
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import fetch
@@ -13,10 +14,8 @@ from duly_core.store.results import set_results
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import (
     Applied,
-    FailureKind,
     HeartbeatAnswer,
     NewTask,
-    Outcome,
     Proposal,
     ReleasedClaim,
     Result,

@@ -6,8 +6,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from duly.enums import Priority
 from duly.ids import new_task_id
-from duly_core.routing import Priority
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import DUE_CHANNEL, HORIZON, Listener, Notifier
 from duly_core.store.pool import Store

@@ -10,6 +10,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from duly.enums import Outcome
 from duly_core.errors import StoreUnavailableError
 from duly_core.store import tasks
 from duly_core.store.partition_drop import PartitionDrop
@@ -17,7 +18,7 @@ from duly_core.store.partitions import list_partitions
 from duly_core.store.pool import Connection
 from duly_core.store.results import set_results
 from duly_core.store.retention import Retention
-from duly_core.task import Outcome, Result
+from duly_core.task import Result
 from tests.fixtures.clock import Clock
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.retention import DAY, Uptime, finished, store_now, until_nothing_is_left

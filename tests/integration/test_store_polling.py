@@ -7,7 +7,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from duly_core.store import polling
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from duly.enums import FailureKind, Outcome
 from duly_core.store import tasks
 from duly_core.store.pool import Store
 from duly_core.store.results import set_results
@@ -20,7 +21,7 @@ from duly_core.store.retention import Retention
 from duly_core.store.session import for_role
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import migrate_when_there
-from duly_core.task import Applied, FailureKind, Outcome, Result
+from duly_core.task import Applied, Result
 from duly_local.ports import free_port
 from tests.fixtures.task_states import SECOND, TaskStates
 from tests.fixtures.waiting import wait_until

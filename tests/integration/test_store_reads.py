@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
-from duly_core.routing import Priority
 from duly_core.store import lambdas
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.results import set_results
 from duly_core.store.tasks import TaskFilter, cancel_tasks, final_of, get_tasks, list_tasks
-from duly_core.task import FailureKind, Outcome, Result
+from duly_core.task import Result
 from tests.fixtures.task_states import LAMBDA
 
 OTHER = "report.make"

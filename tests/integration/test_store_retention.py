@@ -7,6 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from duly.enums import FailureKind, Outcome
 from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
 from duly_core.store import dead_letters, polling, tasks
@@ -14,7 +15,7 @@ from duly_core.store.partitions import Partition, add, first_id, list_partitions
 from duly_core.store.results import set_results
 from duly_core.store.retention import Retention, RetentionRound
 from duly_core.store.schedule import schedule
-from duly_core.task import FailureKind, Outcome, Result, Scheduling
+from duly_core.task import Result, Scheduling
 from tests.fixtures.clock import Clock
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.retention import DAY, Uptime, finished, store_now, until_nothing_is_left

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from duly.enums import Priority
 from duly.ids import new_task_id
-from duly_core.routing import Priority
 from duly_core.store.pool import Store
 from duly_core.store.schedule import schedule
 from duly_core.store.settings import StoreSettings

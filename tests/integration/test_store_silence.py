@@ -7,10 +7,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import FailureKind, Outcome, Priority
+from duly_core.routing import QueueKey
 from duly_core.store import claims, polling, results, tasks
 from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Applied, FailureKind, HeartbeatAnswer, Outcome, Proposal, Result
+from duly_core.task import Applied, HeartbeatAnswer, Proposal, Result
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

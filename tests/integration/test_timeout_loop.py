@@ -5,7 +5,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from duly_core.store import claims
 from duly_core.store.claims import Caller, Pick
 from duly_store_consumer.reclaim_guard import ReclaimGuard

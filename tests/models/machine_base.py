@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from duly.enums import Priority
 from duly_core.lifecycle import HELD, LIVE, Status
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store import lambdas
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.task import (

@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
+from duly.enums import FailureKind
 from duly_core.lifecycle import FINAL, HELD, READY, Status
 from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.task import FailureKind, NewTask, TaskId, Token
+from duly_core.task import NewTask, TaskId, Token
 
 WAITING = READY | {Status.ENQUEUED}
 """Statuses in which nobody holds the task."""

@@ -5,8 +5,8 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from duly.enums import Priority
 from duly_core.lifecycle import FINAL, HELD, Status
-from duly_core.routing import Priority
 from duly_core.store import dead_letters, schedule, tasks
 from duly_core.store.dead_letters import Answer, Verdict
 from duly_core.task import (

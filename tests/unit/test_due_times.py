@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from duly_hsc.due_times import DueTimes
 
 MAIL, REPORT = "mail.send", "report.make"

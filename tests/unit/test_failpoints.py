@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
+from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError, StoreUnavailableError
-from duly_core.failpoints import FAILPOINTS, UnexpectedError, hit, hit_here
+from duly_core.failpoints import FAILPOINTS, UnexpectedError, around, hit, hit_here
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.waiting import until
 
 ROOT = Path(__file__).parents[2]
-IN_CODE = re.compile(r"failpoints\.hit(_here)?\(\s*\"([a-z_.]+)\"")
-GUARD = re.compile(r"if failpoints\.on\b.*:\n\s+(?:await )?failpoints\.hit")
+IN_CODE = re.compile(r"failpoints\.(hit|hit_here|around)\(\s*\"([a-z_.]+)\"")
 POINT = "hsc.claim.after_commit"
+PAIRS = ("hsc.claim", "executor.set_results", "controller.claim")
 MOST_WAIT = timedelta(seconds=5)
 
 
@@ -40,19 +41,62 @@ def modules() -> dict[str, str]:
     return found
 
 
+def sides(name: str) -> list[str]:
+    """Return the two failpoints of a pair: the one before, then the one after."""
+    found = [
+        point for kind in ("before", "after") for point in FAILPOINTS if point.startswith(f"{name}.{kind}")
+    ]
+    assert len(found) == 2
+    return found
+
+
 def test_each_declared_failpoint_is_in_the_module_that_it_names_once_and_no_other_is_in_the_code() -> None:
     in_code = [
-        (match[1], name)
-        for name, text in modules().items()
-        for match in ((found[0], found[1]) for found in IN_CODE.findall(text))
+        (point, module)
+        for module, text in modules().items()
+        for function, name in IN_CODE.findall(text)
+        for point in (sides(name) if function == "around" else [name])
     ]
 
     assert sorted(in_code) == sorted((point.name, point.module) for point in FAILPOINTS.values())
 
 
-def test_every_failpoint_is_looked_at_only_when_they_are_on() -> None:
-    for name, text in modules().items():
-        assert len(GUARD.findall(text)) == len(IN_CODE.findall(text)), name
+async def test_what_a_file_says_is_not_looked_at_while_failpoints_are_off(
+    points: Failpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failpoints, "on", False)
+    points.arm(POINT, "raise")
+
+    await hit(POINT)
+    hit_here(POINT)
+    async with around("hsc.claim"):
+        pass
+
+    assert points.hits(POINT) == []
+
+
+@pytest.mark.parametrize("name", PAIRS)
+async def test_of_a_pair_the_first_is_hit_before_the_block_and_the_second_after_it(
+    points: Failpoints, name: str
+) -> None:
+    before, after = sides(name)
+    for point in (before, after):
+        points.arm(point, "delay 0ms")
+
+    async with around(name):
+        assert [len(points.hits(point)) for point in (before, after)] == [1, 0]
+
+    assert [len(points.hits(point)) for point in (before, after)] == [1, 1]
+
+
+async def test_the_second_of_a_pair_is_not_hit_when_the_block_raises(points: Failpoints) -> None:
+    points.arm(POINT, "delay 0ms")
+
+    with pytest.raises(KeyError):
+        async with around("hsc.claim"):
+            raise KeyError
+
+    assert points.hits(POINT) == []
 
 
 def test_failpoints_are_off_unless_the_environment_names_a_folder() -> None:

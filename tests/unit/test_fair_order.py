@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from duly_core.store.claims import Pick
 from duly_core.task import ClaimedTask
 from duly_hsc.caller_groups import CallerGroups

@@ -5,7 +5,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from duly_store_consumer.queue_depth import DepthLimits
 
 QUEUE = QueueKey("mail.send", Priority.NORMAL)

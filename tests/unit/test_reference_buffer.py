@@ -5,9 +5,10 @@ from itertools import count
 
 import pytest
 
+from duly.enums import Priority
 from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice, queues_of
 from duly_core.queues.port import Received
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 
 NOW = 100.0
 MAIL = frozenset({"mail"})

@@ -2,10 +2,11 @@
 
 import asyncio
 
+from duly.enums import Priority
 from duly_controller.reference_buffer import ReferenceBuffer
 from duly_controller.work_requests import WorkRequests
 from duly_core.queues.port import Received
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 
 QUEUE = QueueKey("mail", Priority.NORMAL)
 MAIL = frozenset({"mail"})

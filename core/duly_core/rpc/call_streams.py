@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import grpc
 import structlog
+from grpc_status import rpc_status
 
 from duly.v1 import task_pb2
 from duly_core.errors import DulyError, InvalidRequestError
@@ -18,6 +19,9 @@ from duly_core.rpc.stubs import Context
 log = structlog.get_logger()
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
+
+_STREAM = "stream"
+"""Stands for the method where a request could not be read."""
 
 _MOST_CALLS = 1_000
 """On one stream at a time: an Executor has a handful."""
@@ -84,28 +88,19 @@ class CallStreams:
         if self._is_closed:
             return
         stream = asyncio.current_task()
-        calls: dict[int, asyncio.Task[None]] = {}
         running: set[asyncio.Task[None]] = set()
         writing = asyncio.Lock()
         if stream is not None:
             self._open.add(stream)
         try:
-            while (request := await context.read()) is not grpc.aio.EOF:
-                field = request.WhichOneof("request")
-                if field == "cancel":
-                    if request.cancel in calls:
-                        calls[request.cancel].cancel()
-                elif (refusal := _refusal(field, len(running))) is not None:
-                    # not in a task: who sends without reading the answers is read no further
-                    await self._answer(self._response(call=request.call, error=refusal), context, writing)
-                else:
-                    call = asyncio.get_running_loop().create_task(
-                        self._serve(field, request, context, writing)
-                    )
-                    calls[request.call] = call
-                    running.add(call)
-                    call.add_done_callback(running.discard)
-                    call.add_done_callback(partial(_forget, calls, request.call))
+            await self._read(context, running, writing)
+            if running:  # the caller has said all, and waits for the rest of its answers
+                await asyncio.wait(running, timeout=self._timeout.total_seconds())
+        except DulyError as error:  # of the read: a request that is refused, as a call made alone is
+            refused = status_of(error)
+            if self._observe:
+                self._observe(_STREAM, _STATUS[refused.code].name, 0)
+            await context.abort_with_status(rpc_status.to_status(refused))
         except asyncio.CancelledError:
             if stream is None or stream not in self._ended:
                 raise
@@ -117,6 +112,24 @@ class CallStreams:
                 self._ended.discard(stream)
             for call in running:
                 call.cancel()
+
+    async def _read(self, context: Context, running: set[asyncio.Task[None]], writing: asyncio.Lock) -> None:
+        """Start the calls of a stream until its caller has said all."""
+        calls: dict[int, asyncio.Task[None]] = {}
+        while (request := await context.read()) is not grpc.aio.EOF:
+            field = request.WhichOneof("request")
+            if field == "cancel":
+                if request.cancel in calls:
+                    calls[request.cancel].cancel()
+            elif (refusal := _refusal(field, len(running))) is not None:
+                # not in a task: who sends without reading the answers is read no further
+                await self._answer(self._response(call=request.call, error=refusal), context, writing)
+            else:
+                call = asyncio.get_running_loop().create_task(self._serve(field, request, context, writing))
+                calls[request.call] = call
+                running.add(call)
+                call.add_done_callback(running.discard)
+                call.add_done_callback(partial(_forget, calls, request.call))
 
     async def _serve(self, field: str, request: Any, context: Context, writing: asyncio.Lock) -> None:
         response = self._response(call=request.call)

@@ -1,21 +1,14 @@
-"""Between the wire's time types and Python's, where several services need it."""
+"""Reads time types from the wire and checks them; `duly.time_conversion` writes them."""
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
+from duly.time_conversion import EPOCH
 from duly_core.clock import since_boot_ns
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECOND_PLACES = 1_000_000_000
-
-
-def to_duration(value: timedelta) -> duration_pb2.Duration:
-    """A timedelta for the wire."""
-    message = duration_pb2.Duration()
-    message.FromTimedelta(value)
-    return message
 
 
 def from_duration(message: duration_pb2.Duration) -> timedelta:
@@ -31,13 +24,6 @@ def from_duration(message: duration_pb2.Duration) -> timedelta:
         return timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
     except OverflowError as error:
         raise ValueError(str(error)) from error
-
-
-def to_timestamp(value: datetime) -> timestamp_pb2.Timestamp:
-    """An aware datetime for the wire."""
-    message = timestamp_pb2.Timestamp()
-    message.FromDatetime(value)
-    return message
 
 
 def boot_to_timestamp(boot_ns: int) -> timestamp_pb2.Timestamp:
@@ -57,7 +43,7 @@ def from_timestamp(message: timestamp_pb2.Timestamp) -> datetime:
         text = "nanos must be from 0 to 999,999,999"
         raise ValueError(text)
     try:
-        return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+        return EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
     except OverflowError as error:
         text = "the year must be from 1 to 9999"
         raise ValueError(text) from error

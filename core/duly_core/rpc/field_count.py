@@ -23,17 +23,17 @@ _LONGEST_VARINT = 10
 def check_field_count(data: bytes, message: Any) -> None:
     """Refuse a request with too many fields, those of messages that have repeated fields included.
 
-    What is no message at all is left to whoever reads it. `message` is a descriptor.
+    Groups are refused: no message of Duly has one, and the parser would read on behind it. `message` is a descriptor.
 
     Raises:
-        InvalidRequestError: there are too many.
+        InvalidRequestError: there are too many, or the bytes are no message.
     """
     if len(data) <= _SMALL:
         return
     try:
         left = _count(memoryview(data), 0, len(data), message, MOST_FIELDS)
-    except IndexError:
-        return
+    except IndexError as error:
+        raise InvalidRequestError("request", f"these bytes are no {message.full_name}") from error
     if left < 0:
         raise InvalidRequestError(
             "request", f"has more than {MOST_FIELDS:,} fields: send fewer items in one call"

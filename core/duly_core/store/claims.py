@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from psycopg import AsyncCursor
 from psycopg.rows import RowMaker
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
 from duly_core.store.pool import Store, fetch
 from duly_core.store.rows import named

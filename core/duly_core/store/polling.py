@@ -7,8 +7,9 @@ from typing import Any
 
 from psycopg.rows import TupleRow
 
+from duly.enums import Priority
 from duly_core.lifecycle import Status
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts, uuids
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS

@@ -83,11 +83,12 @@ from task_assoc as assoc
 where assoc.task_id = any(%(task_ids)b::uuid[])
 
 -- name: attempts
--- The newest attempts of each of these tasks that did not succeed, oldest first.
+-- The newest attempts of each of these tasks that did not succeed, oldest first; tracebacks of the last few only, for
+-- each may have 8 KiB.
 select attempt.*
 from unnest(%(task_ids)b::uuid[]) as asked (task_id) cross join lateral (
     select task_id, fence, attempt, outcome::text, holder, started_at, ended_at, failure_kind::int4, failure_message,
-        traceback
+        case when row_number() over (order by attempt.fence desc) <= %(tracebacks)b::int4 then traceback end as traceback
     from attempt
     where attempt.task_id = any (array[asked.task_id]) and attempt.task_id {{within_asked}}
     order by attempt.fence desc

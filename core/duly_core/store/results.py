@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from duly.enums import Outcome
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.store.claims import answer
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Applied, AttemptOutcome, Outcome, Result, Token
+from duly_core.task import Applied, AttemptOutcome, Result, Token
 
 _FAILED = {
     Outcome.FATAL_FAILURE: AttemptOutcome.FATAL_FAILURE,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from importlib.resources import files
 
+from duly.enums import FailureKind
 from duly_core.lifecycle import Status
 from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.task import FailureKind
 
 _HEAD = re.compile(r"^-- (?:name|fragment): (\w+)\n(?:-- move: (.*)\n)?", re.MULTILINE)
 _USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")

@@ -11,12 +11,12 @@ from typing import Any
 from psycopg import AsyncClientCursor
 from psycopg.rows import dict_row
 
+from duly.enums import FailureKind, Priority
 from duly_core.lifecycle import Status
-from duly_core.routing import Priority
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store, as_uuid
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import Attempt, AttemptOutcome, FailureKind, TaskId
+from duly_core.task import Attempt, AttemptOutcome, TaskId
 
 SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     coalesce(task_assoc.status, task.status)::text as status,
@@ -107,10 +107,16 @@ async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, li
     return await task_queries.list_tasks(store, wanted, before, limit)
 
 
-async def get_attempts(store: Store, task_ids: Iterable[TaskId]) -> dict[TaskId, list[Attempt]]:
-    """The attempts of each task that did not succeed, oldest first, the newest 100; none: the task is left out."""
+async def get_attempts(
+    store: Store, task_ids: Iterable[TaskId], *, tracebacks: int = 3
+) -> dict[TaskId, list[Attempt]]:
+    """Return the newest 100 attempts of each task that did not succeed, oldest first; none: the task is left out.
+
+    Only the newest `tracebacks` attempts of a task have their traceback.
+    """
     found: dict[TaskId, list[Attempt]] = {}
-    for row in await store.run(READS["attempts"], {"task_ids": uuids(sorted(set(task_ids)))}):
+    parameters = {"task_ids": uuids(sorted(set(task_ids))), "tracebacks": tracebacks}
+    for row in await store.run(READS["attempts"], parameters):
         task_id, fence, number, outcome, holder, started_at, ended_at, kind, message, traceback = row
         found.setdefault(task_id, []).append(
             Attempt(

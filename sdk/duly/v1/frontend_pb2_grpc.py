@@ -90,7 +90,7 @@ class FrontendServiceServicer:
 
     def ScheduleStream(self, request_iterator, context):
         """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
-        end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
+        end. After the last request (half-close) the rest of the answers still comes. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,7 @@ class FrontendServiceStub:
     """
     ScheduleStream: _grpc.StreamStreamMultiCallable[_frontend_pb2.ScheduleStreamRequest, _frontend_pb2.ScheduleStreamResponse]
     """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
-    end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
+    end. After the last request (half-close) the rest of the answers still comes. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]
     """Reads tasks by id, with payload and result unless the view is BASIC."""
@@ -71,7 +71,7 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     """
     ScheduleStream: _aio.StreamStreamMultiCallable[_frontend_pb2.ScheduleStreamRequest, _frontend_pb2.ScheduleStreamResponse]  # type: ignore[assignment]
     """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
-    end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
+    end. After the last request (half-close) the rest of the answers still comes. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]  # type: ignore[assignment]
     """Reads tasks by id, with payload and result unless the view is BASIC."""
@@ -113,7 +113,7 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_frontend_pb2.ScheduleStreamResponse], _abc.AsyncIterator[_frontend_pb2.ScheduleStreamResponse]]:
         """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
-        end. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
+        end. After the last request (half-close) the rest of the answers still comes. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
         """
 
     @_abc_1.abstractmethod

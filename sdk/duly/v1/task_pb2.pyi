@@ -331,7 +331,9 @@ class Attempt(_message.Message):
     failure_message: _builtins.str
     """For people: at most 1,024 characters; never the payload."""
     traceback: _builtins.str
-    """Where the callback's code failed, as Python shows it: several lines, at most 8 KiB. Empty: it raised nothing."""
+    """Where the callback's code failed, as Python shows it: several lines, at most 8 KiB. Empty: it raised nothing,
+    or the attempt is none of the last three, or the view is TASK_VIEW_BASIC.
+    """
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """By the clock of its host; absent if it did not start, or nobody was left to tell."""

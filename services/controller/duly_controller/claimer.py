@@ -73,20 +73,18 @@ class Claimer:
         terms = hsc_pb2.LeaseTerms()
         # within that time: later than that it could not be started any more
         end = asyncio.get_running_loop().time() + self._timing.process_deadline.total_seconds()
-        if failpoints.on:
-            await failpoints.hit("controller.claim.before")
         refused: set[TaskId] = set()
         tasks: list[hsc_pb2.ClaimedTask] = []
         answered = 0
-        for response, asked in await self._ask(proposals, holder, end, refused):
+        async with failpoints.around("controller.claim"):
+            responses = await self._ask(proposals, holder, end, refused)
+        for response, asked in responses:
             for (task_id, _, _), answer in zip(asked, response.answers, strict=True):
                 if answer.verdict == hsc_pb2.CLAIM_VERDICT_CLAIMED:
                     tasks.append(answer.task)
                 del lambdas[task_id]  # what is left has no answer
             answered += len(asked)
             terms = response.terms
-        if failpoints.on:
-            await failpoints.hit("controller.claim.after")
         self._dispose(slices, lambdas.keys(), refused)
         self._refusals = self._refusals + 1 if refused else 0
         if refused:

@@ -35,8 +35,7 @@ class MessageAcks:
             await wait_for(self._finishing, _GATHER)
             messages, self._waiting = self._waiting, []
             try:
-                if failpoints.on:
-                    await failpoints.hit("controller.delete.before")
+                await failpoints.hit("controller.delete.before")
                 await self._receiver.delete(messages)
             except QueueUnavailableError as error:
                 events.delete_failed(len(messages), str(error))

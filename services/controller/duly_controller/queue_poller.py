@@ -64,8 +64,7 @@ class QueuePoller:
             messages = max(1, min(_MOST_MESSAGES, math.ceil(missing / max(largest))))
             received = await self._receiver.receive(queue, messages, self._longest_poll)
             if received:
-                if failpoints.on:
-                    await failpoints.hit("controller.receive.after")
+                await failpoints.hit("controller.receive.after")
                 if largest[0] == MAX_REFERENCES and len(largest) == 1:
                     largest.clear()  # it was a guess
                 largest.append(max(len(each.task_ids) for each in received))

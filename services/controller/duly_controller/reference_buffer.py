@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from duly.enums import Priority
 from duly_core.queues.port import Received
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.task import TaskId
 
 _LONGEST_TURN = 8

@@ -130,8 +130,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
                 return controller_pb2.NextWorkResponse()
         finally:
             executor.open_calls.pop(prefix, None)
-        if failpoints.on:
-            await failpoints.hit("controller.next_work.before_answer")
+        await failpoints.hit("controller.next_work.before_answer")
         return _response(claimed)
 
     async def _find_work(

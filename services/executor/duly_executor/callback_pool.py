@@ -160,8 +160,7 @@ class CallbackPool:
                 held.process = process.number
                 alive[task_id] = task
             if alive:
-                if failpoints.on:
-                    failpoints.hit_here("executor.give.before")
+                failpoints.hit_here("executor.give.before")
                 process.give(alive, self._held_claims.start_before(alive))
         self._supervisor.balance(self._dispatcher.wanted_isolated(self._processes.values()))
 

@@ -9,8 +9,8 @@ from uuid import UUID
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from duly.enums import Priority
 from duly.v1 import hsc_pb2
-from duly_core.routing import Priority
 from duly_core.settings import format_duration
 from duly_core.task import TaskId
 from duly_core.telemetry import SECONDS

@@ -123,8 +123,7 @@ class HeartbeatLoop:
         async def call(timeout: float) -> hsc_pb2.HeartbeatResponse:
             nonlocal sent
             sent = since_boot_ns()  # of the try that is acknowledged
-            if failpoints.on:
-                await failpoints.hit("executor.heartbeat.before_send")
+            await failpoints.hit("executor.heartbeat.before_send")
             return await self._hsc.Heartbeat(request, timeout=timeout)
 
         try:

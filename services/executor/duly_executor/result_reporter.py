@@ -98,11 +98,9 @@ class ResultReporter:
         return [None] * len(results)
 
     async def _send_results(self, results: Sequence[hsc_pb2.TaskResult], timeout: float) -> None:
-        if failpoints.on:
-            await failpoints.hit("executor.set_results.before_send")
-        response = await self._hsc.SetResults(hsc_pb2.SetResultsRequest(results=results), timeout=timeout)
-        if failpoints.on:
-            await failpoints.hit("executor.set_results.after_answer")
+        async with failpoints.around("executor.set_results"):
+            request = hsc_pb2.SetResultsRequest(results=results)
+            response = await self._hsc.SetResults(request, timeout=timeout)
         lost = sum(verdict == hsc_pb2.RESULT_VERDICT_LOST_CLAIM for verdict in response.verdicts)
         if lost:
             events.claims_lost(lost, "SetResults")
@@ -127,8 +125,7 @@ class ResultReporter:
         return [None] * len(releases)
 
     async def _send_releases(self, releases: Sequence[_Release], timeout: float) -> None:
-        if failpoints.on:
-            await failpoints.hit("executor.release.before_send")
+        await failpoints.hit("executor.release.before_send")
         claims = [release.claim for release in releases]
         stopped = [release.stopped for release in releases if release.stopped is not None]
         await self._hsc.Release(hsc_pb2.ReleaseRequest(claims=claims, stopped=stopped), timeout=timeout)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from duly.time_conversion import to_duration
 from duly.v1 import controller_pb2, hsc_pb2
 from duly_core import failpoints
 from duly_core.claim_journal import ClaimJournal
 from duly_core.claim_tokens import new_prefix
 from duly_core.clock import nanoseconds, since_boot_ns
-from duly_core.rpc.convert import to_duration
 from duly_core.rpc.hsc_client import HscCalls
 from duly_core.timing import RATE_ERROR
 
@@ -189,5 +189,5 @@ def _shorter(poll_timeout: timedelta, without: Collection[str]) -> timedelta:
 
 
 async def _came(tasks: Sequence[hsc_pb2.ClaimedTask]) -> None:
-    if failpoints.on and tasks:
+    if tasks:
         await failpoints.hit("executor.take.before")

@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.convert import from_duration, to_duration, to_timestamp
+from duly_core.rpc.convert import from_duration
 from duly_core.settings import format_duration
 from duly_core.store.dead_letters import Answer, Page, Spread, Verdict
 from duly_core.task import TaskId

@@ -3,12 +3,11 @@
 from dataclasses import replace
 from datetime import datetime
 
+from duly.enums import FailureKind, Priority
 from duly.v1 import frontend_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.routing import Priority
 from duly_core.rpc.convert import from_timestamp
 from duly_core.store.tasks import TaskFilter
-from duly_core.task import FailureKind
 from duly_frontend.convert import STATUS_FROM_WIRE
 
 _MOST_VALUES = 100

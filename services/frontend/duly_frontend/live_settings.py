@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from duly.time_conversion import to_timestamp
 from duly.v1 import settings_pb2, settings_pb2_grpc, task_pb2
 from duly_core import live_settings
 from duly_core.errors import InvalidRequestError, SettingsError
 from duly_core.live_settings import UnknownSettingError
-from duly_core.rpc.convert import to_timestamp
 from duly_core.rpc.stubs import Context
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import StoredSetting

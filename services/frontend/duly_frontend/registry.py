@@ -5,10 +5,11 @@ from datetime import timedelta
 
 from google.protobuf import duration_pb2
 
+from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
-from duly_core.rpc.convert import from_duration, to_duration, to_timestamp
+from duly_core.rpc.convert import from_duration
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
 from duly_core.store.lambda_policy import LambdaPolicy

@@ -130,13 +130,10 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         await self._streams.serve(context)
 
     async def _write_group(self, tasks: list[NewTask]) -> list[Scheduled]:
-        if failpoints.on:
-            await failpoints.hit("frontend.schedule.before_commit")
         lambdas = {task.lambda_name for task in tasks}
         tell = self._has_little_to_write(len(tasks)) and not self._notifier.is_served_here(lambdas)
-        answers = await store_schedule.schedule(self._stores.writes, tasks, tell=tell)
-        if failpoints.on:
-            await failpoints.hit("frontend.schedule.after_commit")
+        async with failpoints.around("frontend.schedule"):
+            answers = await store_schedule.schedule(self._stores.writes, tasks, tell=tell)
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
         if ahead is not None and (ahead > timedelta() or not tell):
             self._notifier.due_in(ahead, lambdas, len(answers))
@@ -171,11 +168,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     ) -> frontend_pb2.CancelTaskResponse:
         ids = self._ids(request.task_ids)
         valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
-        if failpoints.on:
-            await failpoints.hit("frontend.cancel.before_commit")
-        done = await store_tasks.cancel_tasks(self._stores.writes, valid)
-        if failpoints.on:
-            await failpoints.hit("frontend.cancel.after_commit")
+        async with failpoints.around("frontend.cancel"):
+            done = await store_tasks.cancel_tasks(self._stores.writes, valid)
         known = await store_tasks.get_tasks(
             self._stores.writes, [task_id for task_id in valid if task_id not in done], most_bytes=None
         )

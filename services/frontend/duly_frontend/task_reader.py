@@ -13,6 +13,8 @@ from duly_frontend.validation import Problem
 
 _AT_A_TIME = 100
 """Tasks that one statement reads: of each there may be a hundred attempts, too."""
+_TRACEBACKS = 3
+"""Of each task's newest attempts; each may have 8 KiB."""
 _OVERHEAD = 256
 """Bytes that a result has beside its task, or that an error has."""
 
@@ -31,7 +33,7 @@ class TaskReader:
         """Read tasks, with payloads and results if `bodies`, with attempts if `history`.
 
         Raises:
-            TooMuchError: the answer would exceed the limit; nothing of that size was read.
+            TooMuchError: the answer would exceed the limit; no payloads of that size were read.
             StoreUnavailableError: the store does not answer.
         """
         times = Counter(task_id for task_id in ids if not isinstance(task_id, Problem))
@@ -43,7 +45,7 @@ class TaskReader:
             rows = await store_tasks.get_tasks(self._store, some, most_bytes=max(left, 0) if bodies else None)
             if bodies and sum(row["body_bytes"] * times[task_id] for task_id, row in rows.items()) > left:
                 raise self._too_large(bodies=bodies)
-            for task_id, result in (await self._results(rows, history=history)).items():
+            for task_id, result in (await self._results(rows, history=history, tracebacks=bodies)).items():
                 left -= result.ByteSize() * times[task_id]
                 found[task_id] = result
             if left < 0:
@@ -56,10 +58,13 @@ class TaskReader:
         ]
 
     async def _results(
-        self, rows: dict[TaskId, store_tasks.TaskRow], *, history: bool
+        self, rows: dict[TaskId, store_tasks.TaskRow], *, history: bool, tracebacks: bool
     ) -> dict[TaskId, frontend_pb2.GetTaskResult]:
         tried = [task_id for task_id, row in rows.items() if may_have_attempts(row)] if history else []
-        attempts = await store_tasks.get_attempts(self._store, tried) if tried else {}
+        attempts = {}
+        if tried:
+            count = _TRACEBACKS if tracebacks else 0
+            attempts = await store_tasks.get_attempts(self._store, tried, tracebacks=count)
         results = {}
         for task_id, row in rows.items():
             task = task_to_wire(row)

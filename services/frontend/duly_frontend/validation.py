@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import Never
 from uuid import UUID
 
+from duly.enums import Priority
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
-from duly_core.routing import LAMBDA_NAME, Priority
+from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.convert import from_duration, from_timestamp
 from duly_core.settings import format_duration
 from duly_core.task import Encoding, NewTask

@@ -7,10 +7,11 @@ from functools import lru_cache
 
 from google.protobuf import duration_pb2
 
+from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
-from duly_core.rpc.convert import from_duration, to_duration
+from duly_core.rpc.convert import from_duration
 from duly_core.store.claims import Caller
 from duly_core.task import (
     HOLDER_LIMIT,

@@ -3,18 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from duly.enums import FailureKind, Outcome
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.convert import from_duration, from_timestamp
-from duly_core.task import (
-    Encoding,
-    FailureKind,
-    Outcome,
-    ReleasedClaim,
-    Result,
-    TaskId,
-    Token,
-)
+from duly_core.task import Encoding, ReleasedClaim, Result, TaskId, Token
 from duly_hsc.convert import claims
 
 _RESULT_LIMIT = 1024 * 1024

@@ -7,7 +7,8 @@ from datetime import timedelta
 import structlog
 from prometheus_client import Counter, Histogram
 
-from duly_core.task import Applied, ClaimedTask, HeartbeatAnswer, Outcome, Result
+from duly.enums import Outcome
+from duly_core.task import Applied, ClaimedTask, HeartbeatAnswer, Result
 from duly_core.telemetry import SIZES
 
 log = structlog.get_logger()

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from duly_core.routing import Priority, QueueKey
+from duly.enums import Priority
+from duly_core.routing import QueueKey
 from duly_core.store.claims import Pick
 from duly_core.task import ClaimedTask
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
+from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core import failpoints
 from duly_core.clock import seconds_since_boot
 from duly_core.group_commit import GroupCommit
 from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.rpc.call_streams import CallStreams
-from duly_core.rpc.convert import to_duration
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
@@ -134,11 +134,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         return convert.claimed_to_wire(await self._claim(asked, context.time_remaining()), self._terms)
 
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
-        if failpoints.on:
-            await failpoints.hit("hsc.claim.before_commit")
-        tasks = await store_claims.claim(self._stores.claims, asked, self._timing.claim_timeout)
-        if failpoints.on:
-            await failpoints.hit("hsc.claim.after_commit")
+        async with failpoints.around("hsc.claim"):
+            tasks = await store_claims.claim(self._stores.claims, asked, self._timing.claim_timeout)
         events.claimed(tasks)
         self._count_first_attempts(tasks)
         return tasks
@@ -179,11 +176,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         return hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=self._terms)
 
     async def _beat_group(self, beats: list[TaskHeartbeat]) -> list[HeartbeatAnswer]:
-        if failpoints.on:
-            await failpoints.hit("hsc.heartbeat.before_commit")
-        verdicts = await store_claims.heartbeat(self._stores.beats, beats, self._timing.heartbeat_timeout)
-        if failpoints.on:
-            await failpoints.hit("hsc.heartbeat.after_commit")
+        async with failpoints.around("hsc.heartbeat"):
+            verdicts = await store_claims.heartbeat(self._stores.beats, beats, self._timing.heartbeat_timeout)
         events.beaten(verdicts)
         return verdicts
 
@@ -195,13 +189,10 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         return hsc_pb2.SetResultsResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _set_group(self, results: list[Result]) -> list[Applied]:
-        if failpoints.on:
-            await failpoints.hit("hsc.set_results.before_commit")
-        held_back = self._budget.hold_back()
-        written = await store_results.set_results(self._stores.results, results, held_back)
-        self._budget.retried(written.retried)
-        if failpoints.on:
-            await failpoints.hit("hsc.set_results.after_commit")
+        async with failpoints.around("hsc.set_results"):
+            held_back = self._budget.hold_back()
+            written = await store_results.set_results(self._stores.results, results, held_back)
+            self._budget.retried(written.retried)
         if written.due_in is not None:
             self._notifier.due_in(written.due_in, written.due_lambdas)
         events.results_written(results, written.verdicts)
@@ -221,11 +212,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _release_group(self, releases: list[ReleasedClaim]) -> list[Applied]:
-        if failpoints.on:
-            await failpoints.hit("hsc.release.before_commit")
-        verdicts, due_in = await store_claims.release(self._stores.results, releases)
-        if failpoints.on:
-            await failpoints.hit("hsc.release.after_commit")
+        async with failpoints.around("hsc.release"):
+            verdicts, due_in = await store_claims.release(self._stores.results, releases)
         if due_in is not None:
             self._notifier.due_in(due_in)
         events.released(verdicts)

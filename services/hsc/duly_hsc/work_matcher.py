@@ -219,13 +219,10 @@ class WorkMatcher:
         polled = sorted({pick.queue.lambda_name for pick in picks})
         self._due_times.polling(polled, now)
         try:
-            if failpoints.on:
-                await failpoints.hit("hsc.claim_work.before_commit")
-            work = await store_claims.claim_work(
-                self._store, picks, [waiter.caller for waiter in waiters], most, self._claim_timeout
-            )
-            if failpoints.on:
-                await failpoints.hit("hsc.claim_work.after_commit")
+            async with failpoints.around("hsc.claim_work"):
+                work = await store_claims.claim_work(
+                    self._store, picks, [waiter.caller for waiter in waiters], most, self._claim_timeout
+                )
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             self._due_times.unsure(polled, now)
             for waiter in waiters:

@@ -3,10 +3,11 @@
 from contextlib import suppress
 from datetime import timedelta
 
+from duly.enums import Priority
 from duly_core import live_settings
 from duly_core.effective_settings import EffectiveSettings
 from duly_core.errors import StoreUnavailableError
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
 from duly_store_consumer import events

@@ -39,14 +39,12 @@ class ReferenceSender:
             self._limits.sent(key, len(task_ids), now)
         messages = batches(by_queue)
         try:
-            if failpoints.on:
-                await failpoints.hit("store_consumer.push.before")
+            await failpoints.hit("store_consumer.push.before")
             failed = await self._sender.send(messages)
         except QueueUnavailableError:
             await self._put_back(tasks, put_back_delay)
             raise
-        if failpoints.on:
-            await failpoints.hit("store_consumer.push.after")
+        await failpoints.hit("store_consumer.push.after")
         events.sent(Count(task.queue for task in tasks), kind)
         if failed:
             lost = {task_id for message in failed for task_id in message.task_ids}
@@ -54,6 +52,5 @@ class ReferenceSender:
 
     async def _put_back(self, tasks: Sequence[DueTask], delay: timedelta) -> None:
         events.unsent(tasks)
-        if failpoints.on:
-            await failpoints.hit("store_consumer.put_back.before")
+        await failpoints.hit("store_consumer.put_back.before")
         await polling.put_back(self._store, [task.task_id for task in tasks], delay)

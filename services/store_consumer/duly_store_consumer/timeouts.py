@@ -53,14 +53,11 @@ class Timeouts:
         if ahead > timedelta():
             return _NOTHING, ahead
         free = await room(_BATCH) if room else None
-        if failpoints.on:
-            await failpoints.hit("store_consumer.reclaim.before")
-        found = await polling.handle_timeouts(
-            self._store, free, settings.enqueue_timeout, _BATCH, self._reclaim_allowance
-        )
-        self._limiter.revoked(found.revoked)
-        if failpoints.on:
-            await failpoints.hit("store_consumer.reclaim.after")
+        async with failpoints.around("store_consumer.reclaim"):
+            found = await polling.handle_timeouts(
+                self._store, free, settings.enqueue_timeout, _BATCH, self._reclaim_allowance
+            )
+            self._limiter.revoked(found.revoked)
         if found.again or found.ended:
             events.timeouts_handled(found)
         return found, _GAP

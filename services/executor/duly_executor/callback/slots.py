@@ -120,13 +120,11 @@ class Slots:
         result = None
         if now < before_boot_ns:
             self._board.started(self._process, slot, task_id, now)
-            if failpoints.on:
-                failpoints.hit_here("callback.user_code.before")
+            failpoints.hit_here("callback.user_code.before")
             speaker = output.begin(task)
             result = self._run(attempt)
             output.end(speaker)
-            if failpoints.on:
-                failpoints.hit_here("callback.user_code.after")
+            failpoints.hit_here("callback.user_code.after")
         del self._running[task_id]
         return result
 
