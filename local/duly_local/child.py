@@ -59,6 +59,7 @@ class Child:
                 delay = self._timing.first_delay
             self._say(f"{how_it_ended(code)}; starting it again in {delay.total_seconds():g} s")
             await self._rest(delay)
+            self._restarting.clear()
             delay = min(2 * delay, self._timing.longest_delay)
 
     async def restart(self) -> None:

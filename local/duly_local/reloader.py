@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -80,11 +81,16 @@ class Reloader:
     say: Callable[[str], None]
     probe: Callable[[], Awaitable[Probed]]
     look_every: timedelta = _LOOK_EVERY
+    made_at_ns: int = field(default_factory=time.time_ns)
+    """When the worker may first have imported the application: what changed since may be newer than its code."""
     _known: dict[str, Stamp] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Restart the worker after each change, until cancelled."""
         self._watch((await self.probe()).files, {}, folders=True)
+        for file, stamp in self._known.items():
+            if stamp is not None and stamp[0] > self.made_at_ns and not Path(file).is_dir():
+                self._known[file] = None
         while True:
             changed = await self._change()
             before = stamps(self._known)

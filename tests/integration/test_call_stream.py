@@ -345,3 +345,33 @@ async def test_a_stream_that_is_opened_after_the_end_ends_at_once() -> None:
     hsc.streams.close()
     async with stub_of(hsc) as stub:
         assert await read(stub.Work()) is grpc.aio.EOF
+
+
+async def test_a_caller_that_has_said_all_gets_the_rest_of_its_answers() -> None:
+    hsc = Hsc()
+    async with stub_of(hsc) as stub:
+        stream = stub.Work()
+        await stream.write(poll(1))
+        await stream.done_writing()
+        await until(lambda: hsc.polled)
+        hsc.due.set()
+
+        assert (await read(stream)).call == 1
+        assert await read(stream) is grpc.aio.EOF
+    assert hsc.cancelled == 0
+
+
+async def test_a_request_that_is_refused_as_it_is_read_ends_the_stream_with_its_status() -> None:
+    hsc = Hsc()
+
+    class Refusing:
+        async def read(self) -> Any:
+            raise InvalidRequestError("request", "has too many fields")
+
+        async def abort_with_status(self, status: Any) -> None:
+            self.status = status
+
+    context = Refusing()
+    await hsc.streams.serve(context)  # type: ignore[arg-type]
+
+    assert context.status.code is grpc.StatusCode.INVALID_ARGUMENT

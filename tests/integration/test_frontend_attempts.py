@@ -10,6 +10,7 @@ from duly.enums import FailureKind, Outcome
 from duly.v1 import frontend_pb2, task_pb2
 from duly_cli.formatting import lambda_table, task_as_json, task_lines
 from duly_core.store import claims
+from duly_core.store import tasks as store_tasks
 from duly_core.store.results import set_results
 from duly_core.task import ReleasedClaim, Result
 from tests.fixtures.task_states import LAMBDA
@@ -168,3 +169,21 @@ async def test_the_table_of_lambdas_says_within_what_time_crashes_count(frontend
     assert "CRASHES" in heads
     assert line.startswith(LAMBDA)
     assert " 2 in 5h " in line
+
+
+async def test_only_the_last_three_attempts_of_an_answer_have_their_traceback(task_states):
+    task = await task_states.claimed()
+    for number in range(4):
+        if number:
+            await enqueue(task_states)
+            task = await task_states.claim(task)
+        result = Result(
+            task.task_id, task.token, Outcome.RETRIABLE_FAILURE, retry_after=timedelta(), **FAILED
+        )
+        await set_results(task_states.store, [result])
+
+    attempts = await store_tasks.get_attempts(task_states.store, [task.task_id])
+    basic = await store_tasks.get_attempts(task_states.store, [task.task_id], tracebacks=0)
+
+    assert [bool(each.traceback) for each in attempts[task.task_id]] == [False, True, True, True]
+    assert not any(each.traceback for each in basic[task.task_id])

@@ -133,7 +133,7 @@ CASES = {
     "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
     "next_timeout": ({}, WATCHED | EXPIRING),
     "live": ({"task_ids": IDS}, ASSOC),
-    "attempts": ({"task_ids": IDS}, {"attempt_first_pkey"}),
+    "attempts": ({"task_ids": IDS, "tracebacks": 3}, {"attempt_first_pkey"}),
 }
 
 FILL = """

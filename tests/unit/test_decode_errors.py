@@ -114,6 +114,12 @@ def test_very_many_fields_are_refused_before_they_are_read(data, message):
     assert min(took) < DEADLINE
 
 
+@pytest.mark.parametrize("prefix", [b"\x1b\x1c", b"\x0b\x0c", b"\x07"])
+def test_a_large_request_cannot_hide_its_fields_behind_what_no_message_has(prefix):
+    with pytest.raises(InvalidRequestError, match="these bytes are no duly"):
+        check_field_count(prefix + b"\x0a\x00" * 100_000, SCHEDULE)
+
+
 def test_the_most_tasks_of_a_call_are_not_too_many_fields():
     task = frontend_pb2.NewTask(
         **{"lambda": "mail.send"}, payload=bytes(500), idempotency_key="k", priority=3

@@ -5,8 +5,9 @@ from typing import cast
 
 import pytest
 
+from duly.enums import Priority
 from duly_core.errors import QueueUnavailableError
-from duly_core.routing import Priority, QueueKey
+from duly_core.routing import QueueKey
 from duly_core.store.pool import Store
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.queue_room import QueueRoom

@@ -107,7 +107,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 valid.append(task)
         if late:
             repeated = await store_schedule.find_repeated(
-                self._stores.writes, [each.task for each in late.values()]
+                self._stores.reads, [each.task for each in late.values()]
             )
             for place, answer in zip(late, repeated, strict=True):
                 checked[place] = answer or checked[place]

@@ -51,7 +51,10 @@ class ScriptedFrontend(frontend_pb2_grpc.FrontendServiceServicer, registry_pb2_g
         await self._admit(request, context)
         return frontend_pb2.ScheduleResponse(results=[self._schedule(task) for task in request.tasks])
 
-    async def ScheduleStream(self, _requests, context):
+    async def ScheduleStream(self, requests, context):
+        await self.serve_stream(requests, context)
+
+    async def serve_stream(self, _requests, context):
         if not self.serves_streams:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such method")
         timeout = timedelta(seconds=10)

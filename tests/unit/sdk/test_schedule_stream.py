@@ -179,3 +179,61 @@ async def test_a_timeout_too_short_for_the_watch_is_kept_by_a_call_of_its_own(fr
 
     await asyncio.to_thread(use)
     await until(lambda: len(frontend.requests) >= 2)
+
+
+async def test_where_no_thread_can_be_started_each_call_goes_out_alone(frontend, monkeypatch):
+    def refuse(*_args, **_options):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    def use():
+        with duly.Client(frontend.address) as client:
+            client.schedule("mail.send")
+            monkeypatch.setattr(schedule_stream.threading, "Thread", refuse)
+            receipts = [client.schedule("mail.send") for _ in range(2)]
+            monkeypatch.undo()
+        return receipts
+
+    assert all(receipt.created for receipt in await asyncio.to_thread(use))
+    assert not frontend.streams
+
+
+async def test_the_response_of_another_call_is_not_returned(frontend):
+    def use():
+        with duly.Client(frontend.address) as client:
+            client.schedule("mail.send")
+            client.schedule("mail.send")
+            stream = client._direct._stream
+            stream._calls += 1  # as if the response of an interrupted call were still to come
+            responses = stream._responses
+
+            class Late:
+                def __next__(self):
+                    response = next(responses)
+                    response.call -= 1
+                    return response
+
+                def cancel(self):
+                    responses.cancel()
+
+            stream._responses = Late()
+            receipt = client.schedule("mail.send")
+            return receipt, stream.is_usable
+
+    receipt, is_usable = await asyncio.to_thread(use)
+
+    assert receipt.created
+    assert not is_usable
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INTERNAL])
+async def test_a_stream_that_is_refused_leaves_each_call_its_own_status(
+    schedule, frontend, monkeypatch, code
+):
+    async def refuse(_requests, context):
+        await context.abort(code, "no streams here")
+
+    monkeypatch.setattr(frontend, "serve_stream", refuse)
+
+    receipts = [await asyncio.wait_for(schedule("mail.send"), 5) for _ in range(3)]
+
+    assert all(receipt.created for receipt in receipts)

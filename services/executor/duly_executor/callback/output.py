@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,9 @@ from typing import Any
 from uuid import UUID
 
 from duly.v1 import hsc_pb2
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Whoever prints these could draw over the head of the line, or clear the terminal."""
 
 _LONGEST_REST = 64 * 1024
 """Text without a line feed is written as a line once it is longer."""
@@ -29,17 +33,25 @@ class Speaker:
 
     def __init__(self, task: hsc_pb2.ClaimedTask | None = None) -> None:
         self._task = task
-        self._rests: dict[int, bytes] | None = None  # most callbacks write nothing
+        self._rests: dict[int, bytearray] | None = None  # most callbacks write nothing
 
     def complete(self, descriptor: int, data: bytes) -> list[bytes]:
         """Add data; take the lines that are complete."""
         rests = self._rests = {} if self._rests is None else self._rests
-        *lines, rest = (rests.pop(descriptor, b"") + data).split(b"\n")
-        if len(rest) > _LONGEST_REST:
-            lines.append(rest)
-        elif rest:
+        begun = rests.setdefault(descriptor, bytearray())
+        begun += data
+        if b"\n" in data:
+            *lines, rest = begun.split(b"\n")
             rests[descriptor] = rest
-        return lines
+        elif len(begun) > _LONGEST_REST:
+            lines = [rests.pop(descriptor)]
+        else:
+            return []
+        return [bytes(line) for line in lines]
+
+    def begun(self, descriptor: int) -> bytes:
+        """Take the beginning of a line."""
+        return bytes(self._rests.pop(descriptor, b"")) if self._rests else b""
 
     @property
     def names(self) -> dict[str, Any]:
@@ -54,7 +66,8 @@ class Speaker:
         rests, self._rests = self._rests, None
         if rests:
             for descriptor, rest in rests.items():
-                _write(descriptor, self, [rest])
+                if rest:
+                    _write(descriptor, self, [bytes(rest)])
 
 
 _current: ContextVar[Speaker | None] = ContextVar("duly_speaker", default=None)
@@ -87,7 +100,11 @@ def _console(names: dict[str, Any], said: dict[str, Any], lines: Sequence[str]) 
     whose = f"{names['lambda']} {names['task']}" if "task" in names else f"callback process {names['pid']}"
     logged = f"{said['level'].upper()} {said['logger']}: " if "logger" in said else ""
     head = f"{_now()} [{whose}] {logged}"
-    return "".join(f"{head}{line}".rstrip() + "\n" for line in lines)
+    return "".join(f"{head}{_CONTROL.sub(_escaped, line)}".rstrip() + "\n" for line in lines)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\x{ord(found[0]):02x}"
 
 
 def _json(names: dict[str, Any], said: dict[str, Any], lines: Sequence[str]) -> str:
@@ -136,6 +153,12 @@ class _Lines(io.RawIOBase):
         if lines := speaker.complete(self._descriptor, bytes(data)):
             _write(self._descriptor, speaker, lines)
         return len(data)
+
+    def flush(self) -> None:
+        """Write the beginning of a line, too: it may be the last that the callback says."""
+        speaker = _speaker()
+        if begun := speaker.begun(self._descriptor):
+            _write(self._descriptor, speaker, [begun])
 
 
 class _LogHandler(logging.Handler):
