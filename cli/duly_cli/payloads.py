@@ -23,13 +23,15 @@ def read_payload(text: str, *, raw: bool) -> Any:
 def read_lines(text: str) -> list[Any]:
     """Return the values of a PAYLOAD argument with a JSON text a line; `-` reads standard input."""
     source = sys.stdin.read() if text == "-" else text
-    return [parse_json(line) for line in source.splitlines() if line.strip()]
+    lines = enumerate(source.splitlines(), start=1)
+    return [parse_json(line, f" in line {number}") for number, line in lines if line.strip()]
 
 
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text."""
+def parse_json(text: str, where: str = "") -> Any:
+    """Return the value of a JSON text; `where` says in an error which one it is."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        message = f"the payload is no JSON: {error} (a string needs its own quotes: '\"text\"')"
+        fault = f"{error.msg}: column {error.colno}" if where else str(error)
+        message = f"the payload{where} is invalid JSON: {fault} (a string needs its own quotes: '\"text\"')"
         raise typer.BadParameter(message) from error

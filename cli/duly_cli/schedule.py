@@ -61,8 +61,12 @@ def schedule(
         ),
     ] = None,
     timeout: Annotated[
-        str, typer.Option(help="How long to try until it is scheduled; --wait takes longer.")
-    ] = "10s",
+        str | None,
+        typer.Option(
+            help="How long to try until it is scheduled; --wait takes longer.",
+            show_default="10s, or 3s where nothing listens",
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end and show it; exit 1 if it did not succeed.")
     ] = False,
@@ -86,8 +90,10 @@ def schedule(
         )
         for value in payloads
     ]
-    patience = parse_duration(timeout) or timedelta()
-    with connected(address) as client:
+    from duly.caller import DEFAULT_TIMEOUT  # it loads gRPC, which --help does without
+
+    patience = DEFAULT_TIMEOUT if timeout is None else parse_duration(timeout) or timedelta()
+    with connected(address, is_patient=timeout is not None) as client:
         scheduled = _schedule(client, new, patience)
         for each in scheduled:
             say(each.task_id)

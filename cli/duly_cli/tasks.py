@@ -41,11 +41,14 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @contextmanager
-def connected(address: str) -> Iterator["duly.Client"]:
-    """A client whose errors become one line on stderr and exit code 1."""
+def connected(address: str, *, is_patient: bool = False) -> Iterator["duly.Client"]:
+    """Yield a client whose errors become one line on stderr and exit code 1.
+
+    `is_patient`: a Frontend that nobody has reached yet is waited for as long as the call may take.
+    """
     _check_environment()
     try:
-        with duly.Client(address, unreachable_after=_UNREACHABLE_AFTER) as client:
+        with duly.Client(address, unreachable_after=None if is_patient else _UNREACHABLE_AFTER) as client:
             yield client
     except (duly.DulyError, TypeError, ValueError) as error:
         say(f"duly: {error}", err=True)
@@ -142,7 +145,7 @@ def wait(
     as_json: AsJson = False,
 ) -> None:
     """Wait until tasks have ended, and show them; exit 1 if one did not succeed."""
-    with connected(address) as client:
+    with connected(address, is_patient=timeout is not None) as client:
         ended = client.wait_many(task_ids, parse_duration(timeout))
         show(ended, as_json=as_json)
     if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):

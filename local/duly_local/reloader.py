@@ -87,7 +87,8 @@ class Reloader:
 
     async def run(self) -> None:
         """Restart the worker after each change, until cancelled."""
-        self._watch((await self.probe()).files, {}, folders=True)
+        first = await self.probe()
+        self._watch(first.files, {}, folders=bool(first.error))
         for file, stamp in self._known.items():
             if stamp is not None and stamp[0] > self.made_at_ns and not Path(file).is_dir():
                 self._known[file] = None

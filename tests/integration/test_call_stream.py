@@ -375,3 +375,24 @@ async def test_a_request_that_is_refused_as_it_is_read_ends_the_stream_with_its_
     await hsc.streams.serve(context)  # type: ignore[arg-type]
 
     assert context.status.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_call_that_is_cancelled_while_its_answer_is_written_breaks_no_other() -> None:
+    hsc = Hsc()
+
+    async def much(request: Any) -> Any:
+        verdicts = [hsc_pb2.RESULT_VERDICT_APPLIED] * (MEBIBYTE if len(request.results) > 1 else 1)
+        return hsc_pb2.SetResultsResponse(verdicts=verdicts)
+
+    hsc.set_results = much
+    async with stub_of(hsc) as stub:
+        stream = stub.Work()
+        for number in range(1, 5):
+            await stream.write(hsc_pb2.WorkRequest(call=number, set_results=results(count=2)))
+        for number in range(1, 5):
+            await stream.write(hsc_pb2.WorkRequest(call=4 + number, cancel=number))
+        await stream.write(hsc_pb2.WorkRequest(call=9, set_results=results()))
+
+        answered = [(await read(stream)).call for _ in range(5)]
+
+    assert sorted(answered) == [1, 2, 3, 4, 9]

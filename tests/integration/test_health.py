@@ -122,6 +122,7 @@ async def test_what_postgres_refuses_for_good_is_not_healthy_and_is_said_at_erro
     monkeypatch.setattr(statement_refusals, "_LASTS", 0.05)
     monkeypatch.setattr(statement_refusals, "_REMEMBERED", 0.5)
     told = followed(store)
+    await store.run(Statement("s", "select 1"), {})
     await until(lambda: told.history == [True])
 
     with capture_logs() as logs:
@@ -144,6 +145,13 @@ async def test_what_postgres_refuses_for_good_is_not_healthy_and_is_said_at_erro
     assert line["event"] == "statement refused by Postgres"
     assert "no_such_table" in line["reason"]
     await until(lambda: told.history == [True, False, True], 10 * SECOND)
+
+
+async def test_a_schema_that_is_not_made_yet_is_no_error(store):
+    with capture_logs() as logs, pytest.raises(StoreUnavailableError, match="has no schema of Duly yet"):
+        await store.run(Statement("s", "select 1 from no_such_table"), {})
+
+    assert not logs
 
 
 def test_a_peer_that_is_gone_is_noticed_within_fifteen_seconds_on_every_connection():

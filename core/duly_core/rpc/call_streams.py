@@ -1,6 +1,7 @@
 """Serves calls that come over one stream (HscService.Work, FrontendService.ScheduleStream), each as if it came alone."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -22,6 +23,9 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 
 _STREAM = "stream"
 """Stands for the method where a request could not be read."""
+
+_WRITTEN_WITHIN = 1.0
+"""Seconds that the end of a stream waits for a caller that reads no answers."""
 
 _MOST_CALLS = 1_000
 """On one stream at a time: an Executor has a handful."""
@@ -96,15 +100,18 @@ class CallStreams:
             await self._read(context, running, writing)
             if running:  # the caller has said all, and waits for the rest of its answers
                 await asyncio.wait(running, timeout=self._timeout.total_seconds())
+            await _written(writing)
         except DulyError as error:  # of the read: a request that is refused, as a call made alone is
             refused = status_of(error)
             if self._observe:
                 self._observe(_STREAM, _STATUS[refused.code].name, 0)
+            await _written(writing)
             await context.abort_with_status(rpc_status.to_status(refused))
         except asyncio.CancelledError:
             if stream is None or stream not in self._ended:
                 raise
             # gRPC tells the caller of a cancelled stream nothing until the server has stopped
+            await _written(writing)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this server stops")
         finally:
             if stream is not None:
@@ -125,13 +132,22 @@ class CallStreams:
                 # not in a task: who sends without reading the answers is read no further
                 await self._answer(self._response(call=request.call, error=refusal), context, writing)
             else:
-                call = asyncio.get_running_loop().create_task(self._serve(field, request, context, writing))
+                call = asyncio.get_running_loop().create_task(
+                    self._serve(field, request, context, writing, calls)
+                )
                 calls[request.call] = call
                 running.add(call)
                 call.add_done_callback(running.discard)
                 call.add_done_callback(partial(_forget, calls, request.call))
 
-    async def _serve(self, field: str, request: Any, context: Context, writing: asyncio.Lock) -> None:
+    async def _serve(
+        self,
+        field: str,
+        request: Any,
+        context: Context,
+        writing: asyncio.Lock,
+        calls: dict[int, asyncio.Task[None]],
+    ) -> None:
         response = self._response(call=request.call)
         started = time.perf_counter()
         method, handler = self._handlers[field]
@@ -155,6 +171,8 @@ class CallStreams:
         finally:
             if self._observe:
                 self._observe(method, code, time.perf_counter() - started)
+        # a write that is cancelled goes on in gRPC, which refuses the next one: a call that is answered cannot be cancelled
+        _forget(calls, request.call, asyncio.current_task())
         await self._answer(response, context, writing)
 
     def _check_size(self, response: Any) -> None:
@@ -177,7 +195,14 @@ class CallStreams:
             stream.cancel()
 
 
-def _forget(calls: dict[int, asyncio.Task[None]], number: int, ended: asyncio.Task[None]) -> None:
+async def _written(writing: asyncio.Lock) -> None:
+    """Wait for the write under way, and let no other begin: gRPC takes one at a time, the status of a stream included."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_WRITTEN_WITHIN):
+            await writing.acquire()
+
+
+def _forget(calls: dict[int, asyncio.Task[None]], number: int, ended: asyncio.Task[None] | None) -> None:
     if calls.get(number) is ended:  # and not a newer call, of a caller that uses a number again
         del calls[number]
 

@@ -132,6 +132,9 @@ class Store:
 
     def problem(self, error: BaseException | None, *, hung: bool) -> StoreUnavailableError | None:
         """What an error of psycopg means to whoever asked the store; None: it is not the store's."""
+        if isinstance(error, psycopg.errors.UndefinedTable) and self.answered_at == float("-inf"):
+            # a service that starts makes the schema, or reports why it cannot
+            return StoreUnavailableError(f"Postgres at {self.where} has no schema of Duly yet")
         if isinstance(error, REFUSED):
             return self._refusals.note(error, self.where)
         if isinstance(error, _UNAVAILABLE):

@@ -111,8 +111,8 @@ _EXPIRED = Problem("expires_at", "is in the past: the task could never run")
 def unknown_lambda(name: str) -> str:
     """What to say about a lambda that is not registered."""
     return (
-        f"no lambda {name!r} is registered: start a host that declares it (duly worker MODULE:APP), "
-        "or mend the name; `duly lambdas` lists those that are"
+        f"no lambda {name!r} is registered: start a worker that declares it (duly worker MODULE:APP) and wait until it "
+        "is ready, or fix the name; `duly lambdas` lists those that are registered"
     )
 
 
