@@ -97,6 +97,8 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
         values["due since"] = _instant(since)
         if since == task.next_trigger_at:
             del values["next_trigger_at"]
+    if task.status in _RUNNING and "next_trigger_at" in values:
+        values["claimed until"] = values.pop("next_trigger_at")  # its Executor renews it
     if not task.status.is_final and (task.failures or task.crashes or task.status in _RUNNING):
         values["attempt"] = _attempt_number(task, max_attempts)
     failure = values.pop("failure")

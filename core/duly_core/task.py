@@ -55,7 +55,7 @@ class Scheduling(enum.Enum):
     """This very task was there already."""
     UNKNOWN_LAMBDA = "unknown lambda"
     CONFLICT = "conflict"
-    """Its key or id belongs to a task that says something else."""
+    """Its key or id belongs to a task with another content."""
 
 
 class Scheduled(NamedTuple):

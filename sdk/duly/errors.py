@@ -65,7 +65,7 @@ class PayloadTooLargeError(DulyError):
 
 
 class KeyConflictError(DulyError):
-    """The idempotency key or task id belongs to a task that says something else."""
+    """The idempotency key or task id belongs to a task with another lambda, payload, priority or collection."""
 
 
 class TaskNotFoundError(DulyError):

@@ -87,7 +87,7 @@ async def test_a_dead_letter_whose_lambda_nobody_serves_names_the_mend(frontend,
         task_pb2.TASK_STATUS_FATAL_FAILURE,
         task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
     )
-    assert "start a host that declares it" in result.error.message
+    assert "start a worker that declares it" in result.error.message
 
 
 async def test_a_list_is_filtered_by_kind_of_failure_and_by_when_a_task_ended(

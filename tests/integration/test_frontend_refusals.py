@@ -136,7 +136,7 @@ async def test_an_unknown_lambda_says_how_to_make_it_known(frontend, task_states
 
     assert (result.error.code, result.error.field) == (task_pb2.ERROR_CODE_UNKNOWN_LAMBDA, "lambda")
     assert "'nobody.knows'" in result.error.message
-    assert "start a host that declares it" in result.error.message
+    assert "start a worker that declares it" in result.error.message
     assert written() == [0, 0, 0]
 
 

@@ -93,7 +93,7 @@ def _result(answer: Answer | Problem | None) -> frontend_pb2.RedriveTaskResult:
     elif answer.verdict is Verdict.UNKNOWN_LAMBDA:
         problem = Problem(
             "lambda",
-            "its lambda is not registered: start a host that declares it (duly worker MODULE:APP), then redrive it",
+            "its lambda is not registered: start a worker that declares it (duly worker MODULE:APP), then redrive it",
             task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
         )
         result.error.CopyFrom(problem.to_wire())

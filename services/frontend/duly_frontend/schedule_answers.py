@@ -9,12 +9,12 @@ from duly_frontend.validation import Problem, is_canonical
 _REFUSALS = {
     Scheduling.UNKNOWN_LAMBDA: Problem(
         "lambda",
-        "it was unregistered meanwhile: start a host that declares it",
+        "it was unregistered meanwhile: start a worker that declares it",
         task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
     ),
     Scheduling.CONFLICT: Problem(
         "idempotency_key",
-        "a task with this key or id exists and says something else (lambda, payload, priority or collection): "
+        "another task has this key or id, with another lambda, payload, priority or collection: "
         "use another key for another task",
         task_pb2.ERROR_CODE_KEY_CONFLICT,
     ),
@@ -33,6 +33,10 @@ def add_result(response: frontend_pb2.ScheduleResponse, asked_id: str, answer: S
     if verdict is Scheduling.REPEATED:
         response.results.add(task_id=task_id)
         return True
-    holder = task_id if verdict is Scheduling.CONFLICT else ""
-    response.results.add(task_id=holder, error=_REFUSALS[verdict].to_wire())
+    error = _REFUSALS[verdict].to_wire()
+    if verdict is not Scheduling.CONFLICT:
+        task_id = ""
+    else:
+        error.message = error.message.replace("another task", f"task {task_id}", 1)
+    response.results.add(task_id=task_id, error=error)
     return False
