@@ -50,9 +50,9 @@ class LiveStoreConsumerSettings(Section):
     depth_horizon: Duration = Field(default=timedelta(seconds=5), le=timedelta(hours=1))
     """Each queue holds about as much as its hosts claim in this time; the backlog stays in the store."""
     min_depth: int = Field(default=100, ge=1, le=1_000_000)
-    """So many references a queue may hold in any case, however slow its hosts are."""
+    """References that a queue may always hold, however slow its hosts are."""
     max_depth: int = Field(default=20_000, ge=1, le=1_000_000)
-    """So many references a queue holds at most (min_depth goes before it), however fast its hosts are."""
+    """Maximum references in one queue, however fast its hosts are. min_depth takes precedence."""
 
 
 _FIELDS: Mapping[str, tuple[str, FieldInfo]] = {

@@ -130,7 +130,7 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     FAILURE_KIND_EXCEPTION: _FailureKind.ValueType  # 2
     """The callback raised."""
     FAILURE_KIND_MAX_RUNTIME: _FailureKind.ValueType  # 3
-    """The callback ran longer than its lambda's max_runtime and was killed."""
+    """The callback ran longer than its lambda's max_runtime and was interrupted or killed."""
     FAILURE_KIND_CRASH: _FailureKind.ValueType  # 4
     """The process that ran the callback died, or fell silent."""
     FAILURE_KIND_QUARANTINED: _FailureKind.ValueType  # 5
@@ -155,7 +155,7 @@ FAILURE_KIND_CALLBACK: FailureKind.ValueType  # 1
 FAILURE_KIND_EXCEPTION: FailureKind.ValueType  # 2
 """The callback raised."""
 FAILURE_KIND_MAX_RUNTIME: FailureKind.ValueType  # 3
-"""The callback ran longer than its lambda's max_runtime and was killed."""
+"""The callback ran longer than its lambda's max_runtime and was interrupted or killed."""
 FAILURE_KIND_CRASH: FailureKind.ValueType  # 4
 """The process that ran the callback died, or fell silent."""
 FAILURE_KIND_QUARANTINED: FailureKind.ValueType  # 5

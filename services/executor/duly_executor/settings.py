@@ -24,7 +24,7 @@ class ExecutorSettings(Section):
     prefetch_limit: int = Field(default=1_000, ge=0)
     """Tasks held beyond the slots, at most: how many it really is follows from how fast they end."""
     prefetch_time: Duration = timedelta(milliseconds=100)
-    """As much is held ahead as ends within this time."""
+    """Prefetches as many tasks as the Executor completes within this time."""
     poll_timeout: Duration = Field(default=timedelta(seconds=20), le=timedelta(seconds=60))
     """How long one request for work stays open."""
     recall_after: Duration = timedelta(milliseconds=500)
@@ -44,12 +44,12 @@ class ExecutorSettings(Section):
     isolated_processes: int = Field(default=4, ge=1, le=256)
     """Callback processes beside the others, at most: for tasks that crashed one, and for lambdas that misbehaved lately."""
     isolate_for: Duration = timedelta(seconds=60)
-    """A lambda that crashed a process or overran shares none with others for so long, longer on repeat; 0s: it does."""
+    """Runs a lambda that crashed a process or overran in processes of its own, longer after repeats; 0s: never."""
     drain_grace: Duration = timedelta(seconds=30)
     """How long a stopping Executor lets running callbacks finish before it hands them back."""
     journal_folder: str = ""
     """Where claims are journaled, to be taken over when all of a worker dies; empty: a folder of this user's in
-    $XDG_RUNTIME_DIR or the temporary folder, for each `hsc_address` one. Workers of one host must use the same, and no other
+    $XDG_RUNTIME_DIR or the temporary folder, one for each `hsc_address`. Workers of one host must use the same, and no other
     host may: locks and process numbers mean nothing elsewhere."""
 
     @property

@@ -13,7 +13,7 @@ from duly_core.settings import Duration, Section
 
 
 class HscSettings(Section):
-    """`[hsc]`; the timeouts it applies are those of `[timing]`."""
+    """`[hsc]`: Its timeouts are those of `[timing]`."""
 
     SECTION: ClassVar[str] = "hsc"
 
@@ -29,7 +29,7 @@ class HscSettings(Section):
     result_concurrency: int = Field(default=2, ge=1)
     """How many statements with results run at a time; the HSC's connections are both together and four more."""
     retry_share: float = Field(default=0.2, ge=0)
-    """Retries of a lambda that each of its first attempts pays for; what goes beyond is put off, never refused."""
+    """Retries allowed for each first attempt of a lambda. Those above it are delayed, never refused."""
     retry_floor: float = Field(default=10, gt=0)
     """Retries a second that every lambda has in any case, at each HSC."""
     max_hold_back: Duration = Field(default=timedelta(hours=1), ge=timedelta())
