@@ -146,7 +146,7 @@ def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:
     ("arguments", "code", "complaint"),
     [
         (["schedule", "test.unheard"], 1, "test.unheard"),
-        (["schedule", "test.echo", "{not json"], 2, "the payload is no JSON"),
+        (["schedule", "test.echo", "{not json"], 2, "the payload is invalid JSON"),
         (["schedule", "test.echo", "NaN"], 1, "JSON cannot carry"),
         (
             ["schedule", "test.echo", "--priority", "soon"],

@@ -93,7 +93,7 @@ def test_progress_is_shown_beside_the_result() -> None:
         (["price", '{"items": ["snooze"]}'], 75, "snoozed; again after 0:10:00"),
         (["price", '{"items": ["' + "x" * 100 + '"]}'], 2, "the limit of 'price' is 100"),
         (["prize"], 2, "has no lambda 'prize'"),
-        (["price", "{"], 2, "the payload is no JSON"),
+        (["price", "{"], 2, "the payload is invalid JSON"),
         (["later", "NaN"], 2, "JSON cannot carry"),
     ],
 )
