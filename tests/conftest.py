@@ -1,6 +1,13 @@
 """Loads the shared fixtures; each stands in a module of its own under tests/fixtures."""
 
 import os
+import signal
+
+# A background job of a shell without job control, and nohup, ignore these; programs that tests start would inherit that.
+for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _handler)
+
 
 # Tests start programs while calls are under way. gRPC's fork handlers then begin threads in the child, which
 # crash before it has become the program. gRPC reads this when it is imported: before the plugins below.
