@@ -36,7 +36,7 @@ def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | No
 
 
 def terminal_width() -> int | None:
-    """Return how many characters a line of the terminal has; None: stdout is none."""
+    """Return how many characters a line of the terminal has; None: stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

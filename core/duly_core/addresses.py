@@ -1,4 +1,4 @@
-"""Addresses in settings: told apart from what is none before gRPC makes something else of it (a port of its own choice)."""
+"""Addresses in settings: checked before gRPC makes something else of an invalid one (a port of its own choice)."""
 
 import re
 from typing import Annotated
@@ -21,7 +21,7 @@ def check_listen(address: object) -> object:
     """Let an address to serve on pass.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is invalid.
     """
     if isinstance(address, str) and (_LOCAL.fullmatch(address) or is_host_and_port(address)):
         return address
@@ -38,7 +38,7 @@ def check_peers(addresses: object) -> object:
     """Let an address to connect to pass, or several HOST:PORT with commas between them.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is invalid.
     """
     if isinstance(addresses, str) and (
         _LOCAL.fullmatch(addresses)

@@ -138,7 +138,7 @@ class ClaimJournal:
         return cls(os.memfd_create(_MEMORY), owner, processes, slots, claims)
 
     def alive(self) -> None:
-        """Say that this process lives: what began much later is none of its own."""
+        """Record that this process lives: what began much later does not belong to it."""
         now = self._words[self._alive] = since_boot_ns()
         if now >= self._touch_at:
             self._touch_at = now + _TOUCH_EVERY_NS
@@ -212,7 +212,7 @@ def read(descriptor: int) -> JournalContents:
 
 
 def _owner(described: bytes) -> Owner:
-    """Raises: ValueError: it is none."""
+    """Raises: ValueError: it is invalid."""
     said = json.loads(described)
     fields = get_type_hints(Owner)
     if not isinstance(said, dict) or {name: type(value) for name, value in said.items()} != fields:

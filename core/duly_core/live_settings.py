@@ -72,7 +72,7 @@ def field_of(name: str) -> str:
     """The name of a setting within its section.
 
     Raises:
-        UnknownSettingError: there is none of this name.
+        UnknownSettingError: no setting has this name.
     """
     if len(name) > LONGEST_VALUE:  # to look for a name that resembles it would take long
         raise UnknownSettingError(f"there is no setting with a name of {len(name):,} characters")
@@ -85,7 +85,7 @@ def read(name: str, text: str) -> Any:
     """A setting's value, read and checked as from the file.
 
     Raises:
-        UnknownSettingError: there is none of this name.
+        UnknownSettingError: no setting has this name.
         SettingsError: it cannot be this.
     """
     field_of(name)

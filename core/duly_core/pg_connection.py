@@ -60,7 +60,7 @@ async def connection_of(pool: AsyncConnectionPool[ConnectionOf], timeout: timede
     3.12), as it does when the pool answers at that very moment, it is raised here. A long poll would go on else.
 
     Raises:
-        psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed: there is none.
+        psycopg_pool.PoolTimeout, psycopg_pool.PoolClosed: no connection is available.
     """
     task = asyncio.current_task()
     asked_to_end = task.cancelling() if task else 0

@@ -50,33 +50,33 @@ def default_socket(name: str = "controller") -> str:
     return f"unix:{runtime_folder(_MEND)}/{name}.sock"
 
 
-def runtime_folder(mend: str) -> Path:
+def runtime_folder(remedy: str) -> Path:
     """Where processes of this user find each other: $XDG_RUNTIME_DIR, or a folder of ours in the temporary one.
 
     Raises:
-        SettingsError: that folder is somebody else's; says what to do (`mend`).
+        SettingsError: that folder is somebody else's; says what to do (`remedy`).
     """
     named = os.environ.get("XDG_RUNTIME_DIR")
     return (
-        Path(named) if named else private_folder(Path(tempfile.gettempdir()) / f"duly-{os.geteuid()}", mend)
+        Path(named) if named else private_folder(Path(tempfile.gettempdir()) / f"duly-{os.geteuid()}", remedy)
     )
 
 
-def private_folder(folder: Path, mend: str) -> Path:
+def private_folder(folder: Path, remedy: str) -> Path:
     """Make a folder, or make sure that it is ours: anybody may have made it before us, to listen in our stead.
 
     Raises:
-        SettingsError: it cannot be made, or is not ours alone; says what to do (`mend`).
+        SettingsError: it cannot be made, or is not ours alone; says what to do (`remedy`).
     """
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
         found = folder.lstat()
     except OSError as error:
-        raise SettingsError(f"the folder {folder} cannot be made: {error.strerror}; {mend}") from error
+        raise SettingsError(f"the folder {folder} cannot be made: {error.strerror}; {remedy}") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise SettingsError(
             f"{folder} must be a folder that belongs to this user and that nobody else can reach (mode 0700): "
-            f"remove it, or {mend}"
+            f"remove it, or {remedy}"
         )
     return folder

@@ -38,7 +38,7 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
         build: reads settings and answers the coroutine function to run; it is given the event that says stop.
 
     Exits with 0 after a graceful stop; 78 if settings, an address or an application are unusable (one line on
-    stderr says which, and the mend); 69 if the store or the queue was not to be had.
+    stderr says which, and the fix); 69 if the store or the queue was not available.
     """
     keepalive = KeepalivePipe.from_environment()
     die_with_parent(PARENT_DIED)

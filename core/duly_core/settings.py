@@ -95,7 +95,7 @@ class Section(BaseSettings):
 
     @classmethod
     def _where(cls, field: str, said: dict[str, Any]) -> str:
-        """The setting, and who gives it the value in question: whoever can mend it looks there."""
+        """The setting, and who gives it the value in question: whoever can fix it looks there."""
         if not field:
             return cls.SECTION
         variable = f"DULY_{cls.SECTION}_{field}".upper()

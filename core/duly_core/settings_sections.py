@@ -1,4 +1,4 @@
-"""The names of the settings' sections, and what is said of a name that is none of them."""
+"""The names of the settings' sections, and the error for a name that is unknown."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -30,12 +30,12 @@ def refuse_unknown_sections(file: Path, names: Iterable[str]) -> None:
     for name in names:
         if name not in SECTIONS:
             close = difflib.get_close_matches(name.replace("-", "_"), SECTIONS, n=1, cutoff=_ALIKE)
-            mend = f"; do you mean [{close[0]}]?" if close else f": there are {', '.join(SECTIONS)}"
-            raise SettingsError(f"{file}: there is no section [{name}]{mend}")
+            remedy = f"; do you mean [{close[0]}]?" if close else f": there are {', '.join(SECTIONS)}"
+            raise SettingsError(f"{file}: there is no section [{name}]{remedy}")
 
 
 def misspelt_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that look like a setting's, in a section that there is not; for each, how its name should begin.
+    """Variables that look like a setting's, in an unknown section; for each, how its name should begin.
 
     Only what resembles a section is told: programs that have to do with Duly have variables of their own.
     """

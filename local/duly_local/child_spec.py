@@ -1,4 +1,4 @@
-"""What a supervisor is told: the processes to run, and how patient to be with them."""
+"""What a supervisor needs: the processes to run, and their timeouts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -18,7 +18,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: str) -> str:
-    """Return text as code, or nothing if there is none."""
+    """Return text as code, or nothing if it is empty."""
     return f"`{text}`" if text else ""
 
 

@@ -36,7 +36,7 @@ _OPTIONS: list[tuple[str, int]] = [
 def resolve_address(address: str | None) -> str:
     """Return the address given, else DULY_ADDRESS, else the default.
 
-    Raises AddressError if it is none: it has no port, say.
+    Raises AddressError if it is invalid, such as one without a port.
     """
     if address:
         return check_address(address)

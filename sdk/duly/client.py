@@ -51,7 +51,7 @@ class AsyncClient(ScheduleCalls, SettingCalls):
     ) -> None:
         """Name the Frontend: "host:port", else the environment's DULY_ADDRESS, else 127.0.0.1:7401.
 
-        Raises AddressError for what is none.
+        Raises AddressError if it is invalid.
         `credentials`: for TLS, from `grpc.ssl_channel_credentials`; None is plain text.
         `unreachable_after`: give up so soon where connections are refused, or the name is unknown, from the start.
         """
@@ -91,7 +91,7 @@ class AsyncClient(ScheduleCalls, SettingCalls):
         return found
 
     async def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
-        """Return tasks as they stand now, in order; None for one that there is not."""
+        """Return tasks as they stand now, in order; None for an unknown one."""
         caller, _ = self._open()
         return await task_reads.get_tasks(caller, [id_of(task) for task in tasks])
 

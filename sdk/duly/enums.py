@@ -96,5 +96,5 @@ def member(field: str, value: object, kind: type[Member]) -> Member:
             return each
     name = str(value).upper()
     names = [name] if name in kind.__members__ else list(kind.__members__)
-    mend = " or ".join(f"duly.{kind.__name__}.{each}" for each in names)
-    raise InvalidTaskError(f"{field} must not be {value!r}: use {mend}", field)
+    remedy = " or ".join(f"duly.{kind.__name__}.{each}" for each in names)
+    raise InvalidTaskError(f"{field} must not be {value!r}: use {remedy}", field)

@@ -25,7 +25,7 @@ class RegistrationError(DulyError):
 
 
 class AppImportError(DulyError):
-    """The application named by "module:attribute" cannot be imported; the message says how to mend it."""
+    """The application named by "module:attribute" cannot be imported; the message says how to fix it."""
 
 
 class PayloadError(DulyError):
@@ -77,7 +77,7 @@ class TaskFinalError(DulyError):
 
 
 class NotADeadLetterError(DulyError):
-    """Only a task that ended as FATAL_FAILURE can be redriven; one that was redriven already is none any more."""
+    """Only a task that ended as FATAL_FAILURE can be redriven; one that was redriven already is not one any more."""
 
 
 class UnknownSettingError(DulyError):

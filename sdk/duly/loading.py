@@ -18,7 +18,7 @@ def load_app(target: str) -> App:
     """Import and return the App that `target` names: "mail.tasks:app"; without an attribute, `app`.
 
     The working directory is importable, as for `python -m`. Raises AppImportError, which says what
-    failed, in which of the owner's lines, and how to mend it; what the import raised is its `__context__`.
+    failed, in which of the owner's lines, and how to fix it; what the import raised is its `__context__`.
     """
     module_name, _, attribute = target.partition(":")
     if not module_name or module_name.endswith(".py") or "/" in module_name:

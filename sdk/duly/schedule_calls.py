@@ -52,7 +52,7 @@ class ScheduleCalls:
         - `lambda_name`: a name, or the callback itself, whose payload's type is checked by mypy and by editors:
           `client.schedule(send, Mail(to=["ann"]))`.
         - `payload`: bytes, or anything JSON can carry; dataclasses and pydantic models become objects.
-        - `collection`: a label by which operators can pause or drop a part of a lambda's tasks.
+        - `collection`: a label on a part of a lambda's tasks, to find them by.
         - `at` or `delay`: when to run it; neither is now. `at` must have a time zone; `delay` is
           counted on Duly's clock, so it does not depend on this host's.
         - `expires_at`: a task that has not started by then ends as FATAL_FAILURE.

@@ -28,7 +28,7 @@ class Setting:
     own_value: str
     # What it does, in a sentence.
     effect: str
-    # An operator's value that this release does not accept and so passes over; empty: there is none.
+    # An operator's value that this release does not accept and ignores; empty: none is ignored.
     ignored_value: str
 
     @classmethod

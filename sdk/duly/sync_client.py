@@ -1,7 +1,7 @@
 """The client for programs without an event loop: a thin face on AsyncClient.
 
 The loop runs in one daemon thread of the client's own; each method runs its namesake there and
-waits. No logic lives here, so there is none to keep in step. Only `schedule` has a shorter way: a call that is
+waits. It has no logic of its own. Only `schedule` has a shorter way: a call that is
 made while no other is goes out from the caller's own thread, without a switch of threads.
 """
 
@@ -150,7 +150,7 @@ class Client:
         return self._run(self._client.get(task))
 
     def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
-        """Return tasks as they stand now, in order; None for one that there is not."""
+        """Return tasks as they stand now, in order; None for an unknown one."""
         return self._run(self._client.get_many([*tasks]))
 
     def wait(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class TestRun:
     """What came of one attempt, as Duly would have been told."""
 
-    # pytest collects classes by this prefix; this one is none of its own.
+    # pytest collects classes by this prefix; this one is not a test.
     __test__ = False
 
     outcome: Outcome

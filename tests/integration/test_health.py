@@ -70,7 +70,7 @@ async def test_health_follows_an_outage_down_and_up_without_flapping(line, far_s
 
     await until(lambda: told.history == [True, False], 8 * SECOND)
     if how == "cut":
-        await line.mend()
+        await line.restore()
     else:
         line.thaw()
 

@@ -135,7 +135,7 @@ async def test_the_services_wait_for_postgres_together_and_serve_when_it_is_ther
         await until_health_is("NOT_SERVING", address)
     assert server.output.count('"failures": 1') == 1
 
-    await line.mend()
+    await line.restore()
 
     for address in addresses.values():
         await until_health_is("SERVING", address)

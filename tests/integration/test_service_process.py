@@ -135,7 +135,7 @@ async def test_a_service_waits_for_postgres_says_so_and_serves_when_it_is_there(
     await command.says("waiting for Postgres (store.dsn)")
     assert await health_of(address) == "NOT_SERVING"
 
-    await line.mend()
+    await line.restore()
 
     await until_health_is("SERVING", address)
     assert command.process.poll() is None
@@ -182,7 +182,7 @@ async def test_services_start_in_any_order_and_no_payload_is_in_any_log(
     commands.start("duly_cli", "store-consumer", "--listen", consumer, **shared)
     commands.start("duly_cli", "hsc", "--listen", hsc, **shared)
     commands.start("duly_cli", "frontend", "--listen", frontend, **shared)
-    await line.mend()
+    await line.restore()
 
     async with duly.AsyncClient(frontend) as client:
         await until_registered(client, "test.echo")

@@ -68,7 +68,7 @@ async def test_every_call_is_answered_unavailable_in_bounded_time(line, far_stor
         assert all("Postgres at 127.0.0.1:" in each.message for each in refusals)
         line.thaw()
         if how == "cut":
-            await line.mend()
+            await line.restore()
         async with asyncio.timeout(20):
             while (await outcome_of(frontend)) is not grpc.StatusCode.OK:
                 pass
@@ -100,12 +100,12 @@ async def test_it_works_again_soon_after_an_outage_of_some_seconds(line, far_sto
     while monotonic() - begun < 3.3:
         with pytest.raises(StoreUnavailableError):
             await far_store.ping()
-    await line.mend()
-    mended = monotonic()
+    await line.restore()
+    restored = monotonic()
 
     await ping_until_it_works(far_store)
 
-    assert monotonic() - mended < 2
+    assert monotonic() - restored < 2
 
 
 async def test_a_long_statement_is_ended_by_its_timeout(far_store):

@@ -1,4 +1,4 @@
-"""What the command says of an address that is none, and which it takes if none is given."""
+"""What the command says of an invalid address, and which one it takes by default."""
 
 import pytest
 from typer.testing import CliRunner, Result

@@ -43,7 +43,7 @@ class HealthFollower:
             server: whose health it is.
             stores: pools to the same Postgres; an answer to any of them counts, the first is used to ask.
             patience: how long Postgres may be silent.
-            trouble: another reason not to serve; None: there is none.
+            trouble: another reason not to serve; None: no other.
         """
         self._server = server
         self._stores = stores

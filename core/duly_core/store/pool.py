@@ -125,7 +125,7 @@ class Store:
         """Lend a connection in autocommit mode, for an `async with`.
 
         Raises:
-            StoreUnavailableError: none is to be had, or it broke, or the statement took too long.
+            StoreUnavailableError: no connection is available, it was lost, or the statement timed out.
             RowLockedError: one of these, too; the statement waited too long for a row that somebody else holds.
         """
         return _Lent(self, self._pool)

@@ -37,7 +37,7 @@ def find_binaries(major: int | None = None) -> PostgresBinaries:
 
     Raises:
         SettingsError: DULY_POSTGRES_BIN names a folder that cannot be used.
-        DulyError: there is none; says what to install.
+        DulyError: none is installed; says what to install.
     """
     configured = os.environ.get(ENVIRONMENT_VARIABLE)
     folders = [Path(configured)] if configured else list(_known_folders())

@@ -72,7 +72,7 @@ class Setting(_message.Message):
     effect: _builtins.str
     """What the setting does, in a sentence."""
     ignored_value: _builtins.str
-    """An operator's value that this release does not accept, and so does not follow; empty: there is none."""
+    """An operator's value that this release does not accept and ignores; empty: none is ignored."""
     @_builtins.property
     def changed_at(self) -> _timestamp_pb2.Timestamp:
         """When it became that; absent for a default."""

@@ -332,7 +332,7 @@ class Attempt(_message.Message):
     """For people: at most 1,024 characters; never the payload."""
     traceback: _builtins.str
     """Where the callback's code failed, as Python shows it: several lines, at most 8 KiB. Empty: it raised nothing,
-    or the attempt is none of the last three, or the view is TASK_VIEW_BASIC.
+    or the attempt is older than the last three, or the view is TASK_VIEW_BASIC.
     """
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
@@ -493,7 +493,7 @@ class ItemError(_message.Message):
     field: _builtins.str
     """The field at fault, as a path within the item: "payload", "lambda"."""
     message: _builtins.str
-    """What is wrong, and how to mend it."""
+    """What is wrong, and how to fix it."""
     def __init__(
         self,
         *,

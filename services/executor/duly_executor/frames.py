@@ -7,7 +7,7 @@ from typing import BinaryIO, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 MOST_BYTES = 64 * 1024 * 1024
-"""A longer frame is none: whoever says so wants memory of us that he need not have himself."""
+"""A longer frame is invalid: its sender would make this process allocate memory that it need not have itself."""
 
 FULL_BYTES = 8 * 1024 * 1024
 """What is sent is divided into frames of no more than this, unless one item is larger; none is by far as large as

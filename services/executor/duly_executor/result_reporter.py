@@ -142,7 +142,7 @@ class ResultReporter:
 
 
 async def _until_done(work: Callable[[], Coroutine[object, object, object]]) -> None:
-    """Whatever goes wrong passes or is seen in the log: claims that nobody reports would be held for ever."""
+    """Log what goes wrong and go on: claims that nobody reports would stay held."""
     failures = 0
     while True:
         try:

@@ -81,7 +81,7 @@ def instant(
     """An instant of a request; None if it has none.
 
     Raises:
-        InvalidRequestError: it is none that the store can hold.
+        InvalidRequestError: the store cannot hold it.
     """
     if not request.HasField(field):  # type: ignore[arg-type]  # one of the request's own timestamps
         return None

@@ -73,7 +73,7 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
     """A lambda's policy with the defaults filled in.
 
     Raises:
-        Problem: names the field and the mend.
+        Problem: names the field and the fix.
     """
     if not LAMBDA_NAME.fullmatch(declared.name):
         raise Problem(

@@ -61,7 +61,7 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
     """Check one item against the registered lambdas' payload limits (bytes) and the horizon.
 
     Raises:
-        Problem: names the field and the mend.
+        Problem: names the field and the fix.
         ProblemUnlessRepeatedError: its time has passed.
     """
     name: str = getattr(asked, "lambda")

@@ -71,7 +71,7 @@ class CallerGroup:
     def choose(self, most_bytes: int) -> tuple[list[WaitingCall], int]:
         """Choose for whom the next look is, one call of each holder, and how many tasks each of them may get.
 
-        All get the same number, so those who ask for far less are left to the next looks, but not for ever.
+        All get the same number, so those who ask for far less wait for later looks.
         """
         by_holder: dict[str, WaitingCall] = {}
         for waiter in self.waiters:

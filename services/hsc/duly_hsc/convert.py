@@ -74,7 +74,7 @@ def proposals(messages: Sequence[hsc_pb2.ClaimProposal]) -> list[Proposal]:
     """What a Controller asks to claim.
 
     Raises:
-        InvalidRequestError: as `claims`, or a lambda's name is none.
+        InvalidRequestError: as `claims`, or a lambda's name is invalid.
     """
     pairs = claims("proposals", (message.claim for message in messages))
     names = [getattr(message, "lambda") for message in messages]

@@ -64,7 +64,7 @@ def releases(request: hsc_pb2.ReleaseRequest) -> list[ReleasedClaim]:
     """What is handed back.
 
     Raises:
-        InvalidRequestError: as `claims`, or an instant is none.
+        InvalidRequestError: as `claims`, or an instant is invalid.
     """
     stopped = {run.task_id: run for run in request.stopped}
     return [

@@ -66,7 +66,7 @@ def _refuse(link: socket.socket, reason: str) -> NoReturn:
 
 
 def _or_die(work: Callable[[], None]) -> None:
-    """A process that no longer listens, or no longer tells, would hold its tasks for ever: rather none at all."""
+    """End a process that no longer reads or reports: it would hold its tasks without end."""
     try:
         work()
     except BaseException:

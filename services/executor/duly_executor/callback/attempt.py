@@ -64,7 +64,7 @@ _TRY_AGAIN = timedelta(microseconds=200)
 
 
 def _may_hold_a_shared_lock(thread: int) -> bool:
-    """Whether a thread is in code that takes locks for others: an exception now may leave one taken for ever."""
+    """Return whether a thread runs code that takes shared locks: an exception now may leave one locked."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 (there is no other way to see where a thread is)
     return frame is not None and frame.f_code.co_filename in _LOCKING
 
