@@ -71,6 +71,7 @@ class BlockingSchedule:
     def _send_over(
         self, stream: ScheduleStream, request: frontend_pb2.ScheduleRequest, timeout: float
     ) -> frontend_pb2.ScheduleResult | None:
+        ends_at = time.monotonic() + timeout
         try:
             response = stream.call(request, timeout)
         except StreamEndedError as ended:
@@ -80,7 +81,7 @@ class BlockingSchedule:
                 return None
             # the status is the stream's (it is not served here, a message was too large): the call gets its own
             self._streams_are_served = ended.error.code() is not grpc.StatusCode.UNIMPLEMENTED
-            return self._send_alone(request, timeout)
+            return self._send_alone(request, max(0.0, ends_at - time.monotonic()))
         self._reach.note_answer()
         if response.WhichOneof("response") == "schedule":
             result: frontend_pb2.ScheduleResult = response.schedule.results[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
 from typing import Any
 
@@ -61,8 +61,21 @@ class CallStream:
         self._streams_are_served = True
         self._is_closed = False
 
-    async def call(self, request: Any, timeout: float) -> Any:
-        """Return the response; None: streams cannot carry this call, make it alone."""
+    async def call(
+        self, field: str, request: Any, alone: Callable[..., Awaitable[Any]], timeout: float
+    ) -> Any:
+        """Return the response to a request, which goes into this field of the stream's request.
+
+        `alone`, a method of the stub, makes a call that streams cannot carry. `timeout` is in seconds, for both ways.
+        """
+        ends_at = time.monotonic() + timeout
+        response = await self._over_stream(self._new_request(**{field: request}), timeout)
+        if response is not None:
+            return getattr(response, field)
+        return await alone(request, timeout=max(0.0, ends_at - time.monotonic()))
+
+    async def _over_stream(self, request: Any, timeout: float) -> Any:
+        """Return the stream's response; None: streams cannot carry this call."""
         if self._is_closed:
             raise _error(grpc.StatusCode.UNAVAILABLE, "the stream was closed")
         if not self._streams_are_served:

@@ -154,15 +154,13 @@ class Caller:
         self, request: frontend_pb2.ScheduleRequest, timeout: float
     ) -> frontend_pb2.ScheduleResponse:
         """Send a request once, over a stream if that is possible; a method for `call`."""
-        ends_at = asyncio.get_running_loop().time() + timeout
-        if request.ByteSize() <= _MOST_STREAMED_BYTES:
-            answer = await self._stream.call(frontend_pb2.ScheduleStreamRequest(schedule=request), timeout)
-            if answer is not None:
-                streamed: frontend_pb2.ScheduleResponse = answer.schedule
-                return streamed
-        left = max(0.0, ends_at - asyncio.get_running_loop().time())
-        alone: frontend_pb2.ScheduleResponse = await self.frontend.Schedule(request, timeout=left)
-        return alone
+        alone = self.frontend.Schedule
+        response: frontend_pb2.ScheduleResponse
+        if request.ByteSize() > _MOST_STREAMED_BYTES:
+            response = await alone(request, timeout=timeout)
+        else:
+            response = await self._stream.call("schedule", request, alone, timeout)
+        return response
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Unpack, overload
@@ -14,11 +15,12 @@ from duly.scheduling import Scheduler
 from duly.v1 import frontend_pb2
 
 
-class ScheduleCalls:
+class ScheduleCalls(ABC):
     """Schedules by name, or by callback."""
 
+    @abstractmethod
     def _open(self) -> tuple[Caller, Scheduler]:
-        raise NotImplementedError
+        """Return the connection of this event loop."""
 
     @overload
     async def schedule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,11 +47,12 @@ class Setting:
         )
 
 
-class SettingCalls:
+class SettingCalls(ABC):
     """The part of AsyncClient that is about settings."""
 
+    @abstractmethod
     def _open(self) -> tuple[Caller, object]:
-        raise NotImplementedError
+        """Return the connection of this event loop."""
 
     async def settings(self) -> list[Setting]:
         """Return every setting that can be changed while Duly runs, by name."""

@@ -10,25 +10,18 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
-
-_LONGEST_VARINT = 10
-"""Bytes. Without a limit a request of nothing but 0xff would be read into one number, for minutes."""
+from duly_core.rpc.wire_format import DELIMITED, FIXED32, FIXED64, VARINT, WireFormatError, read_varint
 
 _MOST_FIELDS = 500
 _MOST_TEXT = 1024 * 1024
 """Bytes of text that are decoded."""
 
 
-class _NoFieldsError(Exception):
-    """The bytes are no fields, or they are more than are looked at."""
-
-
 def explain(data: bytes, message: Any) -> tuple[str, str]:
     """Return the field at fault and what is wrong with it; `message` is a descriptor."""
     try:
         field = _Search().bad_text(memoryview(data), message)
-    except (IndexError, _NoFieldsError):
+    except (IndexError, WireFormatError):
         field = None
     if field:
         return field, "must be UTF-8 text"
@@ -70,34 +63,24 @@ class _Search:
         """Yield field numbers and bytes of the fields that have a length.
 
         Raises:
-            IndexError, _NoFieldsError: the bytes end too soon, or are no fields; or the budget is used up.
+            IndexError, WireFormatError: the bytes end too soon, or are no fields; or the budget is used up.
         """
         place = 0
         while place < len(data):
             if not self._fields_left:
-                raise _NoFieldsError
+                raise WireFormatError
             self._fields_left -= 1
-            tag, place = _varint(data, place)
+            tag, place = read_varint(data, place)
             kind, number = tag & 7, tag >> 3
             if not number:
-                raise _NoFieldsError
-            if kind == _VARINT:
-                _, place = _varint(data, place)
-            elif kind == _DELIMITED:
-                size, place = _varint(data, place)
+                raise WireFormatError
+            if kind == VARINT:
+                _, place = read_varint(data, place)
+            elif kind == DELIMITED:
+                size, place = read_varint(data, place)
                 yield number, data[place : place + size]
                 place += size
-            elif kind in (_FIXED64, _FIXED32):
-                place += 8 if kind == _FIXED64 else 4
+            elif kind in (FIXED64, FIXED32):
+                place += 8 if kind == FIXED64 else 4
             else:
-                raise _NoFieldsError
-
-
-def _varint(data: memoryview, place: int) -> tuple[int, int]:
-    value = 0
-    for digit in range(_LONGEST_VARINT):
-        byte = data[place + digit]
-        value |= (byte & 0x7F) << 7 * digit
-        if not byte & 0x80:
-            return value, place + digit + 1
-    raise _NoFieldsError
+                raise WireFormatError

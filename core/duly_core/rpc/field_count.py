@@ -9,15 +9,13 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from duly_core.errors import InvalidRequestError
+from duly_core.rpc.wire_format import DELIMITED, FIXED32, FIXED64, VARINT, WireFormatError, read_varint
 
 MOST_FIELDS = 20_000
 """Of one request: no service takes more items in a call."""
 
 _SMALL = 64 * 1024
 """Bytes; what is no larger is read at once."""
-
-_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
-_LONGEST_VARINT = 10
 
 
 def check_field_count(data: bytes, message: Any) -> None:
@@ -32,7 +30,7 @@ def check_field_count(data: bytes, message: Any) -> None:
         return
     try:
         left = _count(memoryview(data), 0, len(data), message, MOST_FIELDS)
-    except IndexError as error:
+    except (IndexError, WireFormatError) as error:
         raise InvalidRequestError("request", f"these bytes are no {message.full_name}") from error
     if left < 0:
         raise InvalidRequestError(
@@ -50,23 +48,23 @@ def _count(data: memoryview, place: int, end: int, message: Any, left: int) -> i
         tag = data[place]
         place += 1
         if tag > 0x7F:
-            tag, place = _varint(data, place - 1)
+            tag, place = read_varint(data, place - 1)
         kind = tag & 7
-        if kind == _DELIMITED:
+        if kind == DELIMITED:
             size = data[place]
             place += 1
             if size > 0x7F:
-                size, place = _varint(data, place - 1)
+                size, place = read_varint(data, place - 1)
             inner = looked_into.get(tag >> 3)
             if inner is not None:
                 left = _count(data, place, min(place + size, end), inner, left)
             place += size
-        elif kind == _VARINT:
-            _, place = _varint(data, place)
-        elif kind in (_FIXED64, _FIXED32):
-            place += 8 if kind == _FIXED64 else 4
+        elif kind == VARINT:
+            _, place = read_varint(data, place)
+        elif kind in (FIXED64, FIXED32):
+            place += 8 if kind == FIXED64 else 4
         else:
-            raise IndexError
+            raise WireFormatError
     return left
 
 
@@ -86,13 +84,3 @@ def _has_repeated(message: Any) -> bool:
         or (field.type == FieldDescriptor.TYPE_MESSAGE and _has_repeated(field.message_type))
         for field in message.fields
     )
-
-
-def _varint(data: memoryview, place: int) -> tuple[int, int]:
-    value = 0
-    for digit in range(_LONGEST_VARINT):
-        byte = data[place + digit]
-        value |= (byte & 0x7F) << 7 * digit
-        if not byte & 0x80:
-            return value, place + digit + 1
-    raise IndexError

@@ -1,6 +1,5 @@
 """The calls of HscService.Work: looks like a stub to the Executor, and costs each call about half."""
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,25 +46,17 @@ class HscCallStream:
     async def ClaimWork(  # noqa: N802 (the wire's name)
         self, request: hsc_pb2.ClaimWorkRequest, timeout: float
     ) -> hsc_pb2.ClaimWorkResponse:
-        ends_at = asyncio.get_running_loop().time() + timeout
-        answer = await self._calls.call(hsc_pb2.WorkRequest(claim_work=request), timeout)
-        response: hsc_pb2.ClaimWorkResponse
-        if answer is None:
-            response = await self._hsc.ClaimWork(request, timeout=_left(ends_at))
-        else:
-            response = answer.claim_work
+        response: hsc_pb2.ClaimWorkResponse = await self._calls.call(
+            "claim_work", request, self._hsc.ClaimWork, timeout
+        )
         return response
 
     async def SetResults(  # noqa: N802
         self, request: hsc_pb2.SetResultsRequest, timeout: float
     ) -> hsc_pb2.SetResultsResponse:
-        ends_at = asyncio.get_running_loop().time() + timeout
-        answer = await self._calls.call(hsc_pb2.WorkRequest(set_results=request), timeout)
-        response: hsc_pb2.SetResultsResponse
-        if answer is None:
-            response = await self._hsc.SetResults(request, timeout=_left(ends_at))
-        else:
-            response = answer.set_results
+        response: hsc_pb2.SetResultsResponse = await self._calls.call(
+            "set_results", request, self._hsc.SetResults, timeout
+        )
         return response
 
     async def Release(  # noqa: N802
@@ -78,7 +69,3 @@ class HscCallStream:
     async def close(self) -> None:
         """End the stream; calls that wait for it fail, and so do later ones."""
         await self._calls.close()
-
-
-def _left(ends_at: float) -> float:
-    return max(0.0, ends_at - asyncio.get_running_loop().time())
