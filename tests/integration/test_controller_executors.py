@@ -15,12 +15,14 @@ async def test_of_an_executor_that_dies_what_ran_crashed_and_what_did_not_is_han
     first, suspect = (
         claimed("test.stubborn", journal.payload(), max_runtime=HOUR, crashes=1) for _ in range(2)
     )
-    executor = controller.executor("--slots", 4, DULY_EXECUTOR_RECALL_AFTER="1h")
+    executor = controller.executor(
+        "--slots", 4, DULY_EXECUTOR_RECALL_AFTER="1h", DULY_EXECUTOR_ISOLATED_PROCESSES="1"
+    )
     await controller.enqueue(*running)
     pid = await journal.started(*running)
     await controller.enqueue(first)
     await journal.started(first)
-    await controller.enqueue(suspect)  # it waits until the isolated process is empty
+    await controller.enqueue(suspect)  # it waits until the only isolated process is free
     await controller.hsc.beat_of(suspect)
 
     executor.kill(signal.SIGKILL)

@@ -176,20 +176,20 @@ async def test_of_a_worker_that_is_killed_as_a_whole_the_next_one_reports_what_r
 ) -> None:
     hsc = workers.hsc
     running = [claimed("test.stubborn", journal.payload()) for _ in range(2)]
-    first, suspect = (claimed("test.stubborn", journal.payload(), crashes=1) for _ in range(2))
-    worker = workers.start("--slots", 4, DULY_EXECUTOR_RECALL_AFTER="1h")
-    hsc.hand_out(*running, first)
-    pid = await journal.started(*running, first)
-    hsc.hand_out(suspect)  # it waits until the isolated process is empty
-    await hsc.beat_of(suspect)
+    suspect = claimed("test.stubborn", journal.payload(), crashes=1)  # it has a process of its own
+    waiting = claimed("test.stubborn", journal.payload())
+    worker = workers.start("--slots", 2, DULY_EXECUTOR_RECALL_AFTER="1h")
+    hsc.hand_out(*running, suspect, waiting)
+    pid = await journal.started(*running, suspect)
+    await hsc.beat_of(waiting)
 
     await killed(worker)
     workers.serve()
 
-    await hsc.until(lambda: all(hsc.result_of(task) for task in (*running, first)), SOON)
+    await hsc.until(lambda: all(hsc.result_of(task) for task in (*running, suspect)), SOON)
     assert {result.outcome for result in hsc.results} == {hsc_pb2.OUTCOME_CRASHED}
-    await hsc.release_of(suspect)
-    assert hsc.result_of(suspect) is None
+    await hsc.release_of(waiting)
+    assert hsc.result_of(waiting) is None
     assert not is_alive(pid)
 
 
