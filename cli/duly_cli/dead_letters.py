@@ -34,7 +34,7 @@ Collection = Annotated[str, typer.Option(help="Of this collection only.")]
 Kind = Annotated[
     list[str] | None,
     typer.Option(
-        help="Which ended by this kind of failure only, the first word under WHY: attempts_exhausted, quarantined, "
+        help="Only those that ended by this kind of failure, the first word under WHY: attempts_exhausted, quarantined, "
         "expired, exception (not to be retried), ...; may be repeated.",
         show_default=False,
     ),
@@ -104,7 +104,7 @@ def redrive(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Let dead letters run again, with all their attempts: those named, or those that the filters find."""
+    """Run dead letters again, with failures and crashes at 0: those named, or those that match the filters."""
     which = _filter(lambda_name, collection, kind, since, until)
     if task_ids:
         if which or everything or rate or limit or dry_run:

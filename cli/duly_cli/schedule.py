@@ -47,7 +47,7 @@ def schedule(
     expires_at: Annotated[
         str | None,
         typer.Option(
-            help="Give it up if it has not started by then: an instant as for --at, or 2h from now.",
+            help="End it as a dead letter if it still waits to start, or to run again, at this time: as for --at, or 2h from now.",
             show_default=False,
         ),
     ] = None,

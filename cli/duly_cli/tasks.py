@@ -122,7 +122,7 @@ def parse_moment(text: str | None, *, needs_zone: bool = False) -> datetime | No
 
 
 def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Show tasks, with payload, result and the attempts that did not succeed; exit 1 if one is not there."""
+    """Show tasks, with payload, result and the runs that did not succeed; exit 1 if one does not exist."""
     found = []
     with connected(address) as client:
         for task_id in task_ids:
