@@ -48,9 +48,9 @@ class ExecutorSettings(Section):
     drain_grace: Duration = timedelta(seconds=30)
     """How long a stopping Executor lets callbacks finish before it stops them and gives their tasks back, uncharged."""
     journal_folder: str = ""
-    """Folder of the claim journals, by which another worker of this host takes over the tasks of a killed worker. All
-    workers of a host must name the same folder; no other host may use it. Empty: a private folder in $XDG_RUNTIME_DIR,
-    else in the temporary folder, one for each `hsc_address`."""
+    """Folder of the claim journals, from which a worker takes over the tasks of a killed one. Workers of one host take
+    over from each other if they name the same folder. No other host may use it. Empty: a private folder in
+    $XDG_RUNTIME_DIR, else in the temporary folder, one for each `hsc_address`."""
 
     @property
     def places(self) -> int:
