@@ -16,6 +16,7 @@ class QueueSettings(Section):
     endpoint_url: str = ""
     """With SQS: its address. Empty: AWS."""
     region: str = "us-east-1"
+    """With SQS: the AWS region."""
     prefix: str = "duly"
     """With SQS: queue names begin with it. Two installations in one AWS account need different ones."""
     visibility: Duration = timedelta(seconds=30)

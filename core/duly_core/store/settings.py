@@ -18,6 +18,7 @@ class StoreSettings(Section):
     connections: int = 8
     """Connections for writes of a Frontend, and of a Store Consumer. The HSC has settings of its own."""
     connect_timeout: Duration = timedelta(seconds=5)
+    """How long a new connection to Postgres may take."""
     statement_timeout: Duration = timedelta(seconds=8)
     """The longest time of a statement."""
     acquire_timeout: Duration = timedelta(seconds=5)

@@ -26,11 +26,11 @@ _lateness = Histogram(
 _ended = Counter(
     "duly_attempts_total", "Runs that ended, by outcome; released ones are left out.", ["lambda", "outcome"]
 )
-_held = Gauge("duly_held_tasks", "Tasks this Executor holds claims of.")
+_held = Gauge("duly_held_tasks", "Tasks whose claims this Executor holds: running and prefetched ones.")
 _strikes = Counter("duly_strikes_total", "Heartbeat calls that failed.")
 _lost = Counter("duly_lost_claims_total", "Claims that this Executor lost.")
 _killed = Counter(
-    "duly_killed_processes_total", "Callback processes that were killed, by reason.", ["reason"]
+    "duly_killed_processes_total", "Callback processes that Duly killed, by reason.", ["reason"]
 )
 _crashed = Counter("duly_crashed_processes_total", "Callback processes that died by themselves.")
 

@@ -18,13 +18,13 @@ class ExecutorSettings(Section):
     hsc_address: Peers = "127.0.0.1:7402"
     """Where heartbeats and results go; several IP:PORT may be given, separated by commas."""
     processes: int = Field(default=1, ge=1, le=256)
-    """Callback processes."""
+    """How many callback processes an Executor has."""
     slots: int = Field(default=8, ge=1, le=1024)
-    """Callbacks that one callback process runs at a time, each on a thread of its own."""
+    """How many callbacks one callback process runs at a time, each on a thread of its own."""
     prefetch_limit: int = Field(default=1_000, ge=0)
     """The most tasks held beyond the slots; `prefetch_time` decides how many are."""
     prefetch_time: Duration = timedelta(milliseconds=100)
-    """Prefetches as many tasks as the Executor completes within this time."""
+    """An Executor prefetches as many tasks as it completes within this time."""
     poll_timeout: Duration = Field(default=timedelta(seconds=20), le=timedelta(seconds=60))
     """How long one request for work stays open."""
     recall_after: Duration = timedelta(milliseconds=500)

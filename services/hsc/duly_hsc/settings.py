@@ -18,6 +18,7 @@ class HscSettings(Section):
     SECTION: ClassVar[str] = "hsc"
 
     listen: Listen = "127.0.0.1:7402"
+    """HOST:PORT for workers."""
     max_items_per_call: int = Field(default=5_000, ge=1, le=MOST_FIELDS)
     """The most claims, heartbeats or results in one call."""
     max_group: int = 1_000

@@ -30,7 +30,7 @@ _depth = Gauge(
 )
 _polls = Histogram("duly_poll_size", "References one poll took.", buckets=SIZES)
 _reclaim_guard = Gauge(
-    "duly_failover_grace", "1 while silent claims are left alone after a change of Postgres or its clock."
+    "duly_failover_grace", "1 in the failover grace period, in which nothing is reclaimed."
 )
 _server_changes = Counter("duly_store_changes_total", "How often Postgres was found to be another server.")
 _clock_steps = Counter(
@@ -43,7 +43,7 @@ _moved = Counter(
 )
 _rest_bytes = Gauge(
     "duly_default_partition_bytes",
-    "Size of the default partition without payloads: beyond 64 MB no partition is made.",
+    "Size of the default partition. Beyond 64 MB no partition is made.",
 )
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
