@@ -28,7 +28,7 @@ _STATUS_NOTES = {
     "UNAVAILABLE": "The outcome is unknown, or the server cannot serve now. Repeat with the same ids, keys and tokens.",
     "DEADLINE_EXCEEDED": "The outcome is unknown. Repeat with the same ids, keys and tokens.",
     "FAILED_PRECONDITION": "The caller has to do something first. The message says what.",
-    "RESOURCE_EXHAUSTED": "The message is larger than `rpc.max_message_bytes`. Send less in one call.",
+    "RESOURCE_EXHAUSTED": "The request or its answer exceeds `rpc.max_message_bytes`. Send or ask for less in one call.",
     "UNIMPLEMENTED": "The server is older than the caller, or is not a Duly server.",
 }
 _AT_THE_START = {"SettingsError", "PortInUseError", "ApplicationError"}

@@ -135,10 +135,10 @@ class FrontendServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RedriveTasks(self, request, context):
-        """Lets the dead letters that match a filter run again, the oldest end first. A rate spreads them over time. One call
-        redrives one page: while `more` is true, call again with as_of and next_offset of the answer. After an unknown
-        outcome do not repeat the request: it would redrive the next page. Start again without as_of and offset instead;
-        redriven tasks no longer match.
+        """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
+        time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
+        After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
+        offset instead; redriven tasks no longer match.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

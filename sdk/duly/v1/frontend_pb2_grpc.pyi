@@ -56,10 +56,10 @@ class FrontendServiceStub:
     once. Its failures and crashes count from 0 again.
     """
     RedriveTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]
-    """Lets the dead letters that match a filter run again, the oldest end first. A rate spreads them over time. One call
-    redrives one page: while `more` is true, call again with as_of and next_offset of the answer. After an unknown
-    outcome do not repeat the request: it would redrive the next page. Start again without as_of and offset instead;
-    redriven tasks no longer match.
+    """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
+    time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
+    After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
+    offset instead; redriven tasks no longer match.
     """
 
 @_typing.type_check_only
@@ -90,10 +90,10 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     once. Its failures and crashes count from 0 again.
     """
     RedriveTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]  # type: ignore[assignment]
-    """Lets the dead letters that match a filter run again, the oldest end first. A rate spreads them over time. One call
-    redrives one page: while `more` is true, call again with as_of and next_offset of the answer. After an unknown
-    outcome do not repeat the request: it would redrive the next page. Start again without as_of and offset instead;
-    redriven tasks no longer match.
+    """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
+    time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
+    After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
+    offset instead; redriven tasks no longer match.
     """
 
 class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -169,10 +169,10 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _frontend_pb2.RedriveTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.RedriveTasksResponse, _abc.Awaitable[_frontend_pb2.RedriveTasksResponse]]:
-        """Lets the dead letters that match a filter run again, the oldest end first. A rate spreads them over time. One call
-        redrives one page: while `more` is true, call again with as_of and next_offset of the answer. After an unknown
-        outcome do not repeat the request: it would redrive the next page. Start again without as_of and offset instead;
-        redriven tasks no longer match.
+        """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
+        time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
+        After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
+        offset instead; redriven tasks no longer match.
         """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
