@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from duly_cli.option_values import parse_duration
 from duly_cli.text import say
 
 _PANEL = "On this machine"
@@ -138,7 +139,7 @@ def health(
     from duly.channel import check_address
     from duly.errors import AddressError
 
-    seconds = _duration(timeout)
+    limit = parse_duration(timeout, "--timeout")
     try:
         check_address(address)
     except AddressError as error:
@@ -147,7 +148,7 @@ def health(
     with grpc.insecure_channel(address) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(), timeout=seconds
+                health_pb2.HealthCheckRequest(), timeout=limit.total_seconds() if limit else 0
             )
         except grpc.RpcError as error:
             say(f"duly health: {address} does not answer: {error.code().name}", err=True)
@@ -203,17 +204,4 @@ def config(
         say(f"duly config: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
     for variable, meant in misspelt_variables(os.environ).items():
-        say(f"duly config: {variable} is no setting; do you mean {meant}...?", err=True)
-
-
-def _duration(text: str) -> float:
-    from datetime import timedelta
-
-    from duly_core.durations import parse_duration
-
-    try:
-        duration = parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    assert isinstance(duration, timedelta)  # noqa: S101 (text in, duration out)
-    return duration.total_seconds()
+        say(f"duly config: {variable} is not a setting; do you mean {meant}...?", err=True)
