@@ -89,7 +89,7 @@ class InvalidSettingError(DulyError):
 
 
 class AddressError(DulyError, ValueError):
-    """What a client was given is no address of a Frontend: it has no port, or is a URL."""
+    """What a client was given is not an address of a Frontend: it has no port, or is a URL."""
 
 
 class WaitTimeoutError(DulyError, TimeoutError):

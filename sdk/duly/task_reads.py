@@ -70,7 +70,7 @@ def list_request(
     statuses: Sequence[TaskStatus],
     priorities: Sequence[Priority],
 ) -> frontend_pb2.ListTasksRequest:
-    """Return the request for a list of tasks. Raises InvalidTaskError for what is no status or priority."""
+    """Return the request for a list of tasks. Raises InvalidTaskError for what is not a status or priority."""
     request = frontend_pb2.ListTasksRequest(
         collection=collection,
         statuses=[task_pb2.TaskStatus.ValueType(member("statuses", each, TaskStatus)) for each in statuses],

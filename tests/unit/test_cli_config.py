@@ -41,6 +41,6 @@ def test_names_that_there_are_not_are_told(monkeypatch: pytest.MonkeyPatch, tmp_
     refused = CliRunner().invoke(app, ["config"])
 
     assert warned.exit_code == 0
-    assert "DULY_FRONTED_LISTEN is no setting; do you mean DULY_FRONTEND_...?" in warned.stderr
+    assert "DULY_FRONTED_LISTEN is not a setting; do you mean DULY_FRONTEND_...?" in warned.stderr
     assert refused.exit_code == 1
     assert "there is no section [fronted]; do you mean [frontend]?" in refused.stderr

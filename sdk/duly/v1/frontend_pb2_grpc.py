@@ -137,7 +137,7 @@ class FrontendServiceServicer:
         """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
         time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
         Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
-        redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
+        redriven is no longer a dead letter: begin anew, without as_of and offset, for those that are left.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

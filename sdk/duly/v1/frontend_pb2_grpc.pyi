@@ -58,7 +58,7 @@ class FrontendServiceStub:
     """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
     time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
     Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
-    redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
+    redriven is no longer a dead letter: begin anew, without as_of and offset, for those that are left.
     """
 
 @_typing.type_check_only
@@ -91,7 +91,7 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
     time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
     Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
-    redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
+    redriven is no longer a dead letter: begin anew, without as_of and offset, for those that are left.
     """
 
 class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -169,7 +169,7 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
         time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
         Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
-        redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
+        redriven is no longer a dead letter: begin anew, without as_of and offset, for those that are left.
         """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
