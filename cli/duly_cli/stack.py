@@ -173,7 +173,7 @@ def migrate(
         run_migrations(dsn or direct(settings).dsn)
     except DulyError as error:
         say(f"duly migrate: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
+        raise typer.Exit(_exit_code(error)) from error
     say("the store's schema is up to date")
 
 
@@ -202,6 +202,12 @@ def config(
         say("\n".join(settings_lines(only)))
     except DulyError as error:
         say(f"duly config: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
+        raise typer.Exit(_exit_code(error)) from error
     for variable, meant in misspelt_variables(os.environ).items():
         say(f"duly config: {variable} is not a setting; do you mean {meant}...?", err=True)
+
+
+def _exit_code(error: Exception) -> int:
+    from duly_core.errors import SettingsError
+
+    return os.EX_CONFIG if isinstance(error, SettingsError) else EXIT_FAILED

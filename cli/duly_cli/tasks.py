@@ -68,13 +68,13 @@ def _check_environment() -> None:
     if found := misspelt_name(os.environ):
         variable, meant = found
         say(f"duly: the environment variable {variable} is not one of Duly's: do you mean {meant}?", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(os.EX_CONFIG)
     if "DULY_CONFIG" in os.environ:
         try:
             read_config()
         except SettingsError as error:
             say(f"duly: {error}", err=True)
-            raise typer.Exit(1) from error
+            raise typer.Exit(os.EX_CONFIG) from error
 
 
 def refusal(task_id: str, error: duly.DulyError) -> str:
