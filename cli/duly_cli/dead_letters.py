@@ -54,7 +54,7 @@ def dead_letters(
     kind: Kind = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
@@ -83,12 +83,12 @@ def redrive(
     rate: Annotated[
         str | None,
         typer.Option(
-            help="Spread them: so many become due at a time, as 50/s, 600/m or 100/h.",
+            help="Spread them: this many become due at a time: 50/s, 600/m or 100/h.",
             show_default="all at once",
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many, the oldest first.", show_default="all")
+        int | None, typer.Option(min=1, help="At most this many, the oldest first.", show_default="all")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: only say how many it would be.")

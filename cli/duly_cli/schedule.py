@@ -31,7 +31,7 @@ def schedule(
     priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
     collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
     delay: Annotated[
-        str | None, typer.Option(help="Run it so much later: 90s, 2h.", show_default=False)
+        str | None, typer.Option(help="Run it this much later: 90s, 2h.", show_default=False)
     ] = None,
     at: Annotated[
         str | None,

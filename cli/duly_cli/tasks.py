@@ -101,7 +101,7 @@ def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson =
 def wait(
     task_ids: TaskIds,
     timeout: Annotated[
-        str | None, typer.Option(help="At most so long: 30s, 5m.", show_default="no limit")
+        str | None, typer.Option(help="At most this long: 30s, 5m.", show_default="no limit")
     ] = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -125,7 +125,7 @@ def list_tasks(
         list[str] | None,
         typer.Option(help="Of this priority only; may be repeated.", show_default=False),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
