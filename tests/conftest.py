@@ -28,6 +28,7 @@ pytest_plugins = [
     "tests.fixtures.services",
     "tests.fixtures.command_line",  # after services, which it imports
     "tests.fixtures.retention",
+    "tests.fixtures.forked_process",
     "tests.fixtures.host",  # after those whose helpers it imports: pytest rewrites a module's asserts once
     "tests.fixtures.refusals",
     "tests.fixtures.callback_process",
