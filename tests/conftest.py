@@ -2,12 +2,17 @@
 
 import os
 import signal
+import sys
 
 # A background job of a shell without job control, and nohup, ignore these; programs that tests start would inherit that.
 for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _handler)
 
+
+# Where this is set, as in many containers, every program of the tests compiles Duly anew, and pytest every test file.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Tests start programs while calls are under way. gRPC's fork handlers then begin threads in the child, which
 # crash before it has become the program. gRPC reads this when it is imported: before the plugins below.
