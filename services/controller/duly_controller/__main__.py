@@ -13,6 +13,7 @@ from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
 from duly_controller.claimer import Claimer
 from duly_controller.crash_reporter import CrashReporter
+from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.message_acks import MessageAcks
@@ -124,7 +125,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 needed = 1 if executor_arguments else 0
                 ready = asyncio.ensure_future(_serve_when_attached(health, attached, needed, stop))
                 at_the_end.callback(ready.cancel)
-            events.serving(address, host_id)
+            log.info("controller serves", address=address, host=host_id)
             supervisor = Supervisor(
                 settings.executors if executor_arguments else 0,
                 executor_arguments,

@@ -7,6 +7,7 @@ from datetime import timedelta
 from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
 from duly_controller.claimer import Claimed, Claimer
+from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.queue_poller import QueuePoller
@@ -102,7 +103,9 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             raise InvalidRequestError("lost_prefixes", f"must be {TOKEN_PREFIX_BYTES} bytes each")
         lost = executor.give_up(request.lost_prefixes)
         if lost:
-            events.unanswered(executor.executor_id, len(lost))
+            log.warning(
+                "unanswered NextWork; claims released", executor=executor.executor_id, calls=len(lost)
+            )
             self._in_background(self._claimer.release(prefixes=lost))
         if request.lost_prefixes and not request.max_tasks:  # it wants nothing more
             return controller_pb2.NextWorkResponse()
@@ -190,8 +193,8 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     async def _hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
         try:
             claimed = await claiming
-        except Exception as error:  # noqa: BLE001 (nobody waits for this task; unanswered claims run out)
-            events.not_handed_back(error)
+        except Exception:  # noqa: BLE001 (nobody waits for this task; unanswered claims run out)
+            log.exception("release of claims failed unexpectedly")
         else:
             await self._claimer.release(claimed.claims())
 

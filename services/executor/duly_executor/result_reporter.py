@@ -129,7 +129,7 @@ class ResultReporter:
         claims = [release.claim for release in releases]
         stopped = [release.stopped for release in releases if release.stopped is not None]
         await self._hsc.Release(hsc_pb2.ReleaseRequest(claims=claims, stopped=stopped), timeout=timeout)
-        events.handed_back(len(claims))
+        log.info("tasks released", count=len(claims))
         self._settled(claims)
 
     async def _release_alone(self, release: _Release) -> None:

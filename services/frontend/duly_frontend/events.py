@@ -1,6 +1,4 @@
-"""Everything the Frontend logs and counts."""
-
-from collections.abc import Mapping, Sequence
+"""What the Frontend counts, and its log."""
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -13,11 +11,6 @@ _scheduled = Counter("duly_scheduled_total", "Tasks in Schedule calls, by verdic
 _taken, _refused = _scheduled.labels("taken"), _scheduled.labels("refused")
 _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
-
-
-def serving(address: str) -> None:
-    """The Frontend answers from now on."""
-    log.info("frontend serves", address=address)
 
 
 def scheduled(taken: int, refused: int) -> None:
@@ -34,24 +27,3 @@ def redriven(count: int) -> None:
 def group_written(size: int) -> None:
     """One statement carried so many tasks."""
     _groups.observe(size)
-
-
-def lambdas_registered(names: list[str], owner: str) -> None:
-    """A host declared its lambdas."""
-    log.info("lambdas registered", lambdas=names, owner=owner)
-
-
-def lambdas_replaced(warnings: Mapping[str, str]) -> None:
-    """Declarations were replaced that probably were to stay; a warning by lambda."""
-    for name, warning in sorted(warnings.items()):
-        log.warning("lambda declaration replaced", **{"lambda": name}, problem=warning)
-
-
-def settings_set(values: Mapping[str, str]) -> None:
-    """An operator set these."""
-    log.info("settings changed", settings=dict(values))
-
-
-def settings_reset(names: Sequence[str]) -> None:
-    """An operator reset these."""
-    log.info("settings reset", settings=list(names))

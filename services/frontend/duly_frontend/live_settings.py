@@ -11,7 +11,7 @@ from duly_core.rpc.stubs import Context
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import StoredSetting
 from duly_core.store.pool import Store
-from duly_frontend import events
+from duly_frontend.events import log
 from duly_frontend.validation import Problem
 
 _MOST = 100
@@ -36,7 +36,7 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
         values = dict(each for each in checked if not isinstance(each, Problem))
         if values:
             await store_live_settings.put(self._store, values)
-            events.settings_set(values)
+            log.info("settings changed", settings=values)
         names = [each if isinstance(each, Problem) else each[0] for each in checked]
         return settings_pb2.SetSettingsResponse(results=await self._results(names))
 
@@ -48,7 +48,7 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
         valid = sorted({name for name in names if isinstance(name, str)})
         if valid:
             await store_live_settings.reset(self._store, valid)
-            events.settings_reset(valid)
+            log.info("settings reset", settings=valid)
         return settings_pb2.ResetSettingsResponse(results=await self._results(names))
 
     async def _results(self, names: Sequence[str | Problem]) -> list[settings_pb2.SettingResult]:

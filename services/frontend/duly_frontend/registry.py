@@ -15,7 +15,7 @@ from duly_core.store import lambdas
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.lambdas import RegisteredLambda
 from duly_core.store.pool import Store
-from duly_frontend import events
+from duly_frontend.events import log
 from duly_frontend.lambda_cache import LambdaCache
 from duly_frontend.replaced_lambdas import ReplacedLambdas
 from duly_frontend.settings import HARD_PAYLOAD_LIMIT
@@ -52,11 +52,13 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         if valid:
             before = await lambdas.register(self._store, list(valid.values()))
             self._known.forget()
-            events.lambdas_registered(sorted(valid), next(iter(valid.values())).owner)
+            log.info("lambdas registered", lambdas=sorted(valid), owner=next(iter(valid.values())).owner)
             warnings = {
                 name: self._replaced.warning(before.get(name), policy) for name, policy in valid.items()
             }
-            events.lambdas_replaced({name: warning for name, warning in warnings.items() if warning})
+            for name, warning in sorted(warnings.items()):
+                if warning:
+                    log.warning("lambda declaration replaced", **{"lambda": name}, problem=warning)
             for declared, result in zip(request.lambdas, results, strict=True):
                 if not result.HasField("error"):
                     result.warning = warnings[declared.name]

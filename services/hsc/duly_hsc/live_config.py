@@ -9,7 +9,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
-from duly_hsc import events
+from duly_hsc.events import log
 
 
 class LiveConfig:
@@ -38,7 +38,7 @@ class LiveConfig:
         try:
             found = await store_live_settings.values(self._store)
         except StoreUnavailableError as error:
-            events.settings_not_read(str(error))
+            log.warning("live settings not read", reason=str(error))
         else:
             if self._live_settings.take(found):
                 self._changed()

@@ -18,8 +18,8 @@ from duly_core.store.retention import Retention
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.timing import Timing
-from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.events import log
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.retention_loop import RetentionLoop
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -72,7 +72,8 @@ def build(
                     store_settings.partition_span,
                 )
             )
-            events.polling(address, format_duration(settings.poll_interval), exact=settings.exact)
+            interval = format_duration(settings.poll_interval)
+            log.info("store consumer polls", address=address, poll_interval=interval, exact=settings.exact)
             health = HealthFollower(
                 server, [store], store_settings.unhealthy_after, consumer.unhealthy_reason
             )

@@ -5,6 +5,7 @@ from datetime import timedelta
 from duly_core.errors import StoreUnavailableError
 from duly_core.store.retention import Retention
 from duly_store_consumer import events
+from duly_store_consumer.events import log
 
 _AGAIN = timedelta(seconds=30)
 
@@ -20,7 +21,7 @@ class RetentionLoop:
         try:
             done = await self._retention.run_once()
         except StoreUnavailableError as error:
-            events.retention_failed(str(error))
+            log.warning("retention failed; trying again later", reason=str(error))
             return _AGAIN
         events.retention_round(done)
         return _AGAIN if done.locked else done.pause
