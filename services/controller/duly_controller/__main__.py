@@ -21,7 +21,6 @@ from duly_controller.queue_poller import QueuePoller
 from duly_controller.reference_buffer import ReferenceBuffer
 from duly_controller.servicer import ControllerServicer
 from duly_controller.settings import ControllerSettings, DrainSettings
-from duly_controller.sockets import own_socket
 from duly_controller.supervisor import Supervisor
 from duly_controller.takeover import Takeover
 from duly_controller.work_requests import WorkRequests
@@ -221,7 +220,7 @@ def run_worker(application: str, processes: int | None, slots: int | None, **ove
 
     def build_worker() -> Serve:
         if overrides.get("listen") is None and "DULY_CONTROLLER_LISTEN" not in os.environ:
-            overrides["listen"] = own_socket()
+            overrides["listen"] = default_socket(f"worker-{os.getpid()}")
         return build(arguments, **overrides)
 
     run_service("worker", build_worker)
