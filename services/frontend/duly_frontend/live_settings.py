@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from duly.time_conversion import to_timestamp
 from duly.v1 import settings_pb2, settings_pb2_grpc, task_pb2
 from duly_core import live_settings
-from duly_core.errors import InvalidRequestError, SettingsError
+from duly_core.errors import SettingsError
 from duly_core.live_settings import UnknownSettingError
+from duly_core.rpc.checks import check_count
 from duly_core.rpc.stubs import Context
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import StoredSetting
@@ -31,7 +32,7 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
     async def SetSettings(  # noqa: N802
         self, request: settings_pb2.SetSettingsRequest, _context: Context
     ) -> settings_pb2.SetSettingsResponse:
-        _check_count("settings", len(request.settings))
+        check_count("settings", len(request.settings), _MOST)
         checked = [_checked(asked) for asked in request.settings]
         values = dict(each for each in checked if not isinstance(each, Problem))
         if values:
@@ -43,7 +44,7 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
     async def ResetSettings(  # noqa: N802
         self, request: settings_pb2.ResetSettingsRequest, _context: Context
     ) -> settings_pb2.ResetSettingsResponse:
-        _check_count("names", len(request.names))
+        check_count("names", len(request.names), _MOST)
         names = [_known(name) for name in request.names]
         valid = sorted({name for name in names if isinstance(name, str)})
         if valid:
@@ -65,11 +66,6 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
             return []
         kept, own = await store_live_settings.kept(self._store)
         return [_to_wire(name, kept.get(name), own.get(name)) for name in names]
-
-
-def _check_count(field: str, count: int) -> None:
-    if not 1 <= count <= _MOST:
-        raise InvalidRequestError(field, f"there must be 1 to {_MOST} in one call, not {count:,}")
 
 
 def _checked(asked: settings_pb2.NewSetting) -> tuple[str, str] | Problem:

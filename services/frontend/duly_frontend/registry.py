@@ -7,8 +7,8 @@ from google.protobuf import duration_pb2
 
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
-from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
+from duly_core.rpc.checks import check_count
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
@@ -37,8 +37,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     async def RegisterLambdas(  # noqa: N802 (the wire's name)
         self, request: registry_pb2.RegisterLambdasRequest, _context: Context
     ) -> registry_pb2.RegisterLambdasResponse:
-        if not 1 <= len(request.lambdas) <= _MOST_LAMBDAS:
-            raise InvalidRequestError("lambdas", f"there must be 1 to {_MOST_LAMBDAS:,} in one call")
+        check_count("lambdas", len(request.lambdas), _MOST_LAMBDAS)
         results = []
         valid = {}
         for declared in request.lambdas:
