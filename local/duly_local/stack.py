@@ -117,7 +117,6 @@ class LocalStack:
         else:
             postgres = EmbeddedPostgres(
                 options.data_directory,
-                self.ports.postgres,
                 needed_for=self._keepalive_pipes.stay + _AFTER_SERVICES,
                 tell=lambda text: self._output.write("postgres", f"[duly] {text}"),
             )
@@ -126,7 +125,7 @@ class LocalStack:
             self.dsn = postgres.socket_dsn
         if options.needs_moto:
             make_data_directory(options.data_directory)
-            moto = MotoServer(options.data_directory / "sqs.log", self.ports.sqs)
+            moto = MotoServer(options.data_directory / "sqs.log")
             self._start_program("sqs", moto)
             options = replace(options, endpoint_url=moto.endpoint_url)
         for name in (*SERVICES, *workers):

@@ -116,7 +116,7 @@ class ProcessKeeper:
         return code
 
     async def _watch_readiness(self) -> None:
-        while await health_of(self.spec.health_address) != "SERVING":  # noqa: ASYNC110 (it is another process)
+        while await health_of(self.spec.health_address) != "SERVING":
             await asyncio.sleep(_LOOK_EVERY_S)
         self.ready.set()
 

@@ -1,7 +1,7 @@
 """Brings results and releases to the HSC, many at a time, until each has a definite answer."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from duly_core.rpc.hsc_client import HscCalls
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.batch_sender import BatchSender
+from duly_executor.frames import divided
 
 log = structlog.get_logger()
 
@@ -93,7 +94,7 @@ class ResultReporter:
     # ---- results -----------------------------------------------------------------------------------------
 
     async def _set_all(self, results: list[hsc_pb2.TaskResult]) -> list[None]:
-        for part in _parts(results, self._most_bytes):
+        for part in divided(results, _weigh, self._most_bytes):
             await self._results.send_batch(part)
         return [None] * len(results)
 
@@ -167,16 +168,5 @@ def _bad_result(claim: hsc_pb2.Claim, reason: str) -> hsc_pb2.TaskResult:
 _REASON_LENGTH = 1_000
 
 
-def _parts(results: Sequence[hsc_pb2.TaskResult], most_bytes: int) -> Iterator[Sequence[hsc_pb2.TaskResult]]:
-    """As few as fit into requests of this size; a single one that does not fit goes alone."""
-    if sum(map(hsc_pb2.TaskResult.ByteSize, results)) + len(results) * _FRAMING_BYTES <= most_bytes:
-        yield results
-        return
-    start, size = 0, 0
-    for place, result in enumerate(results):
-        bytes_of_this = result.ByteSize() + _FRAMING_BYTES
-        if size + bytes_of_this > most_bytes and place > start:
-            yield results[start:place]
-            start, size = place, 0
-        size += bytes_of_this
-    yield results[start:]
+def _weigh(result: hsc_pb2.TaskResult) -> int:
+    return result.ByteSize() + _FRAMING_BYTES

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
 from duly_core.loop import repeat
 from duly_core.queues.factory import open_sender
@@ -18,12 +19,14 @@ from duly_core.store.retention import Retention
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.timing import Timing
+from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.events import log
 from duly_store_consumer.reclaim_guard import ReclaimGuard
-from duly_store_consumer.retention_loop import RetentionLoop
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeout_loop import TimeoutLoop
+
+_TABLE_LOCKED_PAUSE = timedelta(seconds=30)
 
 
 def build(
@@ -64,14 +67,18 @@ def build(
                 listener = Listener(store_settings, consumer.note_due, consumer.config_changed)
                 if notifications is not None:
                     notifications.subscribe(consumer)
-            retention_loop = RetentionLoop(
-                Retention(
-                    store,
-                    store_settings.retention,
-                    store_settings.dead_letter_retention,
-                    store_settings.partition_span,
-                )
+            retention = Retention(
+                store,
+                store_settings.retention,
+                store_settings.dead_letter_retention,
+                store_settings.partition_span,
             )
+
+            async def retain() -> timedelta:
+                done = await retention.run_once()
+                events.retention_round(done)
+                return _TABLE_LOCKED_PAUSE if done.locked else done.pause
+
             interval = format_duration(settings.poll_interval)
             log.info("store consumer polls", address=address, poll_interval=interval, exact=settings.exact)
             health = HealthFollower(
@@ -81,7 +88,7 @@ def build(
                 group.create_task(health.run(stop))
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
-                group.create_task(repeat("retention", retention_loop.run_once, stop, asyncio.Event()))
+                group.create_task(repeat("retention", retain, stop, asyncio.Event()))
         await server.stop()
 
     return serve
