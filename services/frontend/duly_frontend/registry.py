@@ -6,7 +6,7 @@ from datetime import timedelta
 from google.protobuf import duration_pb2
 
 from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
+from duly.v1 import registry_pb2, registry_pb2_grpc
 from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.convert import from_duration
@@ -46,8 +46,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 valid[policy.name] = policy
                 results.append(registry_pb2.RegisterLambdasResult())
             except Problem as problem:
-                error = task_pb2.ItemError(code=problem.code, field=problem.field, message=problem.message)
-                results.append(registry_pb2.RegisterLambdasResult(error=error))
+                results.append(registry_pb2.RegisterLambdasResult(error=problem.to_wire()))
         if valid:
             before = await lambdas.register(self._store, list(valid.values()))
             self._known.forget()
@@ -93,14 +92,11 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
             value: int = getattr(declared, name)
             _check(name, f"must be from {lowest:,} to {highest:,}", holds=lowest <= value <= highest)
             policy = replace(policy, **{name: value})  # type: ignore[arg-type]  # the names stand above
-    if declared.HasField("max_runtime"):
-        longest = _duration("max_runtime", declared.max_runtime)
-        _check("max_runtime", "must be longer than nothing", holds=longest > timedelta())
-        policy = replace(policy, max_runtime=longest)
-    if declared.HasField("crash_window"):
-        window = _duration("crash_window", declared.crash_window)
-        _check("crash_window", "must be longer than nothing", holds=window > timedelta())
-        policy = replace(policy, crash_window=window)
+    for name in ("max_runtime", "crash_window"):
+        if declared.HasField(name):  # type: ignore[arg-type]
+            duration = _duration(name, getattr(declared, name))
+            _check(name, "must be longer than nothing", holds=duration > timedelta())
+            policy = replace(policy, **{name: duration})  # type: ignore[arg-type]
     if declared.HasField("backoff"):
         policy = _with_backoff(policy, declared.backoff)
     return policy
