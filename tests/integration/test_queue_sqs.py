@@ -9,10 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from duly_core.errors import QueueUnavailableError, SettingsError
-from duly_core.queues.factory import open_sender
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs import depth
 from duly_core.queues.sqs.names import queue_name
+from duly_core.queues.sqs.sender import SqsSender
 from tests.fixtures.queues import NO_WAIT, SECOND, message, queue_of
 from tests.fixtures.waiting import until
 
@@ -110,7 +110,7 @@ async def test_a_queue_made_with_other_settings_gets_the_new_ones(installation, 
     sent = message()
     await sender.send([sent])
     settings = installation.settings.model_copy(update={"retention": 3600 * SECOND})
-    changed = await replace(installation, settings=settings).open_sender()
+    changed = await replace(installation, settings=settings).SqsSender.open()
 
     assert await changed.send([sent]) == []
 
@@ -196,7 +196,7 @@ async def test_missing_credentials_are_named_as_the_reason(installation):
 @pytest.mark.parametrize("wrong", [{"prefix": "not allowed"}, {"endpoint_url": "no-url"}])
 async def test_unusable_settings_are_refused_at_once(wrong):
     with pytest.raises(SettingsError):
-        await open_sender(QueueSettings(backend="sqs", **wrong))
+        await SqsSender.open(QueueSettings(backend="sqs", **wrong))
 
 
 async def test_what_a_cancelled_poll_receives_is_given_back(sender, receiver):

@@ -28,8 +28,8 @@ from duly_core.errors import SettingsError
 from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
 from duly_core.process import default_socket
-from duly_core.queues.factory import open_receiver
 from duly_core.queues.none import NoQueue
+from duly_core.queues.port import QueueReceiver
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer, Service
@@ -44,6 +44,14 @@ _ATTACHED_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)
 _BEYOND_GRACE = timedelta(seconds=10)
 _SHORTEST_DWELL = timedelta(seconds=5)
+
+
+async def _open_receiver(settings: QueueSettings) -> QueueReceiver:
+    if settings.backend == "store":
+        return NoQueue()
+    from duly_core.queues.sqs.receiver import SqsReceiver  # it loads boto3
+
+    return await SqsReceiver.open(settings)
 
 
 def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
@@ -74,7 +82,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.push_async_callback(hsc_channel.close)
             frontend_channel = open_channel(settings.frontend_address, rpc)
             at_the_end.push_async_callback(frontend_channel.close)
-            receiver = await open_receiver(queue_settings) if has_queue else NoQueue()
+            receiver = await _open_receiver(queue_settings)
             at_the_end.push_async_callback(receiver.close)
             hsc = hsc_stub(hsc_channel)
             buffer = ReferenceBuffer(settings.low_priority_share, on_stale=events.stale)

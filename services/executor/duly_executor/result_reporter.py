@@ -11,7 +11,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.group_commit import GroupCommit
 from duly_core.loop import backoff
-from duly_core.rpc.hsc_client import HscCalls
+from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.batch_sender import BatchSender
@@ -40,7 +40,7 @@ class ResultReporter:
 
     def __init__(
         self,
-        hsc: HscCalls,
+        hsc: HscCallStream,
         call_timeout: timedelta,
         most_bytes: int,
         settled: Callable[[Sequence[hsc_pb2.Claim]], None],

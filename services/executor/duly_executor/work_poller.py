@@ -13,7 +13,7 @@ from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError, SettingsError
 from duly_core.loop import backoff, wait_for
 from duly_core.rpc.convert import from_duration
-from duly_core.rpc.hsc_client import HscCalls
+from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.timing import Timing
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
@@ -43,7 +43,7 @@ class WorkPoller:
     def __init__(
         self,
         controller: "ControllerServiceAsyncStub",
-        hsc: HscCalls,
+        hsc: HscCallStream,
         address: str,
         attach: controller_pb2.AttachExecutorRequest,
         held_claims: HeldClaims,

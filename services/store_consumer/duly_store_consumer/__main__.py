@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from duly_core.loop import repeat
-from duly_core.queues.factory import open_sender
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
@@ -61,7 +60,9 @@ def build(
                 consumer = TimeoutLoop(store, settings, ReclaimGuard(timing), Notifier(store, notifications))
                 listener = Listener(store_settings, lambda *_: None, consumer.config_changed)
             else:
-                sender = await open_sender(queue_settings)
+                from duly_core.queues.sqs.sender import SqsSender  # boto3 is loaded where there is a queue
+
+                sender = await SqsSender.open(queue_settings)
                 at_the_end.push_async_callback(sender.close)
                 consumer = Consumer(store, sender, settings, ReclaimGuard(timing))
                 listener = Listener(store_settings, consumer.note_due, consumer.config_changed)
