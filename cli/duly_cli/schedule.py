@@ -1,13 +1,13 @@
 """`duly schedule`: new tasks from the shell."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 import duly
-from duly_cli.option_values import parse_duration, parse_moment, parse_priority
+from duly_cli.option_values import parse_duration, parse_moment, parse_moment_or_distance, parse_priority
 from duly_cli.payloads import Payload, Raw, read_lines, read_payload
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.text import say
@@ -81,7 +81,7 @@ def schedule(
             collection=collection,
             delay=parse_duration(delay, "--delay"),
             at=parse_moment(at, "--at", needs_zone=True),
-            expires_at=_parse_end(expires_at),
+            expires_at=parse_moment_or_distance(expires_at, "--expires-at", 1, needs_zone=True),
             idempotency_key=idempotency_key,
         )
         for value in payloads
@@ -112,12 +112,3 @@ def _schedule(
             if isinstance(each, duly.ScheduledTask):
                 say(each.task_id)
         raise
-
-
-def _parse_end(text: str | None) -> datetime | None:
-    """An instant of the command line, or a duration from now."""
-    try:
-        ahead = parse_duration(text, "--expires-at")
-    except typer.BadParameter:
-        return parse_moment(text, "--expires-at", needs_zone=True)
-    return datetime.now().astimezone() + ahead if ahead is not None else None

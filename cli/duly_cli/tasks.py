@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import MappingProxyType
@@ -77,10 +77,20 @@ def _check_environment() -> None:
             raise typer.Exit(os.EX_CONFIG) from error
 
 
-def refusal(task_id: str, error: duly.DulyError) -> str:
-    """What is said of a task with which something cannot be done."""
-    field = getattr(error, "field", "")
-    return f"{task_id}: {str(error).removeprefix(f'{field}: ')}"
+def say_answers(
+    task_ids: Sequence[str],
+    answers: Sequence[duly.TaskStatus | duly.DulyError],
+    describe: Callable[[duly.TaskStatus], str],
+) -> None:
+    """Print what came of each task, a line each; exit 1 if one was refused."""
+    for task_id, answer in zip(task_ids, answers, strict=True):
+        if isinstance(answer, duly.DulyError):
+            field = getattr(answer, "field", "")
+            say(f"{task_id}: {str(answer).removeprefix(f'{field}: ')}", err=True)
+        else:
+            say(f"{task_id}: {describe(answer)}")
+    if any(isinstance(answer, duly.DulyError) for answer in answers):
+        raise typer.Exit(1)
 
 
 def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
@@ -159,18 +169,17 @@ def list_tasks(
 
 def cancel(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS) -> None:
     """Cancel tasks; a running one is told with its next heartbeat."""
-    failed = False
     with connected(address) as client:
-        for task_id, answer in zip(task_ids, client.cancel_many(task_ids), strict=True):
-            failed = failed or isinstance(answer, duly.DulyError)
-            if isinstance(answer, duly.DulyError):
-                say(refusal(task_id, answer), err=True)
-            elif answer is duly.TaskStatus.CANCELLED:
-                say(f"{task_id}: cancelled")
-            else:
-                say(f"{task_id}: is {answer.name.lower()}; its callback is asked to stop")
-    if failed:
-        raise typer.Exit(1)
+        answers = client.cancel_many(task_ids)
+    say_answers(
+        task_ids,
+        answers,
+        lambda status: (
+            "cancelled"
+            if status is duly.TaskStatus.CANCELLED
+            else f"is {status.name.lower()}; its callback is asked to stop"
+        ),
+    )
 
 
 def lambdas(address: Address = DEFAULT_ADDRESS) -> None:

@@ -10,7 +10,6 @@ not survive a fork). `Client` and `AsyncClient` load it when they are first name
 
 from typing import TYPE_CHECKING, Any
 
-from duly.attempt import Attempt
 from duly.context import TaskContext
 from duly.enums import AttemptOutcome, FailureKind, Outcome, Priority, TaskStatus
 from duly.errors import (
@@ -48,7 +47,7 @@ from duly.outcome import (
 )
 from duly.policy import Backoff
 from duly.registry import App
-from duly.task import Failure, Task
+from duly.task import Attempt, Failure, Task
 
 if TYPE_CHECKING:
     from duly.client import AsyncClient

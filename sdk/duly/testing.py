@@ -13,18 +13,25 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from duly import invoke
+from duly.context import TaskContext
 from duly.enums import FailureKind, Outcome, Priority
-from duly.inline import run_inline
-from duly.payload import decode
+from duly.errors import PayloadTooLargeError, UnknownLambdaError
+from duly.ids import new_task_id
+from duly.payload import DEFAULT_LIMIT_BYTES, decode, encode
+from duly.time_conversion import to_duration, to_timestamp
+from duly.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from datetime import datetime, timedelta
+    from collections.abc import Callable, Coroutine
 
+    from duly.invoke import RunAsync
     from duly.registry import App
-    from duly.v1 import hsc_pb2
+
+_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +64,48 @@ def run(
     priority: Priority = Priority.NORMAL,
     due_at: datetime | None = None,
     cancelled: bool = False,
+    run_async: RunAsync | None = None,
+    report: Callable[[float, str], object] = lambda *_: None,
 ) -> TestRun:
     """Run the callback of lambda `name` once and return what came of it.
 
-    The payload is encoded, decoded and checked as it would be on its way through Duly: raises
-    EncodingError or PayloadTooLargeError where `schedule` would. `cancelled=True`: somebody asked for
-    its cancellation before it started. Exceptions of the callback are outcomes here as they are there
-    (their traceback is in the log).
+    The payload is encoded, decoded and checked as it would be on its way through Duly. `cancelled=True`: somebody asked
+    for its cancellation before it started. Exceptions of the callback are outcomes here as they are there
+    (their traceback is in the log). `max_runtime` is not enforced.
+
+    `run_async` runs an async callback's coroutine; None: on a loop and in a thread of its own. `report` is called with each
+    progress told.
+
+    Raises UnknownLambdaError, EncodingError and PayloadTooLargeError where `schedule` would.
     """
-    told: list[tuple[float, str]] = []
-    result = run_inline(
-        app,
-        name,
-        payload,
-        _run_async,
-        lambda fraction, note: told.append((fraction, note)),
+    if (callback := app.callbacks.get(name)) is None:
+        raise UnknownLambdaError(
+            f"the app has no lambda {name!r}; it has: {', '.join(app.callbacks) or 'none'}"
+        )
+    data, encoding = encode(payload)
+    if len(data) > (limit := callback.policy.payload_limit or DEFAULT_LIMIT_BYTES):
+        raise PayloadTooLargeError(f"the payload has {len(data)} bytes, the limit of {name!r} is {limit}")
+    task = hsc_pb2.ClaimedTask(
+        claim=hsc_pb2.Claim(task_id=new_task_id().bytes, token=bytes(16)),
+        priority=task_pb2.Priority.ValueType(priority),
+        payload=data,
+        payload_encoding=encoding,
         attempt=attempt,
-        fence=fence,
-        priority=priority,
-        due_at=due_at,
-        cancelled=cancelled,
+        fence=attempt if fence is None else fence,
+        due_at=to_timestamp(due_at or datetime.now(UTC)),
+        max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
     )
-    return _as_run(result, told)
+    setattr(task, "lambda", name)
+    told: list[tuple[float, str]] = []
+
+    def note_progress(fraction: float, note: str) -> None:
+        told.append((fraction, note))
+        report(fraction, note)
+
+    context = TaskContext.for_task(task, note_progress)
+    if cancelled:
+        context.request_cancel()
+    return _as_run(invoke.run(callback, task, context, run_async or _run_async), told)
 
 
 def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]]) -> TestRun:

@@ -110,7 +110,7 @@ async def test_a_queue_made_with_other_settings_gets_the_new_ones(installation, 
     sent = message()
     await sender.send([sent])
     settings = installation.settings.model_copy(update={"retention": 3600 * SECOND})
-    changed = await replace(installation, settings=settings).SqsSender.open()
+    changed = await replace(installation, settings=settings).open_sender()
 
     assert await changed.send([sent]) == []
 
@@ -158,14 +158,14 @@ async def test_a_process_may_end_while_a_long_poll_waits(installation):
     program = textwrap.dedent(f"""
         import asyncio
         from datetime import timedelta
-        from duly_core.queues.factory import open_receiver
+        from duly_core.queues.sqs.receiver import SqsReceiver
         from duly_core.queues.settings import QueueSettings
         from duly.enums import Priority
         from duly_core.routing import QueueKey
 
         async def main():
             settings = QueueSettings(backend="sqs", endpoint_url={installation.settings.endpoint_url!r})
-            receiver = await open_receiver(settings)
+            receiver = await SqsReceiver.open(settings)
             queue = QueueKey("endless", Priority.LOW)
             polling = asyncio.create_task(receiver.receive(queue, 1, timedelta(seconds=20)))
             while not receiver.client.calls["ReceiveMessage"]:
