@@ -83,8 +83,9 @@ async def redrive_tasks(caller: Caller, ids: Sequence[str]) -> list[TaskStatus |
     results: list[TaskStatus | DulyError] = []
     for some in in_chunks(ids):
         request = frontend_pb2.RedriveTaskRequest(task_ids=some)
-        response, tries = await caller.call_counted(caller.frontend.RedriveTask, request)
-        results += [_redriven(result, repeated=tries > 1) for result in response.results]
+        tries: list[int] = []
+        response = await caller.call(caller.frontend.RedriveTask, request, tried=tries.append)
+        results += [_redriven(result, repeated=len(tries) > 1) for result in response.results]
     return results
 
 

@@ -12,7 +12,7 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
@@ -32,7 +32,7 @@ from duly.new_task import NewTask, ScheduledTask
 from duly.scheduling import receipt
 from duly.settings import Setting
 from duly.task import Task
-from duly.task_reads import TaskRef
+from duly.task_reads import TaskFilter, TaskRef
 
 Value = TypeVar("Value")
 
@@ -218,24 +218,9 @@ class Client:
         """Undo what operators set; see AsyncClient.reset_settings."""
         return self._run(self._client.reset_settings([*names]))
 
-    def list(
-        self,
-        *,
-        lambda_name: str = "",
-        collection: str = "",
-        statuses: Sequence[TaskStatus] = (),
-        priorities: Sequence[Priority] = (),
-        page_size: int = 100,
-    ) -> Iterator[Task]:
+    def list(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> Iterator[Task]:
         """Yield tasks, newest first, without their payloads and results; see AsyncClient.list."""
-        pages = self._client.list_pages(
-            lambda_name=lambda_name,
-            collection=collection,
-            statuses=statuses,
-            priorities=priorities,
-            page_size=page_size,
-        )
-        yield from self._each(pages)
+        yield from self._each(self._client.list_pages(page_size=page_size, **which))
 
     def _each(self, pages: AsyncIterator[_Tasks]) -> Iterator[Task]:
         async def next_page() -> _Tasks | None:

@@ -8,6 +8,7 @@ from typer.main import get_command
 
 import duly
 from duly.dead_letters import DeadLetterFilter
+from duly.task_reads import TaskFilter
 from duly_cli.__main__ import app
 
 METHODS = {
@@ -65,7 +66,7 @@ def methods() -> list[str]:
 def parameters(method: str) -> set[str]:
     names = set(inspect.signature(getattr(duly.Client, method)).parameters) - {"self"}
     if "which" in names:
-        names = names - {"which"} | set(get_type_hints(DeadLetterFilter))
+        names = names - {"which"} | set(get_type_hints(TaskFilter if method == "list" else DeadLetterFilter))
     return {name for name in names if (method, name) not in ANOTHER_WAY}
 
 
