@@ -7,7 +7,7 @@ from typing import Any
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import NewTask, Scheduled, Scheduling, TaskId
+from duly_core.task import NewTask, Scheduled, Scheduling, Session, TaskId
 
 
 async def schedule(
@@ -25,26 +25,32 @@ async def schedule(
     Raises:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
     """
+    in_sessions = [task for task in tasks if task.session is not None]
+    if in_sessions and len(in_sessions) < len(tasks):
+        plain = [task for task in tasks if task.session is None]
+        answers = iter(await schedule(store, plain, tell=tell, again=again))
+        answers_in_sessions = iter(await schedule(store, in_sessions, tell=tell, again=again))
+        return [next(answers if task.session is None else answers_in_sessions) for task in tasks]
     if not tasks:
         return []
-    # one order of locks for all callers, so that two batches with the same keys cannot deadlock
-    keyed = any(task.idempotency_key for task in tasks)
-    order = [_key_then_id(task) if keyed else task.task_id for task in tasks]
-    ordered = sorted(range(len(tasks)), key=order.__getitem__)
+    ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
     columns = _columns([tasks[place] for place in ordered])
     parameters = _said(columns)
-    rows = await store.run(
-        TRANSITIONS["schedule"],
-        parameters
-        | {
-            "scheduled_at": timestamps(columns["scheduled_at"]),
-            "delays": intervals(columns["delay"]),
-            "expires_at": timestamps(columns["expires_at"]),
-            "tell": tell,
-        },
-    )
-    created: dict[TaskId, int] = {row[0]: row[1] for row in rows}
-    due_in = {ahead_us: timedelta(microseconds=ahead_us) for ahead_us in set(created.values())}
+    times = {
+        "scheduled_at": timestamps(columns["scheduled_at"]),
+        "delays": intervals(columns["delay"]),
+        "expires_at": timestamps(columns["expires_at"]),
+    }
+    if in_sessions:
+        sessions = _sessions(columns["session"])
+        rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters | times | sessions)
+    else:
+        rows = await store.run(TRANSITIONS["schedule"], parameters | times | {"tell": tell})
+    created: dict[TaskId, int | None] = {row[0]: row[1] for row in rows}
+    due_in = {
+        ahead_us: None if ahead_us is None else timedelta(microseconds=ahead_us)
+        for ahead_us in set(created.values())
+    }
     if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
         return [Scheduled(Scheduling.CREATED, task.task_id, due_in[created[task.task_id]]) for task in tasks]
     found = {row[0]: (row[1], row[2]) for row in await store.run(READS["existing"], parameters)}
@@ -102,7 +108,22 @@ def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         "encodings": int2s(columns["encoding"]),
         "payloads": byteas(columns["payload"]),
         "keys": texts(columns["idempotency_key"]),
+        "sessions": texts([session and session.key for session in columns["session"]]),
     }
+
+
+def _sessions(sessions: Sequence[Session]) -> dict[str, Any]:
+    return {
+        "session_orders": int2s([session.order for session in sessions]),
+        "session_policies": int2s([session.policy for session in sessions]),
+    }
+
+
+def _lock_order(tasks: Sequence[NewTask]) -> list[int]:
+    """Return the places of tasks in one order for all callers, so that two batches with the same keys cannot deadlock."""
+    keyed = any(task.idempotency_key for task in tasks)
+    order = [_key_then_id(task) if keyed else task.task_id for task in tasks]
+    return sorted(range(len(tasks)), key=order.__getitem__)
 
 
 def _key_then_id(task: NewTask) -> tuple[str, str, TaskId]:

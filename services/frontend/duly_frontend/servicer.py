@@ -169,7 +169,10 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         ids = self._ids(request.task_ids)
         valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
         async with failpoints.around("frontend.cancel"):
-            done = await store_tasks.cancel_tasks(self._stores.writes, valid)
+            cancelled = await store_tasks.cancel_tasks(self._stores.writes, valid)
+        done = cancelled.statuses
+        if cancelled.released:
+            self._notifier.due_in(min(cancelled.released.values()), cancelled.released)
         known = await store_tasks.get_tasks(
             self._stores.writes, [task_id for task_id in valid if task_id not in done], most_bytes=None
         )
