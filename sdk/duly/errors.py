@@ -80,6 +80,10 @@ class NotADeadLetterError(DulyError):
     """Only a task that ended as FATAL_FAILURE can be redriven; one that was redriven already is not one any more."""
 
 
+class SessionNotBlockedError(DulyError):
+    """Only a blocked session can be unblocked; one whose tasks still fail goes on by itself."""
+
+
 class UnknownSettingError(DulyError):
     """There is no setting of this name that can be changed while Duly runs; the message has the closest."""
 

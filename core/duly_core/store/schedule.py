@@ -10,29 +10,38 @@ from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import NewTask, Scheduled, Scheduling, Session, TaskId
 
 
-async def schedule(
-    store: Store, tasks: Sequence[NewTask], *, tell: bool = False, again: bool = True
-) -> list[Scheduled]:
+async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False) -> list[Scheduled]:
     """Write what is not there yet; answer for each task in order.
 
     Repeating a call is safe: a task that is there already under the same id or key is REPEATED if it says
-    the same (lambda, payload, priority, collection), and a CONFLICT if not.
+    the same (lambda, payload, priority, collection, session), and a CONFLICT if not.
 
     With `tell` the same commit tells Store Consumers of what is due now, which saves a round trip. Commits that
-    notify pass one at a time on a whole server, their flushes included: it is for callers with little to write.
-    `again` allows for a key that was taken, and removed with its task before anybody could look.
+    notify pass one at a time on a whole server, their flushes included: it is for callers with little to write, and
+    not for tasks of sessions.
 
     Raises:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
     """
     in_sessions = [task for task in tasks if task.session is not None]
-    if in_sessions and len(in_sessions) < len(tasks):
-        plain = [task for task in tasks if task.session is None]
-        answers = iter(await schedule(store, plain, tell=tell, again=again))
-        answers_in_sessions = iter(await schedule(store, in_sessions, tell=tell, again=again))
-        return [next(answers if task.session is None else answers_in_sessions) for task in tasks]
+    if not in_sessions:
+        return await _write(store, tasks, tell=tell)
+    plain = [task for task in tasks if task.session is None]
+    written = iter(await _write(store, plain, tell=tell))
+    written_in_sessions = iter(await _write(store, in_sessions))
+    return [next(written if task.session is None else written_in_sessions) for task in tasks]
+
+
+async def _write(
+    store: Store, tasks: Sequence[NewTask], *, tell: bool = False, again: bool = True
+) -> list[Scheduled]:
+    """Write tasks that all have a session, or of which none has one.
+
+    `again` allows for a key that was taken, and removed with its task before anybody could look.
+    """
     if not tasks:
         return []
+    in_sessions = tasks[0].session is not None
     ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
     columns = _columns([tasks[place] for place in ordered])
     parameters = _said(columns)
@@ -42,7 +51,7 @@ async def schedule(
         "expires_at": timestamps(columns["expires_at"]),
     }
     if in_sessions:
-        sessions = _sessions(columns["session"])
+        sessions = _orders(columns["session"])
         rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters | times | sessions)
     else:
         rows = await store.run(TRANSITIONS["schedule"], parameters | times | {"tell": tell})
@@ -62,7 +71,7 @@ async def schedule(
         and number not in found
         and tasks[place].task_id not in created
     ]
-    second = await schedule(store, [tasks[place] for place in gone], tell=tell, again=False)
+    second = await _write(store, [tasks[place] for place in gone], tell=tell, again=False)
     answers = dict(zip(gone, second, strict=True))
     for number, place in enumerate(ordered, start=1):
         task = tasks[place]
@@ -112,7 +121,7 @@ def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     }
 
 
-def _sessions(sessions: Sequence[Session]) -> dict[str, Any]:
+def _orders(sessions: Sequence[Session]) -> dict[str, Any]:
     return {
         "session_orders": int2s([session.order for session in sessions]),
         "session_policies": int2s([session.policy for session in sessions]),

@@ -307,7 +307,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_UNKNOWN_LAMBDA: _ErrorCode.ValueType  # 2
     ERROR_CODE_PAYLOAD_TOO_LARGE: _ErrorCode.ValueType  # 3
     ERROR_CODE_KEY_CONFLICT: _ErrorCode.ValueType  # 4
-    """The idempotency key or task id is taken by a task with another lambda, payload, priority or collection."""
+    """The idempotency key or task id is taken by a task with another lambda, payload, priority, collection or session."""
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 5
     ERROR_CODE_ALREADY_FINAL: _ErrorCode.ValueType  # 6
     """The task is final already."""
@@ -325,7 +325,7 @@ ERROR_CODE_INVALID_ARGUMENT: ErrorCode.ValueType  # 1
 ERROR_CODE_UNKNOWN_LAMBDA: ErrorCode.ValueType  # 2
 ERROR_CODE_PAYLOAD_TOO_LARGE: ErrorCode.ValueType  # 3
 ERROR_CODE_KEY_CONFLICT: ErrorCode.ValueType  # 4
-"""The idempotency key or task id is taken by a task with another lambda, payload, priority or collection."""
+"""The idempotency key or task id is taken by a task with another lambda, payload, priority, collection or session."""
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 5
 ERROR_CODE_ALREADY_FINAL: ErrorCode.ValueType  # 6
 """The task is final already."""

@@ -131,7 +131,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
 
     async def _write_group(self, tasks: list[NewTask]) -> list[Scheduled]:
         lambdas = {task.lambda_name for task in tasks}
-        tell = self._has_little_to_write(len(tasks)) and not self._notifier.is_served_here(lambdas)
+        tell = (
+            self._has_little_to_write(len(tasks))
+            and not self._notifier.is_served_here(lambdas)
+            and not any(task.session for task in tasks)
+        )
         async with failpoints.around("frontend.schedule"):
             answers = await store_schedule.schedule(self._stores.writes, tasks, tell=tell)
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
