@@ -34,7 +34,7 @@ Collection = Annotated[str, typer.Option(help="Of this collection only.")]
 Kind = Annotated[
     list[str] | None,
     typer.Option(
-        help="Which ended by this kind of failure only, the first word under WHY: attempts_exhausted, quarantined, "
+        help="Only those that ended by this kind of failure, the first word under WHY: attempts_exhausted, quarantined, "
         "expired, exception (not to be retried), ...; may be repeated.",
         show_default=False,
     ),
@@ -42,11 +42,13 @@ Kind = Annotated[
 Since = Annotated[
     str | None,
     typer.Option(
-        help="Which ended since then: an instant (ISO 8601), or 2h for 2 hours ago.", show_default=False
+        help="Only those that ended at this time or later: ISO 8601, or 2h for 2 hours ago.",
+        show_default=False,
     ),
 ]
 Until = Annotated[
-    str | None, typer.Option(help="Which ended before then, said as for --since.", show_default=False)
+    str | None,
+    typer.Option(help="Only those that ended before this time, written as for --since.", show_default=False),
 ]
 
 
@@ -62,7 +64,7 @@ def dead_letters(
     kind: Kind = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
@@ -91,20 +93,20 @@ def redrive(
     rate: Annotated[
         str | None,
         typer.Option(
-            help="Spread them: so many become due at a time, as 50/s, 600/m or 100/h.",
+            help="How fast they become due: 50/s, 600/m or 100/h.",
             show_default="all at once",
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many, the oldest first.", show_default="all")
+        int | None, typer.Option(min=1, help="How many at most, the oldest first.", show_default="all")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing: only say how many it would be.")
+        bool, typer.Option("--dry-run", help="Change nothing: only count those that match.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Let dead letters run again, with all their attempts: those named, or those that the filters find."""
+    """Run dead letters again, with failures and crashes at 0: those named, or those that match the filters."""
     which = _filter(lambda_name, collection, kind, since, until)
     if task_ids:
         if which or everything or rate or limit or dry_run:

@@ -113,7 +113,7 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
     interesting |= {name: _readable(body) for name, body in bodies.items()}
     lines = [f"{name.replace('_', ' '):>16}  {value}" for name, value in interesting.items()]
     if task.attempts:
-        lines += ["", "attempts that did not succeed, oldest first:", *_attempt_table(task.attempts)]
+        lines += ["", "runs that did not succeed, oldest first:", *_attempt_table(task.attempts)]
         lines += traceback_lines(task.attempts)
     return lines
 

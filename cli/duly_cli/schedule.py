@@ -41,7 +41,7 @@ def schedule(
     priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
     collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
     delay: Annotated[
-        str | None, typer.Option(help="Run it so much later: 90s, 2h.", show_default=False)
+        str | None, typer.Option(help="Run it after this time: 90s, 2h.", show_default=False)
     ] = None,
     at: Annotated[
         str | None,
@@ -50,7 +50,7 @@ def schedule(
     expires_at: Annotated[
         str | None,
         typer.Option(
-            help="Give it up if it has not started by then: an instant as for --at, or 2h from now.",
+            help="End it as a dead letter if it still waits to start, or to run again, at this time: as for --at, or 2h from now.",
             show_default=False,
         ),
     ] = None,

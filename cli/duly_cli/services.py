@@ -48,17 +48,18 @@ def store_consumer(
         str | None, typer.Option(help="HOST:PORT for health checks.", show_default=False)
     ] = None,
     poll_interval: Annotated[
-        str | None, typer.Option(help="The safety net of the poll, such as 2s.", show_default=False)
+        str | None,
+        typer.Option(help="How often to poll if nothing wakes it, such as 2s.", show_default=False),
     ] = None,
 ) -> None:
-    """Sends what is due to the queues, and takes up what fell silent."""
+    """Reclaims tasks of silent workers, ends expired tasks, removes old ones; with SQS, sends due tasks to queues."""
     from duly_store_consumer.__main__ import main
 
     main(listen=listen, poll_interval=poll_interval)
 
 
 def hsc(listen: Listen = None) -> None:
-    """Heartbeat and status controller: claims, heartbeats and results of the hosts."""
+    """Heartbeat and status controller: writes claims, heartbeats and results for workers."""
     from duly_hsc.__main__ import main
 
     main(listen=listen)
@@ -70,7 +71,7 @@ def worker(
     processes: Processes = None,
     slots: Slots = None,
 ) -> None:
-    """A host: a Controller and its Executors, for one application."""
+    """Runs one application: a Controller and its Executors."""
     from duly_controller.__main__ import run_worker
 
     run_worker(application, processes, slots, executors=executors)
@@ -81,7 +82,7 @@ def controller(
         str | None, typer.Option(help="unix:PATH of the local socket.", show_default=False)
     ] = None,
 ) -> None:
-    """A host's Controller alone; Executors that are started by themselves attach to it."""
+    """A Controller alone, for Executors that you start with `duly executor`."""
     from duly_controller.__main__ import main
 
     main(listen=listen)

@@ -71,12 +71,12 @@ def up(
     ] = False,
     profile: Annotated[
         Literal["embedded", "production"],
-        typer.Option(help="How soon a dead host is noticed: after 15 s, or 60 s."),
+        typer.Option(help="embedded or production: a dead host is noticed after 15 s or 60 s."),
     ] = "embedded",
     free_ports: Annotated[
         bool,
         typer.Option(
-            "--free-ports", help="Use any free ports, not the usual ones (7401, ...), and say which."
+            "--free-ports", help="Use free ports instead of the usual ones (7401, ...), and print them."
         ),
     ] = False,
 ) -> None:

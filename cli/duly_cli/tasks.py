@@ -122,7 +122,7 @@ def parse_moment(text: str | None, *, needs_zone: bool = False) -> datetime | No
 
 
 def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Show tasks, with payload, result and the attempts that did not succeed; exit 1 if one is not there."""
+    """Show tasks, with payload, result and the runs that did not succeed; exit 1 if one does not exist."""
     found = []
     with connected(address) as client:
         for task_id in task_ids:
@@ -139,7 +139,7 @@ def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson =
 def wait(
     task_ids: TaskIds,
     timeout: Annotated[
-        str | None, typer.Option(help="At most so long: 30s, 5m.", show_default="no limit")
+        str | None, typer.Option(help="How long to wait: 30s, 5m.", show_default="no limit")
     ] = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -163,7 +163,7 @@ def list_tasks(
         list[str] | None,
         typer.Option(help="Of this priority only; may be repeated.", show_default=False),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 
 class DulyError(Exception):
-    """Base of all of them: its text is for people and is printed without a traceback."""
+    """Base of all of them. Its text is for people and is printed without a traceback."""
 
 
 class SettingsError(DulyError):
@@ -10,23 +10,23 @@ class SettingsError(DulyError):
 
 
 class StoreUnavailableError(DulyError):
-    """Postgres cannot be reached, or did not answer in time; trying again may help."""
+    """Postgres cannot be reached, or did not answer in time. Try again."""
 
 
 class RowLockedError(StoreUnavailableError):
-    """A statement waited too long for a row that another transaction holds; the others may be free."""
+    """A statement waited too long for a row that another transaction holds. Try again."""
 
 
 class StatementTimeoutError(StoreUnavailableError):
-    """A statement took longer than it may; it may be too much to read, or Postgres is slow."""
+    """A statement exceeded its time limit: it reads too much, or Postgres is slow."""
 
 
 class StoreRefusedError(StoreUnavailableError):
-    """Postgres refuses a statement until somebody grants a right or corrects the schema; trying again does not help."""
+    """Postgres refuses a statement until somebody grants a right or corrects the schema."""
 
 
 class QueueUnavailableError(DulyError):
-    """The queue cannot be reached, or did not answer in time; trying again may help."""
+    """SQS cannot be reached, or did not answer in time. Store Consumer and Controller try again by themselves."""
 
 
 class PortInUseError(DulyError):
@@ -38,19 +38,19 @@ class ApplicationError(DulyError):
 
 
 class NotAttachedError(DulyError):
-    """An Executor asks a Controller that does not know it: attach (again) first."""
+    """An Executor called a Controller that does not know it. It has to attach again first."""
 
 
 class OverloadedError(DulyError):
-    """More is asked of a process than it can do in time; trying again later may help."""
+    """A process got more calls than it can serve in time. Try again later."""
 
 
 class TooMuchError(DulyError):
-    """More is asked for than one call may have or read: becomes RESOURCE_EXHAUSTED; asking for less helps."""
+    """A call asked for more than one call may have or read. Ask for less."""
 
 
 class InvalidRequestError(DulyError):
-    """A request is unusable as a whole: becomes INVALID_ARGUMENT with the field named."""
+    """A request is invalid as a whole. The details name the field."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")

@@ -32,27 +32,27 @@ class LiveStoreConsumerSettings(Section):
     poll_interval: Duration = Field(
         default=timedelta(seconds=2), ge=timedelta(milliseconds=10), le=timedelta(minutes=2)
     )
-    """The safety net: nothing that is due waits longer than this to be found."""
+    """How often Duly looks for due and silent tasks, even if nothing wakes it."""
     exact: bool = True
-    """Wake at the next due instant and on notifications; off: poll at the interval only, as Dropbox's ATF did."""
+    """Wakes at the next due time and on notifications. Off: polls at the interval only."""
     batching_gap: Duration = Field(default=timedelta(milliseconds=2), le=timedelta(seconds=10))
-    """Polls are never closer together than this."""
+    """The shortest time between two polls."""
     batch: int = Field(default=2_000, ge=1, le=100_000)
-    """References one poll takes at most from each queue's backlog."""
+    """With SQS: the most references that one poll sends to each queue."""
     enqueue_timeout: Duration = Field(
         default=timedelta(seconds=60), ge=timedelta(seconds=1), le=timedelta(days=1)
     )
-    """A reference that was not claimed by then is sent again."""
+    """With SQS: a reference that was not claimed after this time is sent again."""
     put_back_delay: Duration = Field(default=timedelta(seconds=5), le=timedelta(hours=1))
-    """References that could not be sent are looked at again within this."""
+    """With SQS: references that could not be sent are sent again within this time."""
     reclaim_rate: float = Field(default=500, gt=0, le=1_000_000)
-    """Claims a second, at the most, that one Store Consumer takes from holders that fell silent."""
+    """The most claims a second that one Store Consumer reclaims from silent Executors."""
     depth_horizon: Duration = Field(default=timedelta(seconds=5), le=timedelta(hours=1))
-    """Each queue holds about as much as its hosts claim in this time; the backlog stays in the store."""
+    """With SQS: each queue holds about as many references as workers claim in this time. The rest waits in the store."""
     min_depth: int = Field(default=100, ge=1, le=1_000_000)
-    """References that a queue may always hold, however slow its hosts are."""
+    """With SQS: references that a queue may hold in any case, however slow its workers are."""
     max_depth: int = Field(default=20_000, ge=1, le=1_000_000)
-    """Maximum references in one queue, however fast its hosts are. min_depth takes precedence."""
+    """With SQS: the most references in one queue, however fast its workers are. min_depth takes precedence."""
 
 
 _FIELDS: Mapping[str, tuple[str, FieldInfo]] = {

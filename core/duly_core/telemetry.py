@@ -17,14 +17,16 @@ _LAST_PORT = 65_535
 
 
 class TelemetrySettings(Section):
-    """`[telemetry]`: what a process tells of itself."""
+    """`[telemetry]`: logs and metrics."""
 
     SECTION: ClassVar[str] = "telemetry"
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level that is logged."""
     log_format: Literal["console", "json"] = "json"
+    """`json`: an object for each event. `console`: text for people."""
     metrics_listen: str = ""
-    """HOST:PORT of the Prometheus endpoint; empty: none."""
+    """HOST:PORT of the Prometheus endpoint. Empty: no metrics."""
 
     @field_validator("metrics_listen")
     @classmethod

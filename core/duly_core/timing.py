@@ -46,7 +46,7 @@ PROFILES: dict[str, dict[str, timedelta]] = {
 
 
 class Timing(Section):
-    """`[timing]`: read by the HSC (the timeouts), by Executors (the rest) and by Store Consumers; all must agree.
+    """`[timing]`: the HSC reads the timeouts, Executors the rest, Store Consumers both. All must have the same.
 
     A Store Consumer leaves claims alone for heartbeat_timeout after a change of Postgres: with a shorter one than the
     HSC's it would void what is still held. Nothing checks that.
@@ -57,22 +57,23 @@ class Timing(Section):
     SECTION: ClassVar[str] = "timing"
 
     profile: Literal["production", "embedded"] = "production"
+    """Sets every key of this section that is not given."""
     heartbeat_period: Duration = timedelta()
-    """H: heartbeats are sent at this fixed rate."""
+    """H: the time between two heartbeats."""
     heartbeat_deadline: Duration = timedelta()
-    """R: how long one heartbeat call may take, its in-call retries included."""
+    """R: how long one heartbeat call may take, with its retries."""
     process_deadline: Duration = timedelta()
-    """T_e: an Executor is dead this long after it sent its last acknowledged heartbeat."""
+    """T_e: an Executor is dead at most this long after it sent its last acknowledged heartbeat."""
     heartbeat_timeout: Duration = timedelta()
-    """T: how long the store waits for the next heartbeat."""
+    """T: how long Duly waits for the next heartbeat before it reclaims the task."""
     claim_timeout: Duration = timedelta()
-    """C: how long the store waits for the first heartbeat after a claim."""
+    """C: how long Duly waits for the first heartbeat after a claim."""
     scheduling_lateness: Duration = timedelta()
-    """G: how late the Executor may notice anything."""
+    """G: how late an Executor may react to a timer."""
     kill_latency: Duration = timedelta()
-    """K: from the kill to the last instruction of the last process."""
+    """K: the time from SIGKILL until the last process is dead."""
     clock_step: Duration = timedelta()
-    """J: the largest forward step of the store's clock, failover included."""
+    """J: the largest forward step of Postgres's clock, a failover included."""
 
     @model_validator(mode="before")
     @classmethod

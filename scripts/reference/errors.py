@@ -28,9 +28,11 @@ _STATUS_NOTES = {
     "UNAVAILABLE": "The outcome is unknown, or the server cannot serve now. Repeat with the same ids, keys and tokens.",
     "DEADLINE_EXCEEDED": "The outcome is unknown. Repeat with the same ids, keys and tokens.",
     "FAILED_PRECONDITION": "The caller has to do something first. The message says what.",
-    "RESOURCE_EXHAUSTED": "The message is larger than `rpc.max_message_bytes`. Send less in one call.",
+    "RESOURCE_EXHAUSTED": "The request or its answer exceeds `rpc.max_message_bytes`. Send or ask for less in one call.",
     "UNIMPLEMENTED": "The server is older than the caller, or is not a Duly server.",
 }
+_AT_THE_START = {"SettingsError", "PortInUseError", "ApplicationError"}
+"""Errors that end a process at its start, so that no caller gets them."""
 
 
 def text() -> str:
@@ -79,11 +81,12 @@ def _processes() -> str:
             rows.append(
                 (
                     code(name),
-                    code(code_pb2.Code.Name(status_of(made).code)),
+                    "" if name in _AT_THE_START else code(code_pb2.Code.Name(status_of(made).code)),
                     sentence(inspect.cleandoc(error.__doc__ or "")),
                 )
             )
     return (
-        "## Errors of Duly's processes\n\nThe name appears in logs. The second column is the status that a caller gets.\n\n"
+        "## Errors of Duly's processes\n\nThe name appears in logs. The second column is the status that a caller gets. "
+        "Where it is empty, the error ends the process at its start.\n\n"
         + table(("error", "status", "meaning"), rows)
     )

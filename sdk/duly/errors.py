@@ -21,7 +21,7 @@ class EncodingError(DulyError, TypeError):
 
 
 class RegistrationError(DulyError):
-    """A callback was declared in a way that cannot work: found at import, before any task runs."""
+    """A callback is declared in a way that cannot work. Raised at import, before any task runs."""
 
 
 class AppImportError(DulyError):
@@ -31,7 +31,7 @@ class AppImportError(DulyError):
 class PayloadError(DulyError):
     """The payload is not what the callback declares.
 
-    `path` is where, from the payload down (".to[0]"); `problem` is what is wrong there. Neither
+    `path` is the place within the payload (".to[0]"); `problem` is what is wrong there. Neither
     quotes the payload's values, so the text may be logged and shown.
     """
 
@@ -57,11 +57,11 @@ class InvalidTaskError(DulyError):
 
 
 class UnknownLambdaError(DulyError):
-    """No Executor has ever declared a lambda of this name."""
+    """No worker ever registered a lambda of this name."""
 
 
 class PayloadTooLargeError(DulyError):
-    """The payload is larger than its lambda's `payload_limit`: store it elsewhere and send a reference."""
+    """The payload exceeds its lambda's `payload_limit`. Store it elsewhere and send its address."""
 
 
 class KeyConflictError(DulyError):
@@ -69,7 +69,7 @@ class KeyConflictError(DulyError):
 
 
 class TaskNotFoundError(DulyError):
-    """There is no task of this id: never scheduled, or finished so long ago that it was removed."""
+    """No task has this id: it was never scheduled, or was removed after its retention."""
 
 
 class TaskFinalError(DulyError):
@@ -77,7 +77,7 @@ class TaskFinalError(DulyError):
 
 
 class NotADeadLetterError(DulyError):
-    """Only a task that ended as FATAL_FAILURE can be redriven; one that was redriven already is not one any more."""
+    """The task is no dead letter: it did not end as FATAL_FAILURE, or was redriven before."""
 
 
 class SessionNotBlockedError(DulyError):
@@ -85,21 +85,21 @@ class SessionNotBlockedError(DulyError):
 
 
 class UnknownSettingError(DulyError):
-    """There is no setting of this name that can be changed while Duly runs; the message has the closest."""
+    """No setting of this name can be changed while Duly runs. The message suggests the closest."""
 
 
 class InvalidSettingError(DulyError):
-    """A setting cannot have this value; it stays what it was."""
+    """The value is invalid. The setting is unchanged."""
 
 
 class AddressError(DulyError, ValueError):
-    """What a client was given is no address of a Frontend: it has no port, or is a URL."""
+    """The address has no port, or is a URL. Write HOST:PORT."""
 
 
 class WaitTimeoutError(DulyError, TimeoutError):
-    """The tasks had not all ended when the caller's patience did; they go on regardless.
+    """Not all tasks had ended at the timeout. They go on.
 
-    `tasks` is how they stood at the last look, in the order of the question.
+    `tasks` has them as last seen, in the order given.
     """
 
     def __init__(self, message: str, tasks: Sequence[Task]) -> None:
@@ -110,13 +110,13 @@ class WaitTimeoutError(DulyError, TimeoutError):
 class UnavailableError(DulyError, ConnectionError):
     """No Frontend answered within the time allowed.
 
-    After `schedule` the outcome is unknown: the task may have been written. Scheduling it again is
-    safe only under an idempotency key (the SDK's own retries are safe always).
+    After `schedule` the outcome is unknown: the task may have been written. Schedule it again only with
+    the same idempotency key. Repeats within one call are always safe.
     """
 
 
 class RequestError(DulyError):
-    """The Frontend answered with a gRPC status that has no error of its own; the message names it."""
+    """The Frontend answered with another gRPC status. The message names it."""
 
 
 class ClosedError(DulyError):
@@ -124,7 +124,7 @@ class ClosedError(DulyError):
 
 
 class TaskFailedError(DulyError):
-    """`wait(raise_on_failure=True)`: the task ended otherwise than in success. `task` is the task."""
+    """`wait(raise_on_failure=True)`: the task ended without success. `task` is the task."""
 
     def __init__(self, task: Task) -> None:
         status: TaskStatus = task.status
@@ -134,9 +134,9 @@ class TaskFailedError(DulyError):
 
 
 class ScheduleManyError(DulyError):
-    """Some tasks were not written, the others were.
+    """Some tasks were refused. The others were written.
 
-    `results` has, for each task in the order given, its `ScheduledTask` or the error that kept it out.
+    `results` has for each task, in the order given, its `ScheduledTask` or its error.
     """
 
     def __init__(self, results: Sequence[ScheduledTask | DulyError]) -> None:

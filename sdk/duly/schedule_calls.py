@@ -59,7 +59,7 @@ class ScheduleCalls(ABC):
         - `collection`: a label on a part of a lambda's tasks, to find them by.
         - `at` or `delay`: when to run it; neither is now. `at` must have a time zone; `delay` is
           counted on Duly's clock, so it does not depend on this host's.
-        - `expires_at`: a task that has not started by then ends as FATAL_FAILURE.
+        - `expires_at`: a task that waits to start, or to run again, at this time ends as FATAL_FAILURE (EXPIRED).
         - `idempotency_key`: the same key, within one lambda, never makes a second task; the receipt
           then names the first one, with `created` False. A key holds until its task is removed, some
           days after its end: `store.retention` says how many.

@@ -120,7 +120,7 @@ async def test_people_read_a_line_for_each_attempt_with_its_reason(frontend, tri
     task = duly.Task.from_proto(message)
 
     every_line = task_lines(task)
-    columns, *lines = every_line[every_line.index("attempts that did not succeed, oldest first:") + 1 :]
+    columns, *lines = every_line[every_line.index("runs that did not succeed, oldest first:") + 1 :]
 
     assert columns.split() == ["ATTEMPT", "FENCE", "OUTCOME", "STARTED", "ENDED", "HOLDER", "REASON"]
     assert lines[0].startswith("1 (not charged)  1      released ")

@@ -5,9 +5,10 @@ import weakref
 
 import grpc
 import pytest
+from google.rpc import code_pb2
 
-from duly_core.errors import StoreUnavailableError
-from duly_core.rpc.interceptors import ServerInterceptor
+from duly_core.errors import DulyError, OverloadedError, QueueUnavailableError, StoreUnavailableError
+from duly_core.rpc.interceptors import ServerInterceptor, status_of
 
 
 class Request:
@@ -45,3 +46,8 @@ async def test_a_refused_call_leaves_nothing_of_its_request_to_the_collector():
         gc.enable()
     assert context.code is grpc.StatusCode.UNAVAILABLE
     assert observed == [("Schedule", "UNAVAILABLE")]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailableError, QueueUnavailableError, OverloadedError])
+def test_what_may_succeed_later_is_unavailable_on_the_wire(error: type[DulyError]) -> None:
+    assert status_of(error("away")).code == code_pb2.UNAVAILABLE

@@ -12,13 +12,14 @@ class QueueSettings(Section):
     SECTION: ClassVar[str] = "queue"
 
     backend: Literal["store", "sqs"] = "store"
-    """store: hosts claim due tasks from the HSC. sqs: references go through a queue for each lambda and priority."""
+    """`store`: workers claim due tasks from the HSC. `sqs`: references go through a queue for each lambda and priority."""
     endpoint_url: str = ""
-    """sqs: empty is AWS itself."""
+    """With SQS: its address. Empty: AWS."""
     region: str = "us-east-1"
+    """With SQS: the AWS region."""
     prefix: str = "duly"
-    """sqs: queue names start with it: two installations in one account must differ here."""
+    """With SQS: queue names begin with it. Two installations in one AWS account need different ones."""
     visibility: Duration = timedelta(seconds=30)
-    """sqs: how long a received message stays hidden: it must outlast buffering and one ClaimTask."""
+    """With SQS: how long a received message stays hidden. Must outlast buffering and one ClaimTask."""
     retention: Duration = timedelta(hours=4)
-    """sqs: how long an unread message is kept; its task is re-sent by the store anyway."""
+    """With SQS: how long an unread message is kept. Its task is not lost; it is sent again."""

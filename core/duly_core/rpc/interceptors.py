@@ -15,6 +15,7 @@ from duly_core.errors import (
     DulyError,
     InvalidRequestError,
     OverloadedError,
+    QueueUnavailableError,
     StoreUnavailableError,
     TooMuchError,
 )
@@ -136,7 +137,7 @@ def status_of(error: DulyError) -> status_pb2.Status:
         detail = any_pb2.Any()
         detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
         return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
-    if isinstance(error, StoreUnavailableError | OverloadedError):
+    if isinstance(error, StoreUnavailableError | QueueUnavailableError | OverloadedError):
         return status_pb2.Status(code=code_pb2.UNAVAILABLE, message=str(error))
     if isinstance(error, TooMuchError):
         return status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=str(error))

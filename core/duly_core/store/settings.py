@@ -16,26 +16,27 @@ class StoreSettings(Section):
     dsn: str = "postgresql://duly@127.0.0.1:5432/duly"
     """A libpq connection string or URI."""
     connections: int = 8
-    """Connections of one process's pool; the HSC has as many as its own settings say."""
+    """Connections for writes of a Frontend, and of a Store Consumer. The HSC has settings of its own."""
     connect_timeout: Duration = timedelta(seconds=5)
+    """How long a new connection to Postgres may take."""
     statement_timeout: Duration = timedelta(seconds=8)
-    """No statement runs longer."""
+    """The longest time of a statement."""
     acquire_timeout: Duration = timedelta(seconds=5)
     """How long a statement may wait for a free connection."""
     unhealthy_after: Duration = Field(default=timedelta(seconds=5), ge=timedelta(seconds=1))
-    """Health checks are told NOT_SERVING when Postgres has not answered for so long."""
+    """A process reports NOT_SERVING when Postgres has not answered for this long."""
     pooled: bool = False
-    """Postgres is behind a pooler of transactions, as pgbouncer is: nothing is asked of a session."""
+    """True behind pgbouncer in transaction mode: Duly sets nothing on sessions."""
     direct_dsn: str = ""
-    """With pooled: Postgres itself, past the pooler, for migrations and for hearing at once of what is due."""
+    """With `pooled`: the address of Postgres itself, for migrations and notifications."""
     retention: Duration = Field(default=timedelta(days=7), ge=timedelta(minutes=1))
-    """Finished tasks are kept for so long, their results and idempotency keys with them; then they are unknown."""
+    """How long finished tasks are kept, with results and idempotency keys. Then they are unknown."""
     dead_letter_retention: Duration = Field(default=timedelta(days=30), ge=timedelta(minutes=1))
-    """The same for tasks that ended as fatal_failure: they wait for somebody to look."""
+    """How long dead letters are kept."""
     partition_span: Duration = Field(
         default=timedelta(days=1), ge=timedelta(minutes=1), le=timedelta(days=366)
     )
-    """Tasks made within such a time are one partition, and are removed together."""
+    """Tasks made within one such span are in one partition, and are removed together."""
 
 
 def direct(settings: StoreSettings) -> StoreSettings:

@@ -44,7 +44,7 @@ class CallbackReport(_message.Message):
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[_hsc_pb2.TaskResult]:
-        """Attempts that ended."""
+        """Runs that ended."""
 
     @_builtins.property
     def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackProgress]:

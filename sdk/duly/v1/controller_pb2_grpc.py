@@ -50,15 +50,15 @@ class ControllerServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def AttachExecutor(self, request, context):
-        """Says which lambdas an Executor serves. The Controller registers them and polls their queues.
+        """Says which lambdas an Executor serves. The Controller registers them; with SQS it also polls their queues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def NextWork(self, request, context):
-        """Long poll: claimed tasks, best priority first. No tasks: nothing came before the deadline; ask again.
-        FAILED_PRECONDITION: this Controller does not know the Executor (it was restarted); attach again.
+        """With SQS only. Long poll: returns claimed tasks, best priority first. An answer without tasks: nothing came in
+        time; ask again. FAILED_PRECONDITION: this Controller was restarted and does not know the Executor; attach again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class NewTask(_message.Message):
-    """One task to be."""
+    """A task to schedule."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -43,22 +43,26 @@ class NewTask(_message.Message):
     payload_encoding: _task_pb2.Encoding.ValueType
     priority: _task_pb2.Priority.ValueType
     collection: _builtins.str
-    """Label for gating: like a lambda's name, or empty."""
+    """A label to find tasks by: like a lambda's name, or empty."""
     idempotency_key: _builtins.str
-    """Makes the schedule safe to repeat: the same key (within one lambda) never makes a second task.
-    At most 255 bytes. Not together with task_id.
+    """Makes the call safe to repeat: the same key never makes a second task of the same lambda. At most 255 bytes. Give
+    either a key or a task_id.
     """
     task_id: _builtins.str
-    """A UUIDv7 made by the caller, in text form: the SDK does so, which makes its own retries safe."""
+    """Makes the call safe to repeat, too: a UUIDv7 in text form, made by the caller within the last day. The SDK sets
+    one if there is no key. If both are empty, the server makes an id, and a repeated call makes a second task.
+    """
     @_builtins.property
     def scheduled_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def delay(self) -> _duration_pb2.Duration:
-        """Counted from the moment the store writes the task, on the store's clock: no client clock is trusted."""
+        """Counted on the store's clock, from the moment at which the task is written."""
 
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
-        """If it has not been started by then it ends as FATAL_FAILURE / EXPIRED."""
+        """If the task waits to start, or to run again, at this time, it ends as FATAL_FAILURE of kind EXPIRED. A run that has
+        begun goes on; if it fails after this time, the task expires. Must be in the future. Absent: never.
+        """
 
     @_builtins.property
     def session(self) -> _task_pb2.Session:
@@ -141,7 +145,7 @@ class ScheduleResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     created: _builtins.bool
-    """False if this very task had been written before (a repeated call)."""
+    """False if this task was written before (a repeated call)."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
         """Set if the task was not written."""
@@ -169,9 +173,9 @@ class ScheduleStreamRequest(_message.Message):
     SCHEDULE_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     call: _builtins.int
-    """Chosen by the caller, once on a stream; the answer bears it."""
+    """A number that the caller chooses, unique within the stream. The answer has the same."""
     cancel: _builtins.int
-    """Nobody waits for the answer to this call any more."""
+    """The number of a call whose answer is no longer needed."""
     @_builtins.property
     def schedule(self) -> Global___ScheduleRequest: ...
     def __init__(
@@ -227,10 +231,12 @@ class GetTaskRequest(_message.Message):
     TASK_IDS_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     view: _task_pb2.TaskView.ValueType
-    """What each task is to have; absent: all."""
+    """How much of each task to return; absent: all."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At most 1,000. An answer larger than 8 MiB is refused with RESOURCE_EXHAUSTED: ask for fewer, or for the BASIC view."""
+        """At most 1,000. An answer larger than 8 MiB is refused with RESOURCE_EXHAUSTED: ask for fewer, or for the BASIC
+        view.
+        """
 
     def __init__(
         self,
@@ -318,15 +324,15 @@ class ListTasksRequest(_message.Message):
     def priorities(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.Priority.ValueType]: ...
     @_builtins.property
     def failure_kinds(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.FailureKind.ValueType]:
-        """Whose last failure was of such a kind. Empty: any."""
+        """Only tasks whose last failure is of one of these kinds. Empty: any."""
 
     @_builtins.property
     def finished_after(self) -> _timestamp_pb2.Timestamp:
-        """Which ended at this instant or later, by the store's clock. Absent: any, unfinished ones too."""
+        """Only tasks that ended at this time or later, by the store's clock. Absent: any, unfinished tasks too."""
 
     @_builtins.property
     def finished_before(self) -> _timestamp_pb2.Timestamp:
-        """Which ended before this instant."""
+        """Only tasks that ended before this time."""
 
     def __init__(
         self,
@@ -421,7 +427,7 @@ class CancelTaskResult(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     status: _task_pb2.TaskStatus.ValueType
-    """CANCELLED: done. CLAIMED or PROCESSING: asked for; its Executor learns it with its next heartbeat."""
+    """CANCELLED: done. CLAIMED or PROCESSING: requested; its Executor learns of it with the next heartbeat."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError: ...
     def __init__(
@@ -446,7 +452,7 @@ class WaitTaskRequest(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     view: _task_pb2.TaskView.ValueType
-    """As GetTaskRequest.view."""
+    """How much of each task to return; absent: all."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -478,7 +484,7 @@ class WaitTaskResponse(_message.Message):
     """True if every task found is final."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetTaskResult]:
-        """One for each id of the request, in its order, whatever its status is by now."""
+        """One for each id of the request, in its order, final or not."""
 
     def __init__(
         self,
@@ -543,10 +549,10 @@ class RedriveTaskResult(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     status: _task_pb2.TaskStatus.ValueType
-    """NEW: done. With an error: what it is instead."""
+    """NEW: done. With an error: the status that it has."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_A_DEAD_LETTER (also what was redriven before, and lives), UNKNOWN_LAMBDA, NOT_FOUND."""
+        """NOT_A_DEAD_LETTER (also for a task that was redriven before), UNKNOWN_LAMBDA or NOT_FOUND."""
 
     def __init__(
         self,
@@ -578,32 +584,32 @@ class RedriveTasksRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     rate: _builtins.float
-    """How many tasks a second become due; 0: all at once. Nobody has to stay for it: the times are written with the tasks."""
+    """How many tasks a second become due; 0: all at once. The times are written now, so the caller need not stay."""
     limit: _builtins.int
-    """At most so many in this call: 1 to 1,000; 0 is 1,000."""
+    """The largest number of tasks for this call: 1 to 1,000; 0 is 1,000."""
     dry_run: _builtins.bool
-    """Change nothing, and count all that match, beyond the limit too."""
+    """Changes nothing, and counts all tasks that match, beyond the limit too."""
     @_builtins.property
     def failure_kinds(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.FailureKind.ValueType]:
         """Empty: any."""
 
     @_builtins.property
     def finished_after(self) -> _timestamp_pb2.Timestamp:
-        """Which ended at this instant or later, by the store's clock."""
+        """Only tasks that ended at this time or later, by the store's clock."""
 
     @_builtins.property
     def finished_before(self) -> _timestamp_pb2.Timestamp:
-        """Which ended before this instant."""
+        """Only tasks that ended before this time."""
 
     @_builtins.property
     def as_of(self) -> _timestamp_pb2.Timestamp:
-        """The answer's, in the calls that follow the first: what ends later, such as a redriven task that fails again, is
-        not taken. Absent: now, by the store's clock.
+        """In the first call: absent, which means now by the store's clock. In the next calls: as_of of the answer. Tasks that
+        end later, such as a redriven task that fails again, do not match.
         """
 
     @_builtins.property
     def offset(self) -> _duration_pb2.Duration:
-        """The next_offset of the answer before; absent in the first call."""
+        """In the first call: absent. In the next calls: next_offset of the answer."""
 
     def __init__(
         self,
@@ -635,14 +641,16 @@ class RedriveTasksResponse(_message.Message):
     AS_OF_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many this call redrove; with dry_run how many it would take altogether."""
+    """How many tasks this call redrove. With dry_run: how many match."""
     more: _builtins.bool
-    """There may be others that match: call again. Never with dry_run."""
+    """True if more tasks may match: call again. Always false with dry_run."""
     @_builtins.property
-    def as_of(self) -> _timestamp_pb2.Timestamp: ...
+    def as_of(self) -> _timestamp_pb2.Timestamp:
+        """For the next call."""
+
     @_builtins.property
     def next_offset(self) -> _duration_pb2.Duration:
-        """When, after as_of, the next task is to be due, so that the rate holds."""
+        """For the next call: when, after as_of, its first task becomes due."""
 
     def __init__(
         self,

@@ -80,17 +80,18 @@ class FrontendServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Schedule(self, request, context):
-        """Writes tasks. Each item is answered for itself; an item with an error has written nothing.
-        OK means durable. Unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED): send the same request again;
-        an item with the same task_id or idempotency_key is not written twice.
+        """Writes tasks. Each item has its own answer; an item with an error has written nothing. An item without an error
+        is durable. After UNAVAILABLE or DEADLINE_EXCEEDED the outcome is unknown: send the same request again. An item
+        with the same task_id or idempotency_key is not written twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ScheduleStream(self, request_iterator, context):
-        """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
-        end. After the last request (half-close) the rest of the answers still comes. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
+        """Schedule over one stream. A call over it costs about half of a call by itself. Requests are served concurrently,
+        and answered as they end. After a half-close the remaining answers still come. After a broken stream the outcome
+        of each unanswered request is unknown: send it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,33 +112,33 @@ class FrontendServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelTask(self, request, context):
-        """Cancels tasks. One that runs is told through its next heartbeat.
+        """Cancels tasks. A waiting task ends at once. A running callback learns of the request with its next heartbeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WaitTask(self, request, context):
-        """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops: ask again,
-        but not at once.
+        """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops. If
+        all_final is false, pause briefly and call again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RedriveTask(self, request, context):
-        """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
-        once, with all its attempts before it.
+        """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids. Each goes back to NEW and is due at
+        once. Its failures and crashes count from 0 again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RedriveTasks(self, request, context):
-        """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
-        time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
-        Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
-        redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
+        """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
+        time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
+        After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
+        offset instead; redriven tasks no longer match.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

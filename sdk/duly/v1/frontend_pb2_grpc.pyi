@@ -32,66 +32,68 @@ class FrontendServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FrontendServiceAsyncStub: ...
     Schedule: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.ScheduleRequest, _frontend_pb2.ScheduleResponse]
-    """Writes tasks. Each item is answered for itself; an item with an error has written nothing.
-    OK means durable. Unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED): send the same request again;
-    an item with the same task_id or idempotency_key is not written twice.
+    """Writes tasks. Each item has its own answer; an item with an error has written nothing. An item without an error
+    is durable. After UNAVAILABLE or DEADLINE_EXCEEDED the outcome is unknown: send the same request again. An item
+    with the same task_id or idempotency_key is not written twice.
     """
     ScheduleStream: _grpc.StreamStreamMultiCallable[_frontend_pb2.ScheduleStreamRequest, _frontend_pb2.ScheduleStreamResponse]
-    """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
-    end. After the last request (half-close) the rest of the answers still comes. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
+    """Schedule over one stream. A call over it costs about half of a call by itself. Requests are served concurrently,
+    and answered as they end. After a half-close the remaining answers still come. After a broken stream the outcome
+    of each unanswered request is unknown: send it again.
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]
     """Reads tasks by id, with payload and result unless the view is BASIC."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.ListTasksRequest, _frontend_pb2.ListTasksResponse]
     """Lists tasks, newest first, without payloads and results."""
     CancelTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.CancelTaskRequest, _frontend_pb2.CancelTaskResponse]
-    """Cancels tasks. One that runs is told through its next heartbeat."""
+    """Cancels tasks. A waiting task ends at once. A running callback learns of the request with its next heartbeat."""
     WaitTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.WaitTaskRequest, _frontend_pb2.WaitTaskResponse]
-    """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops: ask again,
-    but not at once.
+    """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops. If
+    all_final is false, pause briefly and call again.
     """
     RedriveTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTaskRequest, _frontend_pb2.RedriveTaskResponse]
-    """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
-    once, with all its attempts before it.
+    """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids. Each goes back to NEW and is due at
+    once. Its failures and crashes count from 0 again.
     """
     RedriveTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]
-    """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
-    time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
-    Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
-    redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
+    """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
+    time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
+    After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
+    offset instead; redriven tasks no longer match.
     """
 
 @_typing.type_check_only
 class FrontendServiceAsyncStub(FrontendServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Schedule: _aio.UnaryUnaryMultiCallable[_frontend_pb2.ScheduleRequest, _frontend_pb2.ScheduleResponse]  # type: ignore[assignment]
-    """Writes tasks. Each item is answered for itself; an item with an error has written nothing.
-    OK means durable. Unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED): send the same request again;
-    an item with the same task_id or idempotency_key is not written twice.
+    """Writes tasks. Each item has its own answer; an item with an error has written nothing. An item without an error
+    is durable. After UNAVAILABLE or DEADLINE_EXCEEDED the outcome is unknown: send the same request again. An item
+    with the same task_id or idempotency_key is not written twice.
     """
     ScheduleStream: _aio.StreamStreamMultiCallable[_frontend_pb2.ScheduleStreamRequest, _frontend_pb2.ScheduleStreamResponse]  # type: ignore[assignment]
-    """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
-    end. After the last request (half-close) the rest of the answers still comes. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
+    """Schedule over one stream. A call over it costs about half of a call by itself. Requests are served concurrently,
+    and answered as they end. After a half-close the remaining answers still come. After a broken stream the outcome
+    of each unanswered request is unknown: send it again.
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]  # type: ignore[assignment]
     """Reads tasks by id, with payload and result unless the view is BASIC."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.ListTasksRequest, _frontend_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists tasks, newest first, without payloads and results."""
     CancelTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.CancelTaskRequest, _frontend_pb2.CancelTaskResponse]  # type: ignore[assignment]
-    """Cancels tasks. One that runs is told through its next heartbeat."""
+    """Cancels tasks. A waiting task ends at once. A running callback learns of the request with its next heartbeat."""
     WaitTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.WaitTaskRequest, _frontend_pb2.WaitTaskResponse]  # type: ignore[assignment]
-    """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops: ask again,
-    but not at once.
+    """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops. If
+    all_final is false, pause briefly and call again.
     """
     RedriveTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTaskRequest, _frontend_pb2.RedriveTaskResponse]  # type: ignore[assignment]
-    """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
-    once, with all its attempts before it.
+    """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids. Each goes back to NEW and is due at
+    once. Its failures and crashes count from 0 again.
     """
     RedriveTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]  # type: ignore[assignment]
-    """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
-    time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
-    Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
-    redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
+    """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
+    time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
+    After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
+    offset instead; redriven tasks no longer match.
     """
 
 class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -101,9 +103,9 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _frontend_pb2.ScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.ScheduleResponse, _abc.Awaitable[_frontend_pb2.ScheduleResponse]]:
-        """Writes tasks. Each item is answered for itself; an item with an error has written nothing.
-        OK means durable. Unknown outcome (UNAVAILABLE, DEADLINE_EXCEEDED): send the same request again;
-        an item with the same task_id or idempotency_key is not written twice.
+        """Writes tasks. Each item has its own answer; an item with an error has written nothing. An item without an error
+        is durable. After UNAVAILABLE or DEADLINE_EXCEEDED the outcome is unknown: send the same request again. An item
+        with the same task_id or idempotency_key is not written twice.
         """
 
     @_abc_1.abstractmethod
@@ -112,8 +114,9 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_frontend_pb2.ScheduleStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_frontend_pb2.ScheduleStreamResponse], _abc.AsyncIterator[_frontend_pb2.ScheduleStreamResponse]]:
-        """Schedule over one stream, which costs each call about half. Requests are served side by side, and answered as they
-        end. After the last request (half-close) the rest of the answers still comes. A stream that breaks leaves the outcome of what was not answered unknown, as a call does.
+        """Schedule over one stream. A call over it costs about half of a call by itself. Requests are served concurrently,
+        and answered as they end. After a half-close the remaining answers still come. After a broken stream the outcome
+        of each unanswered request is unknown: send it again.
         """
 
     @_abc_1.abstractmethod
@@ -138,7 +141,7 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _frontend_pb2.CancelTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.CancelTaskResponse, _abc.Awaitable[_frontend_pb2.CancelTaskResponse]]:
-        """Cancels tasks. One that runs is told through its next heartbeat."""
+        """Cancels tasks. A waiting task ends at once. A running callback learns of the request with its next heartbeat."""
 
     @_abc_1.abstractmethod
     def WaitTask(
@@ -146,8 +149,8 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _frontend_pb2.WaitTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.WaitTaskResponse, _abc.Awaitable[_frontend_pb2.WaitTaskResponse]]:
-        """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops: ask again,
-        but not at once.
+        """Long poll: answers when every task is final, when the timeout has passed, or when this Frontend stops. If
+        all_final is false, pause briefly and call again.
         """
 
     @_abc_1.abstractmethod
@@ -156,8 +159,8 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _frontend_pb2.RedriveTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.RedriveTaskResponse, _abc.Awaitable[_frontend_pb2.RedriveTaskResponse]]:
-        """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids: each goes back to NEW, due at
-        once, with all its attempts before it.
+        """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids. Each goes back to NEW and is due at
+        once. Its failures and crashes count from 0 again.
         """
 
     @_abc_1.abstractmethod
@@ -166,10 +169,10 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _frontend_pb2.RedriveTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.RedriveTasksResponse, _abc.Awaitable[_frontend_pb2.RedriveTasksResponse]]:
-        """Lets the dead letters that a filter finds run again, those that ended first before the others; spread over
-        time if there is a rate. One call does a page: while `more`, call again with as_of and next_offset of the answer.
-        Unknown outcome: do not send the same request again, it would take the next page at the same times. What was
-        redriven is no dead letter any more: begin anew, without as_of and offset, for those that are left.
+        """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
+        time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
+        After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
+        offset instead; redriven tasks no longer match.
         """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

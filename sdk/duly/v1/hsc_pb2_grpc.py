@@ -70,7 +70,7 @@ class HscServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ClaimTask(self, request, context):
-        """enqueued -> claimed: for the references of a queue (queue.backend = sqs).
+        """enqueued -> claimed: claims tasks whose references came from a queue (queue.backend = sqs).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,36 +78,36 @@ class HscServiceServicer:
 
     def ClaimWork(self, request, context):
         """new | retriable_failure -> claimed: picks due tasks and claims them (queue.backend = store).
-        Long poll: waits until something is due. No tasks: nothing was due in time; ask again.
+        Long poll: waits until something is due. An answer without tasks: nothing was due in time; ask again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """claimed | processing -> processing, and a new lease.
+        """claimed | processing -> processing: renews the lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetResults(self, request, context):
-        """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed).
+        """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed): writes results.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Release(self, request, context):
-        """claimed | processing -> new, due now, no attempt charged.
+        """claimed | processing -> new, due now: gives tasks back; nothing is charged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Work(self, request_iterator, context):
-        """ClaimWork and SetResults over one stream, which costs each call about half. Requests are served side by side, and
-        answered as they end. A stream that breaks leaves the outcome of what was not answered open, as a call does.
+        """ClaimWork and SetResults over one stream. A call over it costs about half of a call by itself. Requests are served
+        concurrently, and answered as they end. After a broken stream the outcome of each unanswered request is unknown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

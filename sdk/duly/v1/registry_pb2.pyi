@@ -42,14 +42,14 @@ class Lambda(_message.Message):
     version: _builtins.str
     """The version of the code that declares it."""
     max_attempts: _builtins.int
-    """Failures after which a task is FATAL_FAILURE; default 10."""
+    """Failures after which a task is FATAL_FAILURE; crashes do not count. Default 10."""
     max_crashes: _builtins.int
     """Crashes within crash_window after which a task is quarantined; default 3, at most 1,000."""
     payload_limit: _builtins.int
     """Largest payload in bytes; default 256 KiB, at most 1 MiB."""
     @_builtins.property
     def max_runtime(self) -> _duration_pb2.Duration:
-        """An attempt that runs longer is killed and counts as a failure; default 1 h."""
+        """A callback that runs longer is interrupted, else killed; the attempt counts as a failure. Default 1 h."""
 
     @_builtins.property
     def backoff(self) -> Global___Backoff: ...
@@ -171,7 +171,7 @@ class RegisterLambdasResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     WARNING_FIELD_NUMBER: _builtins.int
     warning: _builtins.str
-    """The lambda was written, over a declaration that probably was to stay: another owner's, or one of a newer version."""
+    """Set if the lambda was written over the declaration of another owner, or of a newer version."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError: ...
     def __init__(

@@ -50,14 +50,15 @@ class RegistryServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def RegisterLambdas(self, request, context):
-        """Writes lambdas as the hosts that serve them declare them; the newest declaration holds.
+        """Writes lambdas as workers declare them. The newest declaration holds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListLambdas(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists the registered lambdas with their policies.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

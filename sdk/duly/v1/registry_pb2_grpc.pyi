@@ -32,15 +32,17 @@ class RegistryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RegistryServiceAsyncStub: ...
     RegisterLambdas: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RegisterLambdasRequest, _registry_pb2.RegisterLambdasResponse]
-    """Writes lambdas as the hosts that serve them declare them; the newest declaration holds."""
+    """Writes lambdas as workers declare them. The newest declaration holds."""
     ListLambdas: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListLambdasRequest, _registry_pb2.ListLambdasResponse]
+    """Lists the registered lambdas with their policies."""
 
 @_typing.type_check_only
 class RegistryServiceAsyncStub(RegistryServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterLambdas: _aio.UnaryUnaryMultiCallable[_registry_pb2.RegisterLambdasRequest, _registry_pb2.RegisterLambdasResponse]  # type: ignore[assignment]
-    """Writes lambdas as the hosts that serve them declare them; the newest declaration holds."""
+    """Writes lambdas as workers declare them. The newest declaration holds."""
     ListLambdas: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListLambdasRequest, _registry_pb2.ListLambdasResponse]  # type: ignore[assignment]
+    """Lists the registered lambdas with their policies."""
 
 class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -49,13 +51,14 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.RegisterLambdasRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.RegisterLambdasResponse, _abc.Awaitable[_registry_pb2.RegisterLambdasResponse]]:
-        """Writes lambdas as the hosts that serve them declare them; the newest declaration holds."""
+        """Writes lambdas as workers declare them. The newest declaration holds."""
 
     @_abc_1.abstractmethod
     def ListLambdas(
         self,
         request: _registry_pb2.ListLambdasRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.ListLambdasResponse, _abc.Awaitable[_registry_pb2.ListLambdasResponse]]: ...
+    ) -> _typing.Union[_registry_pb2.ListLambdasResponse, _abc.Awaitable[_registry_pb2.ListLambdasResponse]]:
+        """Lists the registered lambdas with their policies."""
 
 def add_RegistryServiceServicer_to_server(servicer: RegistryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -29,22 +29,22 @@ class _SettingSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Setting
     DESCRIPTOR: _descriptor.EnumDescriptor
     SETTING_SOURCE_UNSPECIFIED: _SettingSource.ValueType  # 0
     SETTING_SOURCE_DEFAULT: _SettingSource.ValueType  # 1
-    """Nobody: it is at its default."""
+    """The default."""
     SETTING_SOURCE_CONFIGURATION: _SettingSource.ValueType  # 2
-    """The file or the environment of the process; if they differ, of the one that started last."""
+    """The file or the environment of a process. If processes differ: of the one that started last."""
     SETTING_SOURCE_OPERATOR: _SettingSource.ValueType  # 3
-    """An operator, by SetSettings."""
+    """An operator, with SetSettings."""
 
 class SettingSource(_SettingSource, metaclass=_SettingSourceEnumTypeWrapper):
-    """Who says what a setting is."""
+    """Where the value of a setting comes from."""
 
 SETTING_SOURCE_UNSPECIFIED: SettingSource.ValueType  # 0
 SETTING_SOURCE_DEFAULT: SettingSource.ValueType  # 1
-"""Nobody: it is at its default."""
+"""The default."""
 SETTING_SOURCE_CONFIGURATION: SettingSource.ValueType  # 2
-"""The file or the environment of the process; if they differ, of the one that started last."""
+"""The file or the environment of a process. If processes differ: of the one that started last."""
 SETTING_SOURCE_OPERATOR: SettingSource.ValueType  # 3
-"""An operator, by SetSettings."""
+"""An operator, with SetSettings."""
 Global___SettingSource: _TypeAlias = SettingSource  # noqa: Y015
 
 @_typing.final
@@ -64,18 +64,18 @@ class Setting(_message.Message):
     name: _builtins.str
     """With its section: store_consumer.poll_interval"""
     value: _builtins.str
-    """What holds."""
+    """The value in use."""
     source: Global___SettingSource.ValueType
     default_value: _builtins.str
     own_value: _builtins.str
-    """What holds once it is reset."""
+    """The value after a reset."""
     effect: _builtins.str
     """What the setting does, in a sentence."""
     ignored_value: _builtins.str
     """An operator's value that this release does not accept and ignores; empty: none is ignored."""
     @_builtins.property
     def changed_at(self) -> _timestamp_pb2.Timestamp:
-        """When it became that; absent for a default."""
+        """When it was set; absent for a default."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ListSettingsResponse(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]:
-        """By name."""
+        """Sorted by name."""
 
     def __init__(
         self,
@@ -248,11 +248,11 @@ class SettingResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def setting(self) -> Global___Setting:
-        """As it is from now on; absent with an error."""
+        """The setting after the change; absent with an error."""
 
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """UNKNOWN_SETTING, or INVALID_ARGUMENT for a value that it cannot have."""
+        """UNKNOWN_SETTING, or INVALID_ARGUMENT for an invalid value."""
 
     def __init__(
         self,

@@ -62,15 +62,15 @@ class SettingsServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetSettings(self, request, context):
-        """Sets values, for every process that goes by them, those that start later too. Each is answered for itself; one
-        with an error has changed nothing. Seen by every Store Consumer within one poll interval.
+        """Sets values for every process, also for those that start later. Each item has its own answer; an item with an error
+        has changed nothing. Every Store Consumer and HSC takes a change within one poll interval.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResetSettings(self, request, context):
-        """Lets settings be again what each process has in its own file or environment. As SetSettings otherwise.
+        """Undoes SetSettings: each process takes the value of its own file or environment again, else the default.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,11 +34,11 @@ class SettingsServiceStub:
     ListSettings: _grpc.UnaryUnaryMultiCallable[_settings_pb2.ListSettingsRequest, _settings_pb2.ListSettingsResponse]
     """Lists every setting that can be changed while Duly runs."""
     SetSettings: _grpc.UnaryUnaryMultiCallable[_settings_pb2.SetSettingsRequest, _settings_pb2.SetSettingsResponse]
-    """Sets values, for every process that goes by them, those that start later too. Each is answered for itself; one
-    with an error has changed nothing. Seen by every Store Consumer within one poll interval.
+    """Sets values for every process, also for those that start later. Each item has its own answer; an item with an error
+    has changed nothing. Every Store Consumer and HSC takes a change within one poll interval.
     """
     ResetSettings: _grpc.UnaryUnaryMultiCallable[_settings_pb2.ResetSettingsRequest, _settings_pb2.ResetSettingsResponse]
-    """Lets settings be again what each process has in its own file or environment. As SetSettings otherwise."""
+    """Undoes SetSettings: each process takes the value of its own file or environment again, else the default."""
 
 @_typing.type_check_only
 class SettingsServiceAsyncStub(SettingsServiceStub):
@@ -46,11 +46,11 @@ class SettingsServiceAsyncStub(SettingsServiceStub):
     ListSettings: _aio.UnaryUnaryMultiCallable[_settings_pb2.ListSettingsRequest, _settings_pb2.ListSettingsResponse]  # type: ignore[assignment]
     """Lists every setting that can be changed while Duly runs."""
     SetSettings: _aio.UnaryUnaryMultiCallable[_settings_pb2.SetSettingsRequest, _settings_pb2.SetSettingsResponse]  # type: ignore[assignment]
-    """Sets values, for every process that goes by them, those that start later too. Each is answered for itself; one
-    with an error has changed nothing. Seen by every Store Consumer within one poll interval.
+    """Sets values for every process, also for those that start later. Each item has its own answer; an item with an error
+    has changed nothing. Every Store Consumer and HSC takes a change within one poll interval.
     """
     ResetSettings: _aio.UnaryUnaryMultiCallable[_settings_pb2.ResetSettingsRequest, _settings_pb2.ResetSettingsResponse]  # type: ignore[assignment]
-    """Lets settings be again what each process has in its own file or environment. As SetSettings otherwise."""
+    """Undoes SetSettings: each process takes the value of its own file or environment again, else the default."""
 
 class SettingsServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -67,8 +67,8 @@ class SettingsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _settings_pb2.SetSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_settings_pb2.SetSettingsResponse, _abc.Awaitable[_settings_pb2.SetSettingsResponse]]:
-        """Sets values, for every process that goes by them, those that start later too. Each is answered for itself; one
-        with an error has changed nothing. Seen by every Store Consumer within one poll interval.
+        """Sets values for every process, also for those that start later. Each item has its own answer; an item with an error
+        has changed nothing. Every Store Consumer and HSC takes a change within one poll interval.
         """
 
     @_abc_1.abstractmethod
@@ -77,6 +77,6 @@ class SettingsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _settings_pb2.ResetSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_settings_pb2.ResetSettingsResponse, _abc.Awaitable[_settings_pb2.ResetSettingsResponse]]:
-        """Lets settings be again what each process has in its own file or environment. As SetSettings otherwise."""
+        """Undoes SetSettings: each process takes the value of its own file or environment again, else the default."""
 
 def add_SettingsServiceServicer_to_server(servicer: SettingsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

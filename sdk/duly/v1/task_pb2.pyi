@@ -34,7 +34,7 @@ class _PriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Priority.Val
     PRIORITY_LOW: _Priority.ValueType  # 4
 
 class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
-    """Which of a lambda's tasks run first. One queue per (lambda, priority)."""
+    """Which of a lambda's due tasks start first. With queue.backend = sqs each (lambda, priority) has a queue of its own."""
 
 PRIORITY_UNSPECIFIED: Priority.ValueType  # 0
 """Not said: the task is scheduled as PRIORITY_NORMAL."""
@@ -52,23 +52,23 @@ class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus
     DESCRIPTOR: _descriptor.EnumDescriptor
     TASK_STATUS_UNSPECIFIED: _TaskStatus.ValueType  # 0
     TASK_STATUS_NEW: _TaskStatus.ValueType  # 1
-    """Written; waits for its time (or for its turn) in the store."""
+    """Waits for its time, or for a free slot."""
     TASK_STATUS_ENQUEUED: _TaskStatus.ValueType  # 2
-    """A reference to it has been sent to the queue of its (lambda, priority)."""
+    """With SQS only: a reference to it was sent to the queue of its (lambda, priority)."""
     TASK_STATUS_CLAIMED: _TaskStatus.ValueType  # 3
-    """A Controller holds the exclusive right to run it."""
+    """An Executor has the exclusive right to run it; it has sent no heartbeat for it yet."""
     TASK_STATUS_PROCESSING: _TaskStatus.ValueType  # 4
     """Its Executor has sent a heartbeat for it."""
     TASK_STATUS_RETRIABLE_FAILURE: _TaskStatus.ValueType  # 5
     """It failed, or its process crashed, and will run again after its backoff."""
     TASK_STATUS_SUCCESS: _TaskStatus.ValueType  # 6
-    """Final: the callback signalled completion."""
+    """Final: the callback returned."""
     TASK_STATUS_FATAL_FAILURE: _TaskStatus.ValueType  # 7
     """Final: the callback gave up, or attempts, crashes or time ran out."""
     TASK_STATUS_CANCELLED: _TaskStatus.ValueType  # 8
     """Final: somebody asked for it."""
     TASK_STATUS_DROPPED: _TaskStatus.ValueType  # 9
-    """Final: a drop gate threw it away."""
+    """Final: reserved for gates, which are not built. No task has this status."""
     TASK_STATUS_WAITING: _TaskStatus.ValueType  # 10
     """Written; waits for the end of another task, such as the one before it in its session."""
 
@@ -77,23 +77,23 @@ class TaskStatus(_TaskStatus, metaclass=_TaskStatusEnumTypeWrapper):
 
 TASK_STATUS_UNSPECIFIED: TaskStatus.ValueType  # 0
 TASK_STATUS_NEW: TaskStatus.ValueType  # 1
-"""Written; waits for its time (or for its turn) in the store."""
+"""Waits for its time, or for a free slot."""
 TASK_STATUS_ENQUEUED: TaskStatus.ValueType  # 2
-"""A reference to it has been sent to the queue of its (lambda, priority)."""
+"""With SQS only: a reference to it was sent to the queue of its (lambda, priority)."""
 TASK_STATUS_CLAIMED: TaskStatus.ValueType  # 3
-"""A Controller holds the exclusive right to run it."""
+"""An Executor has the exclusive right to run it; it has sent no heartbeat for it yet."""
 TASK_STATUS_PROCESSING: TaskStatus.ValueType  # 4
 """Its Executor has sent a heartbeat for it."""
 TASK_STATUS_RETRIABLE_FAILURE: TaskStatus.ValueType  # 5
 """It failed, or its process crashed, and will run again after its backoff."""
 TASK_STATUS_SUCCESS: TaskStatus.ValueType  # 6
-"""Final: the callback signalled completion."""
+"""Final: the callback returned."""
 TASK_STATUS_FATAL_FAILURE: TaskStatus.ValueType  # 7
 """Final: the callback gave up, or attempts, crashes or time ran out."""
 TASK_STATUS_CANCELLED: TaskStatus.ValueType  # 8
 """Final: somebody asked for it."""
 TASK_STATUS_DROPPED: TaskStatus.ValueType  # 9
-"""Final: a drop gate threw it away."""
+"""Final: reserved for gates, which are not built. No task has this status."""
 TASK_STATUS_WAITING: TaskStatus.ValueType  # 10
 """Written; waits for the end of another task, such as the one before it in its session."""
 Global___TaskStatus: _TypeAlias = TaskStatus  # noqa: Y015
@@ -164,7 +164,7 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """Bytes as they are."""
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
-    """How payload and result bytes are to be read. Duly itself never reads them."""
+    """How clients and callbacks read payload and result bytes. Duly's servers never read them."""
 
 ENCODING_UNSPECIFIED: Encoding.ValueType  # 0
 """Not said: ENCODING_JSON."""
@@ -190,11 +190,11 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     FAILURE_KIND_CRASH: _FailureKind.ValueType  # 4
     """The process that ran the callback died, or fell silent."""
     FAILURE_KIND_QUARANTINED: _FailureKind.ValueType  # 5
-    """Crashed as often as its lambda allows; it is not run again."""
+    """The task crashed as often as its lambda allows; it is not run again."""
     FAILURE_KIND_ATTEMPTS_EXHAUSTED: _FailureKind.ValueType  # 6
-    """Failed as often as its lambda allows."""
+    """The task failed as often as its lambda allows."""
     FAILURE_KIND_EXPIRED: _FailureKind.ValueType  # 7
-    """Its expires_at passed before it could start."""
+    """The task waited to start, or to run again, when its expires_at came."""
     FAILURE_KIND_BAD_PAYLOAD: _FailureKind.ValueType  # 8
     """The payload is not what the callback declares."""
     FAILURE_KIND_BAD_RESULT: _FailureKind.ValueType  # 9
@@ -205,7 +205,7 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
-    """Why an attempt, or a task as a whole, did not succeed."""
+    """Why an attempt failed, or why a task ended without success."""
 
 FAILURE_KIND_UNSPECIFIED: FailureKind.ValueType  # 0
 FAILURE_KIND_CALLBACK: FailureKind.ValueType  # 1
@@ -217,11 +217,11 @@ FAILURE_KIND_MAX_RUNTIME: FailureKind.ValueType  # 3
 FAILURE_KIND_CRASH: FailureKind.ValueType  # 4
 """The process that ran the callback died, or fell silent."""
 FAILURE_KIND_QUARANTINED: FailureKind.ValueType  # 5
-"""Crashed as often as its lambda allows; it is not run again."""
+"""The task crashed as often as its lambda allows; it is not run again."""
 FAILURE_KIND_ATTEMPTS_EXHAUSTED: FailureKind.ValueType  # 6
-"""Failed as often as its lambda allows."""
+"""The task failed as often as its lambda allows."""
 FAILURE_KIND_EXPIRED: FailureKind.ValueType  # 7
-"""Its expires_at passed before it could start."""
+"""The task waited to start, or to run again, when its expires_at came."""
 FAILURE_KIND_BAD_PAYLOAD: FailureKind.ValueType  # 8
 """The payload is not what the callback declares."""
 FAILURE_KIND_BAD_RESULT: FailureKind.ValueType  # 9
@@ -240,38 +240,38 @@ class _AttemptOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attemp
     DESCRIPTOR: _descriptor.EnumDescriptor
     ATTEMPT_OUTCOME_UNSPECIFIED: _AttemptOutcome.ValueType  # 0
     ATTEMPT_OUTCOME_RETRIABLE_FAILURE: _AttemptOutcome.ValueType  # 1
-    """The callback said so, raised, or ran too long; retried, unless it was the last attempt allowed."""
+    """The callback said so, raised, or ran too long. The task runs again, unless this was the last attempt allowed."""
     ATTEMPT_OUTCOME_FATAL_FAILURE: _AttemptOutcome.ValueType  # 2
     """The callback gave up."""
     ATTEMPT_OUTCOME_CRASHED: _AttemptOutcome.ValueType  # 3
-    """Its process died, and the supervisor of that process said so."""
+    """Its process died, and the supervisor of that process reported it."""
     ATTEMPT_OUTCOME_SILENT: _AttemptOutcome.ValueType  # 4
-    """Its holder was not heard of in time: counts as a crash."""
+    """Its Executor sent no heartbeat in time: counts as a crash."""
     ATTEMPT_OUTCOME_SNOOZED: _AttemptOutcome.ValueType  # 5
     """The callback said "not now"."""
     ATTEMPT_OUTCOME_RELEASED: _AttemptOutcome.ValueType  # 6
-    """Handed back, not started or not finished."""
+    """Given back by the worker, before it started or before it finished."""
     ATTEMPT_OUTCOME_CANCELLED: _AttemptOutcome.ValueType  # 7
-    """It stopped as it was asked to."""
+    """The callback stopped because the task was cancelled."""
 
 class AttemptOutcome(_AttemptOutcome, metaclass=_AttemptOutcomeEnumTypeWrapper):
-    """How an attempt ended that did not succeed."""
+    """How a run ended that did not succeed."""
 
 ATTEMPT_OUTCOME_UNSPECIFIED: AttemptOutcome.ValueType  # 0
 ATTEMPT_OUTCOME_RETRIABLE_FAILURE: AttemptOutcome.ValueType  # 1
-"""The callback said so, raised, or ran too long; retried, unless it was the last attempt allowed."""
+"""The callback said so, raised, or ran too long. The task runs again, unless this was the last attempt allowed."""
 ATTEMPT_OUTCOME_FATAL_FAILURE: AttemptOutcome.ValueType  # 2
 """The callback gave up."""
 ATTEMPT_OUTCOME_CRASHED: AttemptOutcome.ValueType  # 3
-"""Its process died, and the supervisor of that process said so."""
+"""Its process died, and the supervisor of that process reported it."""
 ATTEMPT_OUTCOME_SILENT: AttemptOutcome.ValueType  # 4
-"""Its holder was not heard of in time: counts as a crash."""
+"""Its Executor sent no heartbeat in time: counts as a crash."""
 ATTEMPT_OUTCOME_SNOOZED: AttemptOutcome.ValueType  # 5
 """The callback said "not now"."""
 ATTEMPT_OUTCOME_RELEASED: AttemptOutcome.ValueType  # 6
-"""Handed back, not started or not finished."""
+"""Given back by the worker, before it started or before it finished."""
 ATTEMPT_OUTCOME_CANCELLED: AttemptOutcome.ValueType  # 7
-"""It stopped as it was asked to."""
+"""The callback stopped because the task was cancelled."""
 Global___AttemptOutcome: _TypeAlias = AttemptOutcome  # noqa: Y015
 
 class _TaskView:
@@ -304,17 +304,21 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     DESCRIPTOR: _descriptor.EnumDescriptor
     ERROR_CODE_UNSPECIFIED: _ErrorCode.ValueType  # 0
     ERROR_CODE_INVALID_ARGUMENT: _ErrorCode.ValueType  # 1
+    """The item is invalid; `field` names what."""
     ERROR_CODE_UNKNOWN_LAMBDA: _ErrorCode.ValueType  # 2
+    """No worker ever registered the lambda."""
     ERROR_CODE_PAYLOAD_TOO_LARGE: _ErrorCode.ValueType  # 3
+    """The payload exceeds the lambda's payload_limit."""
     ERROR_CODE_KEY_CONFLICT: _ErrorCode.ValueType  # 4
-    """The idempotency key or task id is taken by a task with another lambda, payload, priority, collection or session."""
+    """The key or id belongs to a task with another lambda, payload, priority, collection or session."""
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 5
+    """No task has this id: it was never scheduled, or was removed after its retention."""
     ERROR_CODE_ALREADY_FINAL: _ErrorCode.ValueType  # 6
-    """The task is final already."""
+    """The task has ended, so it cannot be cancelled."""
     ERROR_CODE_NOT_A_DEAD_LETTER: _ErrorCode.ValueType  # 7
     """Only a task that ended as FATAL_FAILURE can be redriven."""
     ERROR_CODE_UNKNOWN_SETTING: _ErrorCode.ValueType  # 8
-    """There is no setting of this name that can be changed while Duly runs."""
+    """No setting of this name can be changed while Duly runs."""
     ERROR_CODE_NOT_BLOCKED: _ErrorCode.ValueType  # 9
     """The session is not blocked."""
 
@@ -322,17 +326,21 @@ class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
 ERROR_CODE_UNSPECIFIED: ErrorCode.ValueType  # 0
 ERROR_CODE_INVALID_ARGUMENT: ErrorCode.ValueType  # 1
+"""The item is invalid; `field` names what."""
 ERROR_CODE_UNKNOWN_LAMBDA: ErrorCode.ValueType  # 2
+"""No worker ever registered the lambda."""
 ERROR_CODE_PAYLOAD_TOO_LARGE: ErrorCode.ValueType  # 3
+"""The payload exceeds the lambda's payload_limit."""
 ERROR_CODE_KEY_CONFLICT: ErrorCode.ValueType  # 4
-"""The idempotency key or task id is taken by a task with another lambda, payload, priority, collection or session."""
+"""The key or id belongs to a task with another lambda, payload, priority, collection or session."""
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 5
+"""No task has this id: it was never scheduled, or was removed after its retention."""
 ERROR_CODE_ALREADY_FINAL: ErrorCode.ValueType  # 6
-"""The task is final already."""
+"""The task has ended, so it cannot be cancelled."""
 ERROR_CODE_NOT_A_DEAD_LETTER: ErrorCode.ValueType  # 7
 """Only a task that ended as FATAL_FAILURE can be redriven."""
 ERROR_CODE_UNKNOWN_SETTING: ErrorCode.ValueType  # 8
-"""There is no setting of this name that can be changed while Duly runs."""
+"""No setting of this name can be changed while Duly runs."""
 ERROR_CODE_NOT_BLOCKED: ErrorCode.ValueType  # 9
 """The session is not blocked."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
@@ -397,7 +405,7 @@ Global___Failure: _TypeAlias = Failure  # noqa: Y015
 
 @_typing.final
 class Attempt(_message.Message):
-    """A line of a task's history."""
+    """A line of a task's history: a run that ended and did not succeed. It is an attempt if it was charged."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -412,28 +420,31 @@ class Attempt(_message.Message):
     FAILURE_MESSAGE_FIELD_NUMBER: _builtins.int
     TRACEBACK_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
-    """Its number: the failures and crashes before it, and 1. One that is not charged leaves its number to the next."""
+    """The number of the attempt: the failures and crashes before it, plus 1. The run after one that was not charged has
+    the same number.
+    """
     fence: _builtins.int
-    """Which claim of the task it was; no two have the same."""
+    """The number of the run: which claim of the task it was. No two runs of a task have the same."""
     outcome: Global___AttemptOutcome.ValueType
     charged: _builtins.bool
-    """Whether it counts as a failure or a crash of the task."""
+    """Whether the run counts as a failure or a crash of the task."""
     holder: _builtins.str
+    """The Executor that ran it."""
     failure_kind: Global___FailureKind.ValueType
-    """Unspecified for those that are not charged."""
+    """Unspecified if the run was not charged."""
     failure_message: _builtins.str
     """For people: at most 1,024 characters; never the payload."""
     traceback: _builtins.str
     """Where the callback's code failed, as Python shows it: several lines, at most 8 KiB. Empty: it raised nothing,
-    or the attempt is older than the last three, or the view is TASK_VIEW_BASIC.
+    or the run is older than the last three, or the view is TASK_VIEW_BASIC.
     """
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
-        """By the clock of its host; absent if it did not start, or nobody was left to tell."""
+        """By the clock of its host; absent if the callback did not start, or if its start was not reported."""
 
     @_builtins.property
     def ended_at(self) -> _timestamp_pb2.Timestamp:
-        """When the store learnt of its end."""
+        """When its end was written, by the store's clock."""
 
     def __init__(
         self,
@@ -501,17 +512,17 @@ class Task(_message.Message):
     crashes: _builtins.int
     """Attempts whose process died or fell silent; counted apart from failures."""
     holder: _builtins.str
-    """Who holds the claim, if anybody does."""
+    """The Executor that has the claim: its host, process and id. Empty if the task is not CLAIMED or PROCESSING."""
     cancel_requested: _builtins.bool
     progress: _builtins.float
-    """What the callback last told with TaskContext.progress: 0 to 1, and a note."""
+    """What the callback last reported with TaskContext.progress: 0 to 1, and a note."""
     progress_note: _builtins.str
     payload: _builtins.bytes
     payload_encoding: Global___Encoding.ValueType
     result: _builtins.bytes
     result_encoding: Global___Encoding.ValueType
     redrives: _builtins.int
-    """How often it was redriven after it had ended as FATAL_FAILURE."""
+    """How often the task was redriven after it had ended as FATAL_FAILURE."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -520,23 +531,27 @@ class Task(_message.Message):
 
     @_builtins.property
     def next_trigger_at(self) -> _timestamp_pb2.Timestamp:
-        """When the Store Consumer looks at it again; absent once it is final, and while it waits for another task."""
+        """When Duly looks at it again: to start it, or to reclaim it from an Executor that fell silent. Absent once it is
+        final, and while it is WAITING without expires_at.
+        """
 
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
-        """When its last attempt started, by the clock of the host that ran it; of a task that is held now, when it was claimed,
-        by the store's clock.
+        """When its last run started, by the clock of its host. While the task is CLAIMED or PROCESSING: when it was
+        claimed, by the store's clock.
         """
 
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
-    def expires_at(self) -> _timestamp_pb2.Timestamp: ...
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """As scheduled: see NewTask.expires_at."""
+
     @_builtins.property
     def last_failure(self) -> Global___Failure: ...
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
-        """The attempts that ended and did not succeed, oldest first, the newest 100 at most. Filled by GetTask only."""
+        """The runs that ended and did not succeed, oldest first: the newest 100 at most. Filled by GetTask only."""
 
     @_builtins.property
     def session(self) -> Global___Session:
@@ -610,7 +625,7 @@ Global___ItemError: _TypeAlias = ItemError  # noqa: Y015
 
 @_typing.final
 class CallError(_message.Message):
-    """Why a call that was made over a stream failed: the status that it would have had alone."""
+    """Why a call over a stream failed: the status of the same call without a stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -9,13 +9,18 @@ from duly_core.telemetry import SIZES
 
 log = structlog.get_logger()
 
-_claims = Counter("duly_controller_claims_total", "References brought to the HSC, by answer.", ["verdict"])
+_claims = Counter(
+    "duly_controller_claims_total",
+    "References for which the HSC was asked for a claim, by answer.",
+    ["verdict"],
+)
 _handed = Histogram("duly_next_work_size", "Tasks handed out in one NextWork.", buckets=SIZES)
 _stale = Counter(
     "duly_controller_stale_references_total", "References that were buffered too long and dropped."
 )
 _given_back = Counter(
-    "duly_controller_given_back_messages_total", "Messages given back that nobody here wanted."
+    "duly_controller_given_back_messages_total",
+    "Messages given back because no Executor here asked for them.",
 )
 _executors = Gauge("duly_executors", "Executors attached to this Controller.")
 

@@ -16,23 +16,23 @@ class ControllerSettings(Section):
     SECTION: ClassVar[str] = "controller"
 
     listen: OptionalListen = ""
-    """A unix socket, for NextWork never leaves the host; empty: one in $XDG_RUNTIME_DIR or the temporary folder."""
+    """The unix socket for Executors, as unix:PATH. Empty: one in $XDG_RUNTIME_DIR, else in the temporary folder."""
     health_listen: OptionalListen = ""
     """HOST:PORT of a second server that answers health checks only; empty: none."""
     executors: int = Field(default=1, ge=0, le=256)
-    """`duly worker`: how many Executor processes the Controller starts for the application."""
+    """How many Executor processes `duly worker` starts."""
     executor_metrics_port: int = Field(default=0, ge=0, le=65_000)
-    """The metrics port of the first Executor it starts, the next has the next; 0: none."""
+    """The metrics port of the first Executor; the next Executor has the next port. 0: no metrics of Executors."""
     frontend_address: Peers = "127.0.0.1:7401"
-    """Where lambdas are registered."""
+    """The Frontend, where lambdas are registered."""
     hsc_address: Peers = "127.0.0.1:7402"
-    """Where tasks are claimed; several IP:PORT may be given, separated by commas."""
+    """The HSC, where tasks are claimed. Several IP:PORT, separated by commas, are allowed."""
     low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
-    """The part of starts that lower priorities get while higher ones wait, so that they never starve."""
+    """With SQS: the share of starts that lower priorities get while higher ones wait."""
     poll_timeout: Duration = timedelta(seconds=20)
-    """How long one receive of a queue stays open."""
+    """With SQS: how long one receive of a queue stays open."""
     dwell_margin: Duration = timedelta(seconds=10)
-    """A reference that was buffered longer than the queue's visibility less this is left to come back."""
+    """With SQS: a reference is dropped when its message becomes visible to others within this time; the message comes back."""
 
 
 class DrainSettings(Section):

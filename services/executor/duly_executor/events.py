@@ -19,16 +19,18 @@ log = structlog.get_logger()
 
 _lateness = Histogram(
     "duly_start_lateness_seconds",
-    "From when an attempt was due to its start.",
+    "From when a run was due to its start; written when the run ends.",
     ["lambda", "priority"],
     buckets=SECONDS,
 )
-_ended = Counter("duly_attempts_total", "Attempts that ended, by outcome.", ["lambda", "outcome"])
-_held = Gauge("duly_held_tasks", "Tasks this Executor holds claims of.")
+_ended = Counter(
+    "duly_attempts_total", "Runs that ended, by outcome; released ones are left out.", ["lambda", "outcome"]
+)
+_held = Gauge("duly_held_tasks", "Tasks whose claims this Executor holds: running and prefetched ones.")
 _strikes = Counter("duly_strikes_total", "Heartbeat calls that failed.")
-_lost = Counter("duly_lost_claims_total", "Claims that were no longer ours.")
+_lost = Counter("duly_lost_claims_total", "Claims that this Executor lost.")
 _killed = Counter(
-    "duly_killed_processes_total", "Callback processes that were killed, by reason.", ["reason"]
+    "duly_killed_processes_total", "Callback processes that Duly killed, by reason.", ["reason"]
 )
 _crashed = Counter("duly_crashed_processes_total", "Callback processes that died by themselves.")
 

@@ -18,39 +18,39 @@ class ExecutorSettings(Section):
     hsc_address: Peers = "127.0.0.1:7402"
     """Where heartbeats and results go; several IP:PORT may be given, separated by commas."""
     processes: int = Field(default=1, ge=1, le=256)
-    """Callback processes."""
+    """How many callback processes an Executor has."""
     slots: int = Field(default=8, ge=1, le=1024)
-    """Callbacks that one callback process runs at a time, each on a thread of its own."""
+    """How many callbacks one callback process runs at a time, each on a thread of its own."""
     prefetch_limit: int = Field(default=1_000, ge=0)
-    """Tasks held beyond the slots, at most: how many it really is follows from how fast they end."""
+    """The most tasks held beyond the slots; `prefetch_time` decides how many are."""
     prefetch_time: Duration = timedelta(milliseconds=100)
-    """Prefetches as many tasks as the Executor completes within this time."""
+    """An Executor prefetches as many tasks as it completes within this time."""
     poll_timeout: Duration = Field(default=timedelta(seconds=20), le=timedelta(seconds=60))
     """How long one request for work stays open."""
     recall_after: Duration = timedelta(milliseconds=500)
-    """When nothing ended for this long, what waits for a slot is handed back to other hosts."""
+    """When no task ended for this long, those that wait for a slot are given back for other workers."""
     answer_timeout: Duration = timedelta(seconds=5)
-    """A callback process that does not answer within this, when what waits is asked back from it, is killed."""
+    """A callback process is killed if it does not return waiting tasks within this time when asked."""
     stopped_limit: Duration = timedelta()
     """A callback process that is stopped (SIGSTOP) for longer than this is killed; 0s: timing.heartbeat_timeout."""
     containment: Mode = "auto"
-    """What kills the processes that callbacks start: `cgroup`, `subreaper` (weaker), or `auto`, the better of them here."""
+    """How Duly kills the processes that callbacks start: `cgroup`, `subreaper` (weaker), or `auto`: cgroup where possible."""
     import_timeout: Duration = timedelta(seconds=60)
-    """A callback process must have imported the application within this."""
+    """How long a callback process may take to import the application."""
     cancel_grace: Duration = timedelta(seconds=10)
-    """A callback that was asked to stop is interrupted after this."""
+    """How long a callback may run on after a cancel before it is interrupted."""
     interrupt_grace: Duration = timedelta(milliseconds=500)
-    """A callback that was interrupted and has not ended after this is killed, once its neighbours have ended."""
+    """How long an interrupted callback may run on before its process is killed. Its neighbours end first."""
     isolated_processes: int = Field(default=4, ge=1, le=256)
-    """Callback processes beside the others, at most: for tasks that crashed one, and for lambdas that misbehaved lately."""
+    """The most additional callback processes, for tasks that crashed one and for isolated lambdas (`isolate_for`)."""
     isolate_for: Duration = timedelta(seconds=60)
-    """Runs a lambda that crashed a process or overran in processes of its own, longer after repeats; 0s: never."""
+    """How long a lambda that crashed a process or overran runs in processes of its own; longer after repeats. 0s: never."""
     drain_grace: Duration = timedelta(seconds=30)
-    """How long a stopping Executor lets running callbacks finish before it hands them back."""
+    """How long a stopping Executor lets callbacks finish before it stops them and gives their tasks back, uncharged."""
     journal_folder: str = ""
-    """Where claims are journaled, to be taken over when all of a worker dies; empty: a folder of this user's in
-    $XDG_RUNTIME_DIR or the temporary folder, one for each `hsc_address`. Workers of one host must use the same, and no other
-    host may: locks and process numbers mean nothing elsewhere."""
+    """Folder of the claim journals, from which a worker takes over the tasks of a killed one. Workers of one host take
+    over from each other if they name the same folder. No other host may use it. Empty: a private folder in
+    $XDG_RUNTIME_DIR, else in the temporary folder, one for each `hsc_address`."""
 
     @property
     def places(self) -> int:

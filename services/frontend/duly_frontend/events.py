@@ -9,10 +9,10 @@ from duly_core.telemetry import SIZES
 
 log = structlog.get_logger()
 
-_scheduled = Counter("duly_scheduled_total", "Tasks asked for, by what became of them.", ["verdict"])
+_scheduled = Counter("duly_scheduled_total", "Tasks in Schedule calls, by verdict.", ["verdict"])
 _taken, _refused = _scheduled.labels("taken"), _scheduled.labels("refused")
-_redriven = Counter("duly_redriven_total", "Dead letters that were let run again.")
 _unblocked = Counter("duly_sessions_unblocked_total", "Sessions whose block an operator ended.")
+_redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
 

@@ -19,19 +19,22 @@ class FrontendSettings(Section):
     SECTION: ClassVar[str] = "frontend"
 
     listen: Listen = "127.0.0.1:7401"
+    """HOST:PORT for clients and workers."""
     horizon: Duration = timedelta(days=365)
     """How far ahead a task may be scheduled."""
     max_tasks_per_call: int = Field(default=10_000, ge=1, le=MOST_FIELDS)
+    """The most tasks in one Schedule."""
     max_waited_per_call: int = Field(default=1_000, ge=1, le=MOST_FIELDS)
+    """The most task ids in one call that reads, waits, cancels or redrives."""
     max_wait: Duration = timedelta(seconds=60)
-    """The longest WaitTask."""
+    """The longest time of one WaitTask."""
     max_group: int = 1_000
-    """How many tasks one statement writes (a single larger call is not split)."""
+    """The most tasks that one statement writes. A larger single call is not split."""
     group_concurrency: int = 2
-    """How many such statements run at a time."""
+    """How many statements that write tasks run at a time."""
     read_connections: int = Field(default=4, ge=1)
-    """Connections for GetTask and WaitTask; `store.connections` are for what writes."""
+    """Connections for GetTask and WaitTask. Writes use those of `store.connections`."""
     list_connections: int = Field(default=2, ge=1)
-    """Connections for ListTasks and RedriveTasks: so many of them read at a time."""
+    """Connections for ListTasks and RedriveTasks."""
     list_timeout: Duration = Field(default=timedelta(seconds=3), ge=timedelta(milliseconds=10))
-    """A list or a redrive by filter that takes longer is refused."""
+    """A list, or a redrive by filter, that takes longer is refused."""

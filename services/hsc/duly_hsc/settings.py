@@ -18,22 +18,23 @@ class HscSettings(Section):
     SECTION: ClassVar[str] = "hsc"
 
     listen: Listen = "127.0.0.1:7402"
+    """HOST:PORT for workers."""
     max_items_per_call: int = Field(default=5_000, ge=1, le=MOST_FIELDS)
-    """Claims, heartbeats or results in one call."""
+    """The most claims, heartbeats or results in one call."""
     max_group: int = 1_000
-    """How many of them one statement takes (a single larger call is not split)."""
+    """The most items that one statement takes. A larger single call is not split."""
     claim_concurrency: int = Field(default=2, ge=1)
-    """How many claim statements run at a time; results and heartbeats have connections of their own."""
+    """How many claim statements run at a time, each on a connection."""
     low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
-    """The part of starts that lower priorities get while higher ones wait, where hosts ask for work (ClaimWork)."""
+    """Without SQS: the share of starts that lower priorities get while higher ones wait."""
     result_concurrency: int = Field(default=2, ge=1)
-    """How many statements with results run at a time; the HSC's connections are both together and four more."""
+    """How many statements with results run at a time. The HSC uses this, `claim_concurrency`, and five more connections."""
     retry_share: float = Field(default=0.2, ge=0)
-    """Retries allowed for each first attempt of a lambda. Those above it are delayed, never refused."""
+    """Retries allowed for each first attempt of a lambda. Retries above it are delayed, never refused."""
     retry_floor: float = Field(default=10, gt=0)
-    """Retries a second that every lambda has in any case, at each HSC."""
+    """Retries a second that each lambda may have in any case, at each HSC."""
     max_hold_back: Duration = Field(default=timedelta(hours=1), ge=timedelta())
-    """No retry is put off for longer on account of that."""
+    """The longest delay of a retry above its share."""
 
 
 class TriggerSettings(LiveStoreConsumerSettings):

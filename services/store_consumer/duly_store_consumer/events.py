@@ -21,14 +21,16 @@ _unsent = Counter(
     "References that could not be sent and were put back.",
     ["lambda", "priority"],
 )
-_reclaimed = Counter("duly_reclaimed_total", "Claims whose holder fell silent.")
+_reclaimed = Counter("duly_reclaimed_total", "Claims reclaimed from silent Executors.")
 _ended = Counter(
     "duly_store_consumer_ended_total", "Tasks ended by the Store Consumer: quarantined, cancelled, expired."
 )
-_depth = Gauge("duly_queue_depth", "References in the queue, as far as it knows.", ["lambda", "priority"])
+_depth = Gauge(
+    "duly_queue_depth", "References in the queue, as the Store Consumer estimates.", ["lambda", "priority"]
+)
 _polls = Histogram("duly_poll_size", "References one poll took.", buckets=SIZES)
 _reclaim_guard = Gauge(
-    "duly_failover_grace", "1 while silent claims are left alone after a change of Postgres or its clock."
+    "duly_failover_grace", "1 in the failover grace period, in which nothing is reclaimed."
 )
 _server_changes = Counter("duly_store_changes_total", "How often Postgres was found to be another server.")
 _clock_steps = Counter(
@@ -41,9 +43,9 @@ _moved = Counter(
 )
 _rest_bytes = Gauge(
     "duly_default_partition_bytes",
-    "Size of the default partition without payloads: beyond 64 MB no partition is made.",
+    "Size of the default partition. Beyond 64 MB no partition is made.",
 )
-_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed: liveness is progress.")
+_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
 
 def polling(address: str, interval: str, *, exact: bool) -> None:

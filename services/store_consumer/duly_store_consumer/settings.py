@@ -12,4 +12,4 @@ class StoreConsumerSettings(LiveStoreConsumerSettings):
     SECTION: ClassVar[str] = "store_consumer"
 
     listen: Listen = "127.0.0.1:7403"
-    """Health and reflection only."""
+    """HOST:PORT for health checks and reflection."""
