@@ -9,16 +9,8 @@ import typer
 
 import duly
 from duly_cli.formatting import dead_letter_table
-from duly_cli.tasks import (
-    DEFAULT_ADDRESS,
-    Address,
-    AsJson,
-    connected,
-    parse_duration,
-    parse_moment,
-    refusal,
-    show_listed,
-)
+from duly_cli.option_values import invalid, parse_duration, parse_moment
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, refusal, show_listed
 from duly_cli.text import say
 from duly_core.durations import format_duration
 
@@ -110,13 +102,13 @@ def redrive(
     which = _filter(lambda_name, collection, kind, since, until)
     if task_ids:
         if which or everything or rate or limit or dry_run:
-            message = "say either task ids or filters: --rate, --limit, --dry-run and --all go with filters"
+            message = "give either task ids or filters: --rate, --limit, --dry-run and --all go with filters"
             raise typer.BadParameter(message)
         _redrive_named(task_ids, address)
         return
     if bool(which) is everything:
         message = (
-            "--all goes without filters"
+            "--all cannot be combined with filters"
             if everything
             else "say which: task ids, filters such as --lambda or --since, or --all; `duly dead-letters` lists them"
         )
@@ -148,7 +140,7 @@ def _redrive_named(task_ids: list[str], address: str) -> None:
 
 def _confirm(would: "Redrive") -> None:
     if not _is_terminal():
-        say("duly: nobody is here to be asked: add --yes to redrive them", err=True)
+        say("duly: stdin is not a terminal, so nothing can be confirmed: add --yes to redrive them", err=True)
         raise typer.Exit(2)
     typer.confirm(f"redrive {would.count:,}?", abort=True)
 
@@ -182,9 +174,9 @@ def _filter(
     if kinds:
         which["failure_kinds"] = [_kind(name) for name in kinds]
     if since is not None:
-        which["finished_after"] = _instant(since)
+        which["finished_after"] = _instant(since, "--since")
     if until is not None:
-        which["finished_before"] = _instant(until)
+        which["finished_before"] = _instant(until, "--until")
     return which
 
 
@@ -193,15 +185,14 @@ def _kind(name: str) -> duly.FailureKind:
         return duly.FailureKind[name.upper().replace("-", "_")]
     except KeyError as error:
         known = ", ".join(each.name.lower() for each in duly.FailureKind)
-        message = f"{name!r} is no kind of failure: {known}"
-        raise typer.BadParameter(message) from error
+        raise invalid("--kind", f"{name!r} is not a kind of failure: {known}") from error
 
 
-def _instant(text: str) -> datetime | None:
+def _instant(text: str, option: str) -> datetime | None:
     try:
-        ago = parse_duration(text)
+        ago = parse_duration(text, option)
     except typer.BadParameter:
-        return parse_moment(text)
+        return parse_moment(text, option)
     return datetime.now().astimezone() - ago if ago is not None else None
 
 
@@ -213,9 +204,7 @@ def _rate(text: str | None) -> float | None:
     try:
         rate = float(number) / _PER[unit or "s"]
     except (KeyError, ValueError) as error:
-        message = f"{text!r} is no rate: write it as 50/s, 600/m or 100/h"
-        raise typer.BadParameter(message) from error
+        raise invalid("--rate", f"{text!r} is not a rate: write 50/s, 600/m or 100/h") from error
     if not 0 < rate < float("inf"):
-        message = f"{text!r} is no rate: it must be more than 0"
-        raise typer.BadParameter(message)
+        raise invalid("--rate", f"{text!r} is not a rate: it must be more than 0")
     return rate

@@ -186,7 +186,8 @@ def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
         return iter(
             ["no tasks yet: `duly schedule LAMBDA PAYLOAD` makes one, `duly lambdas` lists the lambdas"]
         )
-    return columns(("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE"), rows)
+    heads = ("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE")
+    return columns(heads, rows, left_out_first=("PRIORITY", "LAST FAILURE", "NEXT OR END"))
 
 
 def dead_letter_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
@@ -207,7 +208,7 @@ def dead_letter_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
     if not rows:
         return iter(["no dead letters"])
     heads = ("TASK ID", "LAMBDA", "COLLECTION", "ENDED", "FAILURES", "CRASHES", "REDRIVES", "WHY")
-    return columns(heads, rows)
+    return columns(heads, rows, left_out_first=("REDRIVES", "CRASHES", "FAILURES", "COLLECTION", "ENDED"))
 
 
 def _backoff(backoff: duly.Backoff) -> str:

@@ -8,16 +8,9 @@ from typing import Annotated, TypeVar
 import typer
 
 import duly
+from duly_cli.option_values import parse_duration, parse_moment, parse_priority
 from duly_cli.payloads import Payload, Raw, read_lines, read_payload
-from duly_cli.tasks import (
-    DEFAULT_ADDRESS,
-    Address,
-    connected,
-    parse_duration,
-    parse_moment,
-    parse_priority,
-    show,
-)
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.text import say
 
 Member = TypeVar("Member", bound=IntEnum)
@@ -88,7 +81,10 @@ def schedule(
 ) -> None:
     """Schedule a task and print its id."""
     if lines and (raw or idempotency_key is not None):
-        message = "--lines goes without --raw, and without --idempotency-key, which is one task's"
+        message = "--lines cannot be combined with --raw or --idempotency-key"
+        raise typer.BadParameter(message)
+    if at is not None and delay is not None:
+        message = "--at and --delay cannot be combined"
         raise typer.BadParameter(message)
     payloads = read_lines(payload) if lines else [read_payload(payload, raw=raw)]
     new = [
@@ -97,8 +93,8 @@ def schedule(
             value,
             priority=parse_priority(priority),
             collection=collection,
-            delay=parse_duration(delay),
-            at=parse_moment(at, needs_zone=True),
+            delay=parse_duration(delay, "--delay"),
+            at=parse_moment(at, "--at", needs_zone=True),
             expires_at=_parse_end(expires_at),
             idempotency_key=idempotency_key,
             session=_session(session, session_order, session_on_failure),
@@ -107,7 +103,7 @@ def schedule(
     ]
     from duly.caller import DEFAULT_TIMEOUT  # it loads gRPC, which --help does without
 
-    patience = DEFAULT_TIMEOUT if timeout is None else parse_duration(timeout) or timedelta()
+    patience = DEFAULT_TIMEOUT if timeout is None else parse_duration(timeout, "--timeout") or timedelta()
     with connected(address, is_patient=timeout is not None) as client:
         scheduled = _schedule(client, new, patience)
         for each in scheduled:
@@ -158,7 +154,7 @@ def _member(option: str, name: str, kind: type[Member]) -> Member:
 def _parse_end(text: str | None) -> datetime | None:
     """An instant of the command line, or a duration from now."""
     try:
-        ahead = parse_duration(text)
+        ahead = parse_duration(text, "--expires-at")
     except typer.BadParameter:
-        return parse_moment(text, needs_zone=True)
+        return parse_moment(text, "--expires-at", needs_zone=True)
     return datetime.now().astimezone() + ahead if ahead is not None else None

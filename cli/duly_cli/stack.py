@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from duly_cli.option_values import parse_duration
 from duly_cli.text import say
 
 _PANEL = "On this machine"
@@ -138,7 +139,7 @@ def health(
     from duly.channel import check_address
     from duly.errors import AddressError
 
-    seconds = _duration(timeout)
+    limit = parse_duration(timeout, "--timeout")
     try:
         check_address(address)
     except AddressError as error:
@@ -147,7 +148,7 @@ def health(
     with grpc.insecure_channel(address) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(), timeout=seconds
+                health_pb2.HealthCheckRequest(), timeout=limit.total_seconds() if limit else 0
             )
         except grpc.RpcError as error:
             say(f"duly health: {address} does not answer: {error.code().name}", err=True)
@@ -172,7 +173,7 @@ def migrate(
         run_migrations(dsn or direct(settings).dsn)
     except DulyError as error:
         say(f"duly migrate: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
+        raise typer.Exit(_exit_code(error)) from error
     say("the store's schema is up to date")
 
 
@@ -201,19 +202,12 @@ def config(
         say("\n".join(settings_lines(only)))
     except DulyError as error:
         say(f"duly config: {error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from error
+        raise typer.Exit(_exit_code(error)) from error
     for variable, meant in misspelt_variables(os.environ).items():
-        say(f"duly config: {variable} is no setting; do you mean {meant}...?", err=True)
+        say(f"duly config: {variable} is not a setting; do you mean {meant}...?", err=True)
 
 
-def _duration(text: str) -> float:
-    from datetime import timedelta
+def _exit_code(error: Exception) -> int:
+    from duly_core.errors import SettingsError
 
-    from duly_core.durations import parse_duration
-
-    try:
-        duration = parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    assert isinstance(duration, timedelta)  # noqa: S101 (text in, duration out)
-    return duration.total_seconds()
+    return os.EX_CONFIG if isinstance(error, SettingsError) else EXIT_FAILED

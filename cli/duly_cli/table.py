@@ -13,15 +13,26 @@ _LEAST = 24
 _INDENT = "    "
 
 
-def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> Iterator[str]:
+def columns(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int | None = None,
+    left_out_first: Sequence[str] = (),
+) -> Iterator[str]:
     """Yield lines with aligned columns, within `width`; None: that of the terminal, and any for a pipe or a file.
 
-    Nothing is cut. What does not fit is wrapped in the last column, or else between the cells.
+    Columns are left out in the order of `left_out_first` until the others fit. Otherwise nothing is cut: what does not
+    fit is wrapped in the last column, or else between the cells.
     """
     table = [[*heads], *([one_line(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[place]) for row in table) for place in range(len(heads))]
     if width is None:
         width = terminal_width()
+    for head in left_out_first:
+        if width is None or _fits(_widths(table), width):
+            break
+        place = table[0].index(head)
+        table = [[*row[:place], *row[place + 1 :]] for row in table]
+    widths = _widths(table)
     before_last = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
     if width is None or before_last + widths[-1] <= width:
         yield from (_aligned(row, widths) for row in table)
@@ -33,6 +44,15 @@ def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | No
     else:
         for row in table:
             yield from _filled(row, width)
+
+
+def _widths(table: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*table, strict=True)]
+
+
+def _fits(widths: Sequence[int], width: int) -> bool:
+    """Return whether rows fit, the last column wrapped if it has to be."""
+    return sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + min(widths[-1], _LEAST) <= width
 
 
 def terminal_width() -> int | None:

@@ -4,14 +4,16 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
 import duly
+from duly_cli.error_text import error_text
 from duly_cli.formatting import listed_as_json, task_as_json, task_lines, task_table
+from duly_cli.option_values import invalid, parse_duration, parse_priority
 from duly_cli.text import say
 
 _PANEL = "Tasks"
@@ -51,7 +53,7 @@ def connected(address: str, *, is_patient: bool = False) -> Iterator["duly.Clien
         with duly.Client(address, unreachable_after=None if is_patient else _UNREACHABLE_AFTER) as client:
             yield client
     except (duly.DulyError, TypeError, ValueError) as error:
-        say(f"duly: {error}", err=True)
+        say(f"duly: {error_text(error)}", err=True)
         for note in getattr(error, "__notes__", ()):
             say(f"duly: {note}", err=True)
         raise typer.Exit(1) from error
@@ -66,59 +68,19 @@ def _check_environment() -> None:
     if found := misspelt_name(os.environ):
         variable, meant = found
         say(f"duly: the environment variable {variable} is not one of Duly's: do you mean {meant}?", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(os.EX_CONFIG)
     if "DULY_CONFIG" in os.environ:
         try:
             read_config()
         except SettingsError as error:
             say(f"duly: {error}", err=True)
-            raise typer.Exit(1) from error
+            raise typer.Exit(os.EX_CONFIG) from error
 
 
 def refusal(task_id: str, error: duly.DulyError) -> str:
     """What is said of a task with which something cannot be done."""
     field = getattr(error, "field", "")
     return f"{task_id}: {str(error).removeprefix(f'{field}: ')}"
-
-
-def parse_duration(text: str | None) -> timedelta | None:
-    """A duration of the command line: 250ms, 2s, 1m30s, 7d."""
-    from duly_core.durations import parse_duration as parse
-
-    if text is None:
-        return None
-    try:
-        value = parse(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    return value if isinstance(value, timedelta) else None
-
-
-def parse_priority(name: str) -> duly.Priority:
-    """A priority of the command line, in any case."""
-    try:
-        return duly.Priority[name.upper()]
-    except KeyError as error:
-        message = f"{name!r} is no priority: urgent, high, normal or low"
-        raise typer.BadParameter(message) from error
-
-
-def parse_moment(text: str | None, *, needs_zone: bool = False) -> datetime | None:
-    """An instant of the command line: 2026-12-24T18:00:00+01:00; without an offset it is local time, if that will do."""
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        message = f"{text!r} is no instant: write it as 2026-12-24T18:00:00+01:00"
-        raise typer.BadParameter(message) from error
-    if needs_zone and moment.utcoffset() is None:
-        here = moment.astimezone().isoformat()
-        message = (
-            f"{text!r} has no time zone: write {moment.isoformat()}Z for UTC, or {here} for the time here"
-        )
-        raise typer.BadParameter(message)
-    return moment.astimezone()
 
 
 def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
@@ -146,7 +108,7 @@ def wait(
 ) -> None:
     """Wait until tasks have ended, and show them; exit 1 if one did not succeed."""
     with connected(address, is_patient=timeout is not None) as client:
-        ended = client.wait_many(task_ids, parse_duration(timeout))
+        ended = client.wait_many(task_ids, parse_duration(timeout, "--timeout"))
         show(ended, as_json=as_json)
     if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
         raise typer.Exit(1)
@@ -172,8 +134,7 @@ def list_tasks(
         statuses = [duly.TaskStatus[name.upper()] for name in status or ()]
     except KeyError as error:
         known = ", ".join(each.name.lower() for each in duly.TaskStatus)
-        message = f"{error.args[0].lower()!r} is no status: {known}"
-        raise typer.BadParameter(message) from error
+        raise invalid("--status", f"{error.args[0].lower()!r} is not a status: {known}") from error
     priorities = [parse_priority(name) for name in priority or ()]
     with connected(address) as client:
         found = []

@@ -25,7 +25,9 @@ def check_listen(address: object) -> object:
     """
     if isinstance(address, str) and (_LOCAL.fullmatch(address) or is_host_and_port(address)):
         return address
-    message = f"{address!r} is no address to serve on: write HOST:PORT, such as 127.0.0.1:7401, or unix:PATH"
+    message = (
+        f"{address!r} is not an address to serve on: write HOST:PORT, such as 127.0.0.1:7401, or unix:PATH"
+    )
     raise ValueError(message)
 
 
@@ -46,7 +48,7 @@ def check_peers(addresses: object) -> object:
         or all(is_host_and_port(address.strip()) for address in addresses.split(","))
     ):
         return addresses
-    message = f"{addresses!r} is no address to connect to: write HOST:PORT, such as 127.0.0.1:7401"
+    message = f"{addresses!r} is not an address to connect to: write HOST:PORT, such as 127.0.0.1:7401"
     raise ValueError(message)
 
 

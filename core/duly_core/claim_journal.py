@@ -187,18 +187,18 @@ def read(descriptor: int) -> JournalContents:
     """Read what a journal says; its writer must be dead, or may write on meanwhile.
 
     Raises:
-        ValueError: it is no journal, or its writer died before it was complete.
+        ValueError: it is not a journal, or its writer died before it was complete.
     """
     board = SlotBoard(descriptor)
     start = _start(board)
     content = os.pread(descriptor, max(0, os.fstat(descriptor).st_size - start), start)
     if len(content) < _CLAIMS:
-        message = "this file is no claim journal"
+        message = "this file is not a claim journal"
         raise ValueError(message)
     magic, described, claims = _HEAD.unpack_from(content)
     end = _CLAIMS + claims * _CLAIM.size
     if magic != _MAGIC or len(content) < end:
-        message = "this file is no claim journal"
+        message = "this file is not a claim journal"
         raise ValueError(message)
     noted = _PREFIX.iter_unpack(content[_PREFIXES:_OWNER])
     held = _CLAIM.iter_unpack(content[_CLAIMS:end])

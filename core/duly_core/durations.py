@@ -18,7 +18,7 @@ def parse_duration(text: object) -> object:
     """Read `250ms`, `2s`, `1m30s` or `7d`; leave what is not text to pydantic.
 
     Raises:
-        ValueError: the text is no duration, or has no unit.
+        ValueError: the text is not a duration, or has no unit.
     """
     if isinstance(text, int | float):
         message = f"{text} has no unit: write {text}s, or another of us, ms, s, m, h, d"
@@ -27,7 +27,7 @@ def parse_duration(text: object) -> object:
         return text
     parts = _PART.findall(text.replace(" ", ""))
     if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
-        message = f"{text!r} is no duration: write a number and a unit, such as 250ms, 2s, 1m30s, 7d"
+        message = f"{text!r} is not a duration: write a number and a unit, such as 250ms, 2s, 1m30s, 7d"
         raise ValueError(message)
     try:
         return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta())

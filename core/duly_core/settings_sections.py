@@ -18,7 +18,7 @@ _NAMES = ("DULY_ADDRESS", "DULY_CONFIG")
 _VERY_ALIKE = 0.85
 
 _ALIKE = 0.65
-"""`rcp` is taken for rpc, but `postgres` not for store: other programs' DULY_ variables are none of ours."""
+"""`rcp` is taken for rpc, but `postgres` not for store: DULY_ variables of other programs are left alone."""
 
 
 def refuse_unknown_sections(file: Path, names: Iterable[str]) -> None:

@@ -42,7 +42,7 @@ class SlotBoard:
         """Args: `descriptor` is a file that begins with a board; it is not closed by this object.
 
         Raises:
-            ValueError: it is no slot board.
+            ValueError: it is not a slot board.
         """
         self.descriptor = descriptor
         self.processes, self.slots = _shape_of(descriptor)
@@ -133,5 +133,5 @@ def _shape_of(descriptor: int) -> tuple[int, int]:
         processes, slots = _SHAPE.unpack(shape)
         if processes > 0 and slots > 0 and os.fstat(descriptor).st_size >= _size(processes, slots):
             return processes, slots
-    message = "this memory is no slot board"
+    message = "this memory is not a slot board"
     raise ValueError(message)

@@ -33,7 +33,7 @@ class TelemetrySettings(Section):
     def _has_a_port(cls, address: str) -> str:
         port = address.rpartition(":")[2]
         if address and not (port.isascii() and port.isdecimal() and int(port) <= _LAST_PORT):
-            message = f"{address!r} is no HOST:PORT, such as 127.0.0.1:7411"
+            message = f"{address!r} is not HOST:PORT, such as 127.0.0.1:7411"
             raise ValueError(message)
         return address
 

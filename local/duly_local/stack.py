@@ -218,7 +218,7 @@ def _check_dsn(dsn: str) -> None:
         conninfo_to_dict(dsn)
     except ProgrammingError:  # its text quotes the DSN, password included
         raise SettingsError(
-            "the DSN is no Postgres address: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+            "the DSN is not a Postgres address: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         ) from None
 
 

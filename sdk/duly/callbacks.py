@@ -71,7 +71,7 @@ def make_callback(name: object, function: Any, policy: Policy, *, raw: bool) -> 
     """Look at a function once; raise RegistrationError, naming the lambda, for what cannot work."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise RegistrationError(
-            f"{name!r} is no lambda name: 1 to 128 of a-z, 0-9, '_', '.', '-', the first a letter or digit"
+            f"{name!r} is not a lambda name: 1 to 128 of a-z, 0-9, '_', '.', '-', the first a letter or digit"
         )
     try:
         _check_function(function)

@@ -12,6 +12,7 @@ from typing import TypeVar
 import grpc
 
 from duly import error_mapping
+from duly.after_fork import keep_in_children
 from duly.call_stream import CallStream
 from duly.channel import open_channel
 from duly.errors import ClosedError
@@ -80,6 +81,7 @@ class Caller:
         self.address = address
         self._reach = reach or Reachability(None)
         self._channel = open_channel(address, credentials)
+        keep_in_children(self)
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)
         self.registry = RegistryServiceStub(self._channel)

@@ -50,7 +50,7 @@ def check_address(address: object, source: str = "") -> str:
         if 0 < int(found[1]) <= _LAST_PORT if found else _OTHER_FORMS.fullmatch(address):
             return address
     raise AddressError(
-        f"{address!r}{source} is no address: write HOST:PORT, such as {DEFAULT_ADDRESS}, or unix:PATH"
+        f"{address!r}{source} is not an address: write HOST:PORT, such as {DEFAULT_ADDRESS}, or unix:PATH"
     )
 
 

@@ -146,7 +146,7 @@ async def redrive_where(
             if isinstance(error, UnavailableError) and not dry_run:
                 error.add_note(
                     f"{count:,} dead letters are known to be redriven, up to {request.limit:,} more may be: list what "
-                    "is left, and run it again; what was redriven is no dead letter any more"
+                    "is left, and run it again; what was redriven is no longer a dead letter"
                 )
             elif count:
                 error.add_note(f"{count:,} dead letters were redriven before")

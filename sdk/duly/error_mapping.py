@@ -70,7 +70,7 @@ def _of_answer(code: grpc.StatusCode, details: str, field: str, address: str) ->
         return TaskNotFoundError(details)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RequestError(
-            f"what answers at {address} is no Duly Frontend, or one older than this SDK: {details}"
+            f"what answers at {address} is not a Duly Frontend, or one older than this SDK: {details}"
         )
     return RequestError(f"the Duly Frontend at {address} answered {code.name}: {details}")
 

@@ -57,5 +57,5 @@ def name_of(callback: str | Callable[..., Any]) -> str:
     if names:
         raise UnknownLambdaError(f"{described} serves several lambdas: schedule one of {', '.join(names)}")
     raise UnknownLambdaError(
-        f"{described} is no callback: register it with @app.callback(NAME), or give a name"
+        f"{described} is not a callback: register it with @app.callback(NAME), or give a name"
     )

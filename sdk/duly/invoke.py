@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from duly.errors import PayloadError, describe, text_of
 from duly.outcome import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
 from duly.payload import encode
-from duly.traceback_text import traceback_of
+from duly.traceback_text import callback_frames, traceback_of
 from duly.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
@@ -129,16 +129,22 @@ def _set_raised(
         result.outcome = hsc_pb2.OUTCOME_CANCELLED
         return
     if isinstance(error, Interrupted) or (context.interrupted and isinstance(error, _ASYNC_CANCELLED)):
-        _log.warning("task %s, %s: interrupted", context.task_id, callback.name, exc_info=error)
+        _log_raised("task %s, %s: interrupted", callback, context, error)
         _set_interrupted(result, task.max_runtime.ToTimedelta(), context)
         if result.outcome != hsc_pb2.OUTCOME_CANCELLED:
             result.traceback = traceback_of(error)
         return
-    _log.warning("task %s, %s: the callback raised", context.task_id, callback.name, exc_info=error)
+    _log_raised("task %s, %s: the callback raised", callback, context, error)
     result.traceback = traceback_of(error)
     fatal = callback.policy.is_fatal(error)
     outcome = hsc_pb2.OUTCOME_FATAL_FAILURE if fatal else hsc_pb2.OUTCOME_RETRIABLE_FAILURE
     _set_failure(result, outcome, task_pb2.FAILURE_KIND_EXCEPTION, describe(error))
+
+
+def _log_raised(message: str, callback: Callback, context: TaskContext, error: BaseException) -> None:
+    """Log what a callback raised with the frames of its own code; those of Duly's would hide them."""
+    exc_info = (type(error), error, callback_frames(error))
+    _log.warning(message, context.task_id, callback.name, exc_info=exc_info)
 
 
 def _set_outcome(result: hsc_pb2.TaskResult, outcome: RetriableFailure | FatalFailure | Snooze) -> None:

@@ -22,7 +22,7 @@ def load_app(target: str) -> App:
     """
     module_name, _, attribute = target.partition(":")
     if not module_name or module_name.endswith(".py") or "/" in module_name:
-        raise AppImportError(f'{target!r} is no module: write it as in an import, "package.module:app"')
+        raise AppImportError(f'{target!r} is not a module: write it as in an import, "package.module:app"')
     app: Any = _import(module_name)
     for name in (attribute or _DEFAULT_ATTRIBUTE).split("."):
         try:

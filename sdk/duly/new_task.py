@@ -104,7 +104,7 @@ def aware(name: str, moment: object) -> datetime:
         raise InvalidTaskError(f"{name} must be a datetime, not {type(moment).__name__}", name)
     if moment.utcoffset() is None:
         raise InvalidTaskError(
-            f"{name} has no time zone, so it is no instant: use datetime.now(UTC) or moment.astimezone()",
+            f"{name} has no time zone, so it is not an instant: use datetime.now(UTC) or moment.astimezone()",
             name,
         )
     return moment

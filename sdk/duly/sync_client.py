@@ -19,6 +19,7 @@ from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 
 import grpc
 
+from duly.after_fork import keep_in_children
 from duly.blocking_schedule import BlockingSchedule
 from duly.caller import DEFAULT_TIMEOUT, seconds
 from duly.client import AsyncClient
@@ -66,6 +67,7 @@ class Client:
         """Name the Frontend, as for AsyncClient."""
         self._client = AsyncClient(address, credentials=credentials, unreachable_after=unreachable_after)
         self._process = os.getpid()
+        keep_in_children(self)
         self._direct = BlockingSchedule(self._client.address, credentials, self._client.reach)
         self._closed = False
         # Held to give the loop work, and to close: the loop drops silently what comes after its end. A signal

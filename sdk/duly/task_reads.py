@@ -47,7 +47,7 @@ def in_chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
-    """Return the tasks in the order of their ids, None for those there are none of."""
+    """Return the tasks in the order of their ids, None for an unknown one."""
 
     async def ask(some: Sequence[str]) -> list[frontend_pb2.GetTaskResult]:
         request = frontend_pb2.GetTaskRequest(task_ids=some)
@@ -70,7 +70,7 @@ def list_request(
     statuses: Sequence[TaskStatus],
     priorities: Sequence[Priority],
 ) -> frontend_pb2.ListTasksRequest:
-    """Return the request for a list of tasks. Raises InvalidTaskError for what is no status or priority."""
+    """Return the request for a list of tasks. Raises InvalidTaskError for what is not a status or priority."""
     request = frontend_pb2.ListTasksRequest(
         collection=collection,
         statuses=[task_pb2.TaskStatus.ValueType(member("statuses", each, TaskStatus)) for each in statuses],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from types import TracebackType
 
 LIMIT_BYTES = 8192
 _HEAD_BYTES = 2048
@@ -20,9 +21,7 @@ def traceback_of(error: BaseException) -> str:
 
     What is longer loses its middle: the first frames and the error stay.
     """
-    frames = error.__traceback__
-    while frames is not None and _is_caller(frames.tb_frame.f_globals.get("__name__")):
-        frames = frames.tb_next
+    frames = callback_frames(error)
     if frames is None:
         return ""
     try:
@@ -30,6 +29,14 @@ def traceback_of(error: BaseException) -> str:
         return _bounded("".join(told.format()))
     except Exception:  # noqa: BLE001 (an exception of the owner's may break whatever looks at it)
         return ""
+
+
+def callback_frames(error: BaseException) -> TracebackType | None:
+    """Return the traceback without the frames that lead to the callback; None if no frame is the callback's."""
+    frames = error.__traceback__
+    while frames is not None and _is_caller(frames.tb_frame.f_globals.get("__name__")):
+        frames = frames.tb_next
+    return frames
 
 
 def _is_caller(module: object) -> bool:

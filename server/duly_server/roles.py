@@ -15,7 +15,7 @@ def parse_roles(text: str) -> list[str]:
     """Return the roles that a list with commas names, each once.
 
     Raises:
-        SettingsError: a name is no role, or no role is given.
+        SettingsError: a name is not a role, or no role is given.
     """
     named = [name.strip() for name in text.split(",") if name.strip()]
     for name in named:

@@ -182,6 +182,24 @@ async def test_claims_whose_payloads_do_not_fit_into_one_answer_are_asked_for_in
     await controller.is_empty()
 
 
+async def test_claims_that_an_answer_leaves_out_are_asked_for_again_with_the_same_tokens(
+    controller: ControllerUnderTest,
+) -> None:
+    hsc = controller.hsc
+    await controller.attach("executor", os.getpid())
+    hsc.most_claims = 2
+    task_ids = [os.urandom(16) for _ in range(5)]
+    await controller.send("test.echo", *task_ids)
+
+    work = await controller.next_work("executor")
+
+    asked = [{each.claim.task_id: each.claim.token for each in request.proposals} for request in hsc.claims]
+    assert [len(each) for each in asked] == [5, 3, 1]
+    assert all(each.items() <= asked[0].items() for each in asked)
+    assert {task.claim.task_id for task in work.tasks} == set(task_ids)
+    await controller.is_empty()
+
+
 async def test_an_executor_that_nobody_knows_is_told_to_attach(controller: ControllerUnderTest) -> None:
     await controller.attach("another", os.getpid())
 

@@ -216,7 +216,7 @@ async def test_named_dead_letters_are_redriven_each_with_its_answer(run_duly, cl
 
     assert result.exit_code == 1
     assert result.stdout.strip() == f"{dead}: redriven, is new"
-    assert f"{again}: it is no dead letter but new" in result.stderr
+    assert f"{again}: it is not a dead letter but new" in result.stderr
     assert "nonsense: not a task id" in result.stderr
     assert "redrives  1" in (await run_duly("get", dead)).stdout
 
@@ -278,14 +278,14 @@ async def test_at_a_terminal_it_asks(run_duly, client, dead_letter, monkeypatch,
 
 BAD_COMMANDS = [
     (["redrive"], 2, "say which: task ids, filters"),
-    (["redrive", "--all", "--lambda", LAMBDA], 2, "--all goes without filters"),
+    (["redrive", "--all", "--lambda", LAMBDA], 2, "--all cannot be combined with filters"),
     (["redrive", "some-id", "--rate", "5/s"], 2, "either task ids or filters"),
-    (["redrive", "--all", "--rate", "fast"], 2, "'fast' is no rate: write it as 50/s"),
-    (["redrive", "--all", "--rate", "5/d"], 2, "'5/d' is no rate"),
+    (["redrive", "--all", "--rate", "fast"], 2, "'fast' is not a rate: write 50/s"),
+    (["redrive", "--all", "--rate", "5/d"], 2, "'5/d' is not a rate"),
     (["redrive", "--all", "--rate", "0/s"], 2, "must be more than 0"),
     (["redrive", "--all", "--limit", "0"], 2, "--limit"),
-    (["redrive", "--kind", "sadness"], 2, "'sadness' is no kind of failure: callback, exception"),
-    (["redrive", "--since", "yesterday"], 2, "'yesterday' is no instant"),
+    (["redrive", "--kind", "sadness"], 2, "'sadness' is not a kind of failure: callback, exception"),
+    (["redrive", "--since", "yesterday"], 2, "'yesterday' is not an instant"),
     (["redrive", "--lambda", "nobody.knows", "--yes"], 1, "no lambda 'nobody.knows' is registered"),
     (["dead-letters", "--since", "1h", "--until", "2h"], 1, "later than finished_after"),
     (["dead-letters", "--limit", "0"], 2, "--limit"),

@@ -188,7 +188,7 @@ BAD_REDRIVES = {
     ),
     "negative rate": ({"rate": -1}, "rate", "tasks a second"),
     "endless rate": ({"rate": float("inf")}, "rate", "tasks a second"),
-    "rate that is no number": ({"rate": float("nan")}, "rate", "tasks a second"),
+    "rate that is not a number": ({"rate": float("nan")}, "rate", "tasks a second"),
     "rate beyond the horizon": ({"rate": 1e-6, "limit": 100}, "rate", "horizon of 365d"),
     "rate beyond all numbers": ({"rate": 5e-324}, "rate", "horizon of 365d"),
     "rate that an offset pushes there": (

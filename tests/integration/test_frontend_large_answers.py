@@ -54,7 +54,7 @@ async def test_a_client_gets_and_waits_for_more_than_one_answer_holds(frontend, 
     assert [len(task.payload_bytes) for task in (*got, *waited)] == [MIB] * 20
 
 
-async def test_a_view_that_there_is_not_is_refused(frontend, task_states, new_task):
+async def test_an_unknown_view_is_refused(frontend, task_states, new_task):
     refused = await refusal(
         frontend.stub.GetTask(
             frontend_pb2.GetTaskRequest(task_ids=[str(UUID(bytes=new_task.task_id))], view=9)

@@ -4,7 +4,6 @@ import asyncio
 import os
 from datetime import UTC, datetime
 
-import grpc
 import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -14,10 +13,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.lifecycle import Status
 from duly_core.store.tasks import cancel_tasks, get_attempts
-from tests.fixtures.services import TIMING, refusal, serve_hsc
+from tests.fixtures.services import TIMING, serve_hsc
 from tests.fixtures.task_states import LAMBDA
 
 CLAIMED, NOT_CLAIMED = hsc_pb2.CLAIM_VERDICT_CLAIMED, hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED
+ASK_AGAIN = hsc_pb2.CLAIM_VERDICT_ASK_AGAIN
 KEPT, LOST_CLAIM = hsc_pb2.HEARTBEAT_VERDICT_KEPT, hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM
 CANCEL_REQUESTED = hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED
 APPLIED, ALREADY_APPLIED = hsc_pb2.RESULT_VERDICT_APPLIED, hsc_pb2.RESULT_VERDICT_ALREADY_APPLIED
@@ -92,16 +92,20 @@ async def test_calls_that_claim_one_task_at_once_grant_it_once(hsc, task_states,
     assert (await task_states.row(enqueued_task.task_id))["holder"] == f"h{winner}"
 
 
-async def test_claims_too_large_for_one_answer_are_to_be_had_in_parts_with_the_same_tokens(hsc, task_states):
+async def test_claims_too_large_for_one_answer_are_sent_in_parts_to_the_same_tokens(hsc, task_states):
     await task_states.register(payload_limit=1024 * 1024)
     large = [await task_states.enqueued(payload=b"x" * 1024 * 1024) for _ in range(9)]
-    proposals = [proposal(task) for task in large]
+    left = [proposal(task) for task in large]
 
-    refused = await refusal(claim(hsc, *proposals))
+    sent = []
+    while left:
+        answers = (await claim(hsc, *left)).answers
+        sent.append([answer.task.claim for answer in answers if answer.verdict == CLAIMED])
+        left = [asked for asked, answer in zip(left, answers, strict=True) if answer.verdict == ASK_AGAIN]
 
-    assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    parts = [await claim(hsc, *part) for part in (proposals[:4], proposals[4:])]
-    assert [answer.verdict for part in parts for answer in part.answers] == [CLAIMED] * 9
+    assert [len(part) for part in sent] == [3, 3, 3]
+    assert {claim.task_id for part in sent for claim in part} == {task.task_id for task in large}
+    assert {(await task_states.row(task.task_id))["fence"] for task in large} == {1}
 
 
 async def test_heartbeats_are_answered_one_by_one(hsc, task_states):

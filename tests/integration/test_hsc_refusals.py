@@ -65,18 +65,18 @@ BAD_REQUESTS = {
     "upper case lambda": (claim_task(claim(), lambda_name="Mail"), "proposals.lambda", "lambda"),
     "progress beyond all": (heartbeat(claim(), progress=1.01), "items.progress", "from 0 to 1"),
     "progress below nothing": (heartbeat(claim(), progress=-0.01), "items.progress", "from 0 to 1"),
-    "progress that is no number": (heartbeat(claim(), progress=NAN), "items.progress", "from 0 to 1"),
+    "progress that is not a number": (heartbeat(claim(), progress=NAN), "items.progress", "from 0 to 1"),
     "NUL in the note": (heartbeat(claim(), progress_note="n\x00"), "items.progress_note", "NUL"),
     "long note": (heartbeat(claim(), progress_note="é" * 513), "items.progress_note", "1024 bytes"),
-    "no outcome": (set_results(claim(), outcome=0), "results.outcome", "0 is no outcome"),
-    "unknown outcome": (set_results(claim(), outcome=99), "results.outcome", "99 is no outcome"),
+    "no outcome": (set_results(claim(), outcome=0), "results.outcome", "0 is not an outcome"),
+    "unknown outcome": (set_results(claim(), outcome=99), "results.outcome", "99 is not an outcome"),
     "result too large": (set_results(claim(), result=b"x" * (LARGEST + 1)), "results.result", "1,048,576"),
     "unknown encoding": (set_results(claim(), result_encoding=9), "results.result_encoding", "9"),
     "snoozed for ever": (set_results(claim(), outcome=SNOOZED), "results.retry_after", "how long"),
     "unknown failure": (
         set_results(claim(), outcome=FAILED, failure_kind=99),
         "results.failure_kind",
-        "99 is no failure kind",
+        "99 is not a failure kind",
     ),
     **{
         f"retry after {name}": (

@@ -69,7 +69,7 @@ async def test_setting_what_is_set_already_keeps_its_time(client):
     ("name", "value", "reason"),
     [
         (POLL, "3m", "must be at most 2 minutes"),
-        (POLL, "5", "has no unit|is no duration"),
+        (POLL, "5", "has no unit|is not a duration"),
         (EXACT, "perhaps", "must be true or false, not 'perhaps'"),
         (BATCH, "0", "must be at least 1, not '0'"),
         (BATCH, "1e3", "must be a whole number, not '1e3'"),

@@ -79,10 +79,10 @@ async def test_a_socket_that_a_killed_controller_left_is_taken_over(
     [
         (["hsc"], {"DULY_TIMING_HEARTBEAT_PERIOD": "30s"}, "three strikes must fire before the deadline"),
         (["hsc"], {"DULY_TIMING_PROFILE": "casual"}, "DULY_TIMING_PROFILE"),
-        (["frontend"], {"DULY_RPC_CALL_TIMEOUT": "10"}, "DULY_RPC_CALL_TIMEOUT): '10' is no duration"),
+        (["frontend"], {"DULY_RPC_CALL_TIMEOUT": "10"}, "DULY_RPC_CALL_TIMEOUT): '10' is not a duration"),
         (["frontend"], {"DULY_STORE_CONNECTIONS": "many"}, "DULY_STORE_CONNECTIONS"),
         (["store-consumer"], {"DULY_QUEUE_BACKEND": "rabbit"}, "DULY_QUEUE_BACKEND"),
-        (["store-consumer", "--poll-interval", "often"], {}, "'often' is no duration"),
+        (["store-consumer", "--poll-interval", "often"], {}, "'often' is not a duration"),
         (["controller"], {"DULY_CONTROLLER_LOW_PRIORITY_SHARE": "2"}, "DULY_CONTROLLER_LOW_PRIORITY_SHARE"),
         (["executor", APP], {"DULY_EXECUTOR_SLOTS": "0"}, "DULY_EXECUTOR_SLOTS"),
         (["worker", APP, "--slots", "0"], {}, "an Executor cannot run; its own message above says why"),
@@ -91,7 +91,7 @@ async def test_a_socket_that_a_killed_controller_left_is_taken_over(
         (
             ["frontend", "--listen", "7401"],
             {},
-            "frontend.listen (command line): '7401' is no address to serve on",
+            "frontend.listen (command line): '7401' is not an address to serve on",
         ),
         (["frontend"], {"DULY_CONFIG": "/nowhere/duly.toml"}, "DULY_CONFIG names /nowhere/duly.toml"),
     ],

@@ -69,7 +69,7 @@ async def test_all_are_reset_at_once(run_duly):
     ("arguments", "reason"),
     [
         (("set", "poll_interval", "5s"), f"do you mean {POLL}"),
-        (("set", POLL, "5"), "is no duration"),
+        (("set", POLL, "5"), "is not a duration"),
         (("set", POLL, "1h"), "must be at most 2 minutes"),
         (("reset", POLL, "nonsense"), "there is no setting 'nonsense'"),
     ],

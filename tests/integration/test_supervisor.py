@@ -71,7 +71,7 @@ while True:
 
 BADLY_SET_UP = """
 import sys
-print("duly frontend: store.dsn is no Postgres address")
+print("duly frontend: store.dsn is not a Postgres address")
 sys.exit(78)
 """
 

@@ -40,9 +40,7 @@ async def test_tasks_are_set_apart_by_a_line_and_their_payloads_are_json(run_dul
 @pytest.mark.parametrize(
     ("task_id", "said"), [("nonsense", "'nonsense': not a task id"), (UNKNOWN, f"there is no task {UNKNOWN}")]
 )
-async def test_a_wait_names_the_task_that_there_is_not_though_the_other_runs_on(
-    run_duly, task_ids, task_id, said
-):
+async def test_a_wait_names_the_unknown_task_though_the_other_runs_on(run_duly, task_ids, task_id, said):
     waited = await asyncio.wait_for(run_duly("wait", task_ids[0], task_id), 15)
 
     assert waited.exit_code == 1

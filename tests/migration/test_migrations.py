@@ -223,7 +223,7 @@ def test_a_database_that_is_away_is_said_to_be_away_without_the_password():
 
 
 def test_an_address_that_is_none_is_said_to_be_none_without_repeating_it():
-    with pytest.raises(SettingsError, match=r"store\.dsn is no Postgres address") as caught:
+    with pytest.raises(SettingsError, match=r"store\.dsn is not a Postgres address") as caught:
         migrate("postgresql//duly:hidden@")
 
     assert "hidden" not in str(caught.value)

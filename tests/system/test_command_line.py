@@ -151,10 +151,10 @@ def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:
         (
             ["schedule", "test.echo", "--priority", "soon"],
             2,
-            "'soon' is no priority: urgent, high, normal or low",
+            "'soon' is not a priority: urgent, high, normal or low",
         ),
-        (["schedule", "test.echo", "--delay", "1"], 2, "'1' is no duration"),
-        (["schedule", "test.echo", "--at", "tomorrow"], 2, "'tomorrow' is no instant"),
+        (["schedule", "test.echo", "--delay", "1"], 2, "'1' is not a duration"),
+        (["schedule", "test.echo", "--at", "tomorrow"], 2, "'tomorrow' is not an instant"),
         (["schedule", "test.echo", "--at", "2030-01-01"], 2, "no time zone"),
         (["schedule", "test.echo", "--delay", "1s", "--at", "2030-01-01T00:00:00Z"], 1, "delay"),
         (["get", "no-id"], 1, "'no-id': not a task id"),
@@ -162,9 +162,9 @@ def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:
         (["wait", "no-id"], 1, "'no-id': not a task id"),
         (["cancel", "no-id"], 1, "no-id"),
         (["cancel", "0190a8a0-0000-7000-8000-000000000000"], 1, "0190a8a0-0000-7000-8000-000000000000"),
-        (["list", "--status", "asleep"], 2, "'asleep' is no status"),
+        (["list", "--status", "asleep"], 2, "'asleep' is not a status"),
         (["list", "--limit", "0"], 2, "--limit"),
-        (["health", "127.0.0.1:1", "--timeout", "soon"], 2, "'soon' is no duration"),
+        (["health", "127.0.0.1:1", "--timeout", "soon"], 2, "'soon' is not a duration"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(

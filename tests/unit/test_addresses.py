@@ -36,7 +36,7 @@ def test_what_cannot_be_served_on_is_refused_with_what_to_write(address):
 
 def test_only_where_nothing_need_be_served_may_an_address_be_empty():
     assert check_optional_listen("") == ""
-    with pytest.raises(ValueError, match="'' is no address"):
+    with pytest.raises(ValueError, match="'' is not an address"):
         check_listen("")
 
 
@@ -58,7 +58,7 @@ def test_peers_are_one_or_several_or_a_name_that_grpc_resolves(address):
     "address", ["", "hsc", "7402", 7402, "hsc:7402,", "hsc:7402,other", "https://hsc:7402"]
 )
 def test_what_cannot_be_connected_to_is_refused_with_what_to_write(address):
-    with pytest.raises(ValueError, match="is no address to connect to: write HOST:PORT"):
+    with pytest.raises(ValueError, match="is not an address to connect to: write HOST:PORT"):
         check_peers(address)
 
 
@@ -73,7 +73,7 @@ def test_a_service_that_is_given_a_port_alone_is_told_what_to_write(monkeypatch,
     with pytest.raises(SettingsError) as from_file:
         FrontendSettings.load()
 
-    words = "is no address to serve on: write HOST:PORT, such as 127.0.0.1:7401, or unix:PATH"
+    words = "is not an address to serve on: write HOST:PORT, such as 127.0.0.1:7401, or unix:PATH"
     assert (
         str(from_environment.value) == f"frontend.listen (environment: DULY_FRONTEND_LISTEN): '7401' {words}"
     )

@@ -47,7 +47,7 @@ def test_only_the_kinds_that_are_named_are_chosen() -> None:
     assert all(kind == "notification_lose" or kind.startswith("pause_") for kind in kinds_of)
 
 
-def test_a_kind_that_there_is_not_is_refused() -> None:
+def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="no kind of fault 'meteor'"):
         make_plan(1, 60, only=["meteor"])
 

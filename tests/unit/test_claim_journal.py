@@ -173,7 +173,7 @@ def test_a_journal_that_is_not_whole_is_refused(journal: ClaimJournal, file: int
     with open(f"/proc/self/fd/{file}", "rb+") as part:  # noqa: PTH123 (it has no other name here)
         part.truncate(size)
         assert len(content) > size
-        with pytest.raises(ValueError, match=r"no claim journal|no slot board"):
+        with pytest.raises(ValueError, match=r"not a claim journal|not a slot board"):
             read(file)
         part.truncate(len(content))  # the mapping must not lose its file
         part.write(content)

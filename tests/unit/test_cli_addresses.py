@@ -5,7 +5,7 @@ from typer.testing import CliRunner, Result
 
 from duly_cli.__main__ import app
 
-NO_PORT = "is no address: write HOST:PORT, such as 127.0.0.1:7401"
+NO_PORT = "is not an address: write HOST:PORT, such as 127.0.0.1:7401"
 
 
 def run(*arguments: str, **environment: str) -> Result:

@@ -1,5 +1,6 @@
 """What the command line says before anything is asked of a Frontend."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -109,8 +110,25 @@ def test_a_client_command_refuses_an_environment_that_would_lead_it_astray(
 ) -> None:
     refused = CliRunner().invoke(app, ["lambdas", "--address", "127.0.0.1:1"], env=environment)
 
-    assert refused.exit_code == 1
+    assert refused.exit_code == 78
     assert complaint in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["config", "migrate", "list", "settings", "server", "hsc", "up"])
+def test_each_command_ends_with_the_same_code_for_a_misspelt_setting(command: str, tmp_path: Path) -> None:
+    (tmp_path / "duly.toml").write_text("[store]\ndns = 'x'\n[hcs]\n", encoding="utf-8")
+
+    refused = subprocess.run(
+        [sys.executable, "-m", "duly_cli", command],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"DULY_CONFIG": "duly.toml"},
+    )
+
+    assert refused.returncode == 78
+    assert b"there is no section [hcs]; do you mean [hsc]?" in refused.stderr
 
 
 def test_config_shows_what_a_filter_finds_and_a_line_for_each() -> None:

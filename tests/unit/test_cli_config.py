@@ -32,7 +32,7 @@ def test_an_address_without_a_password_is_shown_as_it_is() -> None:
     assert shown("host=db user=ann") == "host=db user=ann"
 
 
-def test_names_that_there_are_not_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unknown_names_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DULY_CONFIG", raising=False)
     monkeypatch.setenv("DULY_FRONTED_LISTEN", "127.0.0.1:1")
@@ -41,6 +41,6 @@ def test_names_that_there_are_not_are_told(monkeypatch: pytest.MonkeyPatch, tmp_
     refused = CliRunner().invoke(app, ["config"])
 
     assert warned.exit_code == 0
-    assert "DULY_FRONTED_LISTEN is no setting; do you mean DULY_FRONTEND_...?" in warned.stderr
-    assert refused.exit_code == 1
+    assert "DULY_FRONTED_LISTEN is not a setting; do you mean DULY_FRONTEND_...?" in warned.stderr
+    assert refused.exit_code == 78
     assert "there is no section [fronted]; do you mean [frontend]?" in refused.stderr

@@ -48,7 +48,7 @@ def test_what_is_long_is_indented_and_still_json() -> None:
     assert json.loads("\n".join(lines)) == value
 
 
-def test_a_result_that_there_is_not_yet_is_not_shown() -> None:
+def test_a_missing_result_is_not_shown() -> None:
     assert shown("result", task(status=task_pb2.TASK_STATUS_NEW)) is None
 
 

@@ -43,3 +43,23 @@ def test_a_word_that_is_longer_than_a_line_stands_alone():
     lines = list(columns(("ID", "WHY"), [("1", "x" * 50)], 30))
 
     assert "x" * 50 in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("width", "order", "heads"),
+    [
+        (200, HEADS, HEADS),
+        (80, ("LAST FAILURE", "STATUS"), ("TASK ID", "LAMBDA", "STATUS")),
+        (80, ("STATUS", "LAST FAILURE"), ("TASK ID", "LAMBDA", "LAST FAILURE")),
+        (60, ("STATUS", "LAST FAILURE"), ("TASK ID", "LAMBDA")),
+    ],
+)
+def test_columns_are_left_out_until_the_others_fit(width, order, heads):
+    lines = list(columns(HEADS, ROWS, width, order))
+
+    assert all(len(line) <= width for line in lines)
+    assert words(lines[:1]) == words(heads)
+
+
+def test_a_pipe_gets_all_columns():
+    assert words(list(columns(HEADS, ROWS, left_out_first=HEADS))[:1]) == words(HEADS)

@@ -95,7 +95,7 @@ def test_a_file_may_leave_a_section_out_and_hold_others(folder):
         ('[kitchen]\nstyle = "raw"\n', "kitchen.style (duly.toml): must be 'plain' or 'fine', not 'raw'"),
         ('[kitchen]\nrest = "1s"\n', "kitchen.rest (duly.toml): must be at least 1 minute"),
         ("[kitchen]\nsimmer = [5]\n", "kitchen.simmer (duly.toml): must be a duration in quotes, such as"),
-        ('[kitchen]\nsimmer = "5"\n', "'5' is no duration: write a number and a unit, such as 250ms"),
+        ('[kitchen]\nsimmer = "5"\n', "'5' is not a duration: write a number and a unit, such as 250ms"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_place(folder, text, told):
@@ -114,7 +114,7 @@ def test_a_bad_variable_is_named(monkeypatch):
     monkeypatch.setenv("DULY_KITCHEN_SIMMER", "5 parsecs")
 
     assert problem_of() == (
-        "kitchen.simmer (environment: DULY_KITCHEN_SIMMER): '5 parsecs' is no duration: "
+        "kitchen.simmer (environment: DULY_KITCHEN_SIMMER): '5 parsecs' is not a duration: "
         "write a number and a unit, such as 250ms, 2s, 1m30s, 7d"
     )
 
@@ -226,7 +226,7 @@ def test_durations_are_read(text, duration):
     "text", ["", "5", "s", "-5s", "5 s s", "5sec", "PT5S", "1e3s", "5s!", "५s5", "1.s", "nan"]
 )
 def test_what_is_no_duration_is_refused(text):
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
 

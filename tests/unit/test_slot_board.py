@@ -121,7 +121,7 @@ def test_memory_that_is_no_board_is_refused(content: bytes, tmp_path: Path) -> N
     (tmp_path / "memory").write_bytes(content)
     descriptor = os.open(tmp_path / "memory", os.O_RDWR)
 
-    with pytest.raises(ValueError, match=r"no slot board|empty"):
+    with pytest.raises(ValueError, match=r"not a slot board|empty"):
         SlotBoard(descriptor)
 
     os.close(descriptor)

@@ -18,7 +18,7 @@ def parse(dsn: str) -> dict[str, Any]:
         return dict(conninfo_to_dict(dsn))
     except ProgrammingError as error:
         # libpq's message quotes the string, password included: say what is expected instead
-        message = "store.dsn is no Postgres address: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        message = "store.dsn is not a Postgres address: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         raise SettingsError(message) from error
 
 

@@ -2,7 +2,7 @@
 -- None is on the task path; each is bounded, and repeats what it expects where it deletes.
 
 -- name: expired_dead_letters
--- What is no dead letter any more; the task itself leaves with its partition.
+-- What is no longer a dead letter; the task itself leaves with its partition.
 delete from dead_letter
 using (
     select task_id from dead_letter where finished_at <= %(dead_before)b order by finished_at limit %(limit)b

@@ -39,7 +39,7 @@ async def migrate_when_there(settings: StoreSettings, stop: asyncio.Event) -> bo
     """Migrate as soon as Postgres answers; services may start before it does. False if `stop` came first.
 
     Raises:
-        SettingsError: the DSN is no address at all.
+        SettingsError: the DSN is not an address at all.
     """
     parse(settings.dsn)
     failures = 0

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import duly
-from duly_core.errors import DulyError
+from duly_core.errors import DulyError, SettingsError
 from fileindex.demo.checker import Facts
 from fileindex.demo.files import files_below, standard_library
 from fileindex.demo.run import Run
@@ -47,6 +47,9 @@ def run_demo(directory: Path | None = None) -> int:
     except InterruptedByUserError:
         code = EXIT_INTERRUPTED
         print("Interrupted; everything is stopped.")
+    except SettingsError as error:
+        code = os.EX_CONFIG
+        print(f"duly demo: {error}", file=sys.stderr)
     except (DulyError, duly.DulyError, OSError, ValueError) as error:
         print(f"duly demo: {error}", file=sys.stderr)
     finally:

@@ -36,6 +36,8 @@ class _ClaimVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClaimVer
     """Granted now, or before under this same token (a repeated request)."""
     CLAIM_VERDICT_NOT_CLAIMED: _ClaimVerdict.ValueType  # 2
     """Not granted: claimed by another, finished, cancelled, not due, or unknown. Drop the reference."""
+    CLAIM_VERDICT_ASK_AGAIN: _ClaimVerdict.ValueType  # 3
+    """Yours, but its payload did not fit into this answer: send the proposal again, with the same token."""
 
 class ClaimVerdict(_ClaimVerdict, metaclass=_ClaimVerdictEnumTypeWrapper): ...
 
@@ -44,6 +46,8 @@ CLAIM_VERDICT_CLAIMED: ClaimVerdict.ValueType  # 1
 """Granted now, or before under this same token (a repeated request)."""
 CLAIM_VERDICT_NOT_CLAIMED: ClaimVerdict.ValueType  # 2
 """Not granted: claimed by another, finished, cancelled, not due, or unknown. Drop the reference."""
+CLAIM_VERDICT_ASK_AGAIN: ClaimVerdict.ValueType  # 3
+"""Yours, but its payload did not fit into this answer: send the proposal again, with the same token."""
 Global___ClaimVerdict: _TypeAlias = ClaimVerdict  # noqa: Y015
 
 class _HeartbeatVerdict:
@@ -213,7 +217,7 @@ class ClaimTaskResponse(_message.Message):
     TERMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimAnswer]:
-        """One for each proposal, in its order."""
+        """One for each proposal, in its order. At least one task that was claimed is sent."""
 
     @_builtins.property
     def terms(self) -> Global___LeaseTerms: ...

@@ -80,10 +80,12 @@ class Claimer:
             responses = await self._ask(proposals, holder, end, refused)
         for response, asked in responses:
             for (task_id, _, _), answer in zip(asked, response.answers, strict=True):
+                if answer.verdict == hsc_pb2.CLAIM_VERDICT_ASK_AGAIN:
+                    continue  # a later response has the answer
                 if answer.verdict == hsc_pb2.CLAIM_VERDICT_CLAIMED:
                     tasks.append(answer.task)
                 del lambdas[task_id]  # what is left has no answer
-            answered += len(asked)
+                answered += 1
             terms = response.terms
         self._dispose(slices, lambdas.keys(), refused)
         self._refusals = self._refusals + 1 if refused else 0
@@ -113,7 +115,7 @@ class Claimer:
     async def _ask(
         self, proposals: Sequence[_Asked], holder: str, end: float, refused: set[TaskId]
     ) -> list[tuple[hsc_pb2.ClaimTaskResponse, Sequence[_Asked]]]:
-        """Ask until the answer is definite; in two halves if it is too large for one message.
+        """Ask until the answer is definite; in parts if it is too large for one message.
 
         What the HSC does not even look at, nor will, is added to `refused`.
         """
@@ -138,7 +140,13 @@ class Claimer:
                 events.claim_refused(len(proposals), reason)
                 refused.update(task_id for task_id, _, _ in proposals)
             return []
-        return [(response, proposals)]
+        rest = [
+            proposal
+            for proposal, answer in zip(proposals, response.answers, strict=True)
+            if answer.verdict == hsc_pb2.CLAIM_VERDICT_ASK_AGAIN
+        ]
+        others = await self._ask(rest, holder, end, refused) if 0 < len(rest) < len(proposals) else []
+        return [(response, proposals), *others]
 
     async def release(self, claims: Sequence[hsc_pb2.Claim] = (), prefixes: Sequence[bytes] = ()) -> None:
         """Hand back claims that never reached an Executor, and all under these prefixes; if that fails they run out."""

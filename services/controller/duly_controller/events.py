@@ -37,14 +37,14 @@ def attached(executor_id: str, pid: int, lambdas: Collection[str], executors: in
 
 
 def executor_ended(executor_id: str, crashed: int, released: int, executors: int) -> None:
-    """An attached Executor's process ended; so many of its tasks had started, so many had not."""
+    """An attached Executor's process ended; with the numbers of its tasks that had started and that had not."""
     _executors.set(executors)
     level = log.warning if crashed or released else log.info
     level("executor ended", executor=executor_id, tasks_crashed=crashed, tasks_released=released)
 
 
 def taken_over(executor_id: str, crashed: int, released: int) -> None:
-    """An Executor died with its Controller, or this host was started again; so many of its tasks had started."""
+    """An Executor died with its Controller, or this host restarted; with the number of its tasks that had started."""
     (log.warning if crashed or released else log.info)(
         "took over what a dead executor held",
         executor=executor_id,
@@ -65,7 +65,7 @@ def not_registered(reason: str) -> None:
 
 def registered_over(name: str, warning: str) -> None:
     """The registry took a lambda, over a declaration that probably was to stay."""
-    log.warning("lambda declared anew", **{"lambda": name}, problem=warning)
+    log.warning("lambda declaration replaced", **{"lambda": name}, problem=warning)
 
 
 def refused_late(problems: str) -> None:
@@ -112,13 +112,13 @@ def crash_report_failed(executor_id: str, tasks: int, error: Exception) -> None:
 
 
 def stale(references: int) -> None:
-    """So many references were buffered for so long that their messages are about to be seen by others."""
+    """Buffered references expired: their messages are about to become visible to others."""
     _stale.inc(references)
     log.warning("buffered references expired; their messages return", references=references)
 
 
 def given_back(messages: int) -> None:
-    """So many messages went back to their queue at once, for other hosts."""
+    """Messages were returned to their queue at once, for other hosts."""
     _given_back.inc(messages)
 
 
@@ -143,5 +143,5 @@ def claim_refused(references: int, reason: str) -> None:
 
 
 def unanswered(executor_id: str, calls: int) -> None:
-    """An Executor did not get the answers to so many calls of NextWork; what they brought is handed back."""
+    """Answers to calls of NextWork did not reach an Executor; the claims in them are released."""
     log.warning("unanswered NextWork; claims released", executor=executor_id, calls=calls)

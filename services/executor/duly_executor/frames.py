@@ -58,7 +58,7 @@ def read(stream: BinaryIO, into: type[Frame]) -> Frame | None:
     """The next frame of a blocking stream; None at its end.
 
     Raises:
-        DecodeError: what comes is no frame.
+        DecodeError: what comes is not a frame.
     """
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:

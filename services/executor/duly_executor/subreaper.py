@@ -2,7 +2,7 @@
 
 So a daemon that a callback leaves stays a child of its callback process while that lives, whatever it does to its
 environment, session or parent; and when that process dies it becomes a child of the Executor. Whatever comes to
-the Executor that is no callback process was therefore made by one that is dead.
+the Executor that is not a callback process was therefore made by one that is dead.
 """
 
 import asyncio

@@ -86,7 +86,7 @@ def _result(answer: Answer | Problem | None) -> frontend_pb2.RedriveTaskResult:
     if answer.verdict is Verdict.NOT_DEAD:
         problem = Problem(
             "task_id",
-            f"it is no dead letter but {answer.status}: only a task that ended as fatal_failure can be redriven",
+            f"it is not a dead letter but {answer.status}: only a task that ended as fatal_failure can be redriven",
             task_pb2.ERROR_CODE_NOT_A_DEAD_LETTER,
         )
         result.error.CopyFrom(problem.to_wire())

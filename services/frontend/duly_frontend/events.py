@@ -50,7 +50,7 @@ def lambdas_registered(names: list[str], owner: str) -> None:
 def lambdas_replaced(warnings: Mapping[str, str]) -> None:
     """Declarations were replaced that probably were to stay; a warning by lambda."""
     for name, warning in sorted(warnings.items()):
-        log.warning("lambda declared anew", **{"lambda": name}, problem=warning)
+        log.warning("lambda declaration replaced", **{"lambda": name}, problem=warning)
 
 
 def settings_set(values: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ def of_list(request: frontend_pb2.ListTasksRequest) -> TaskFilter:
     try:
         statuses = frozenset(STATUS_FROM_WIRE[number] for number in request.statuses)
     except KeyError as error:
-        raise InvalidRequestError("statuses", f"{error.args[0]} is no task status") from error
+        raise InvalidRequestError("statuses", f"{error.args[0]} is not a task status") from error
     try:
         priorities = frozenset(Priority(number) for number in request.priorities)
     except ValueError as error:

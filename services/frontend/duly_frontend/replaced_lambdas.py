@@ -9,7 +9,7 @@ _MOST_VERSIONS = 10
 
 
 class ReplacedLambdas:
-    """Knows the versions that this Frontend has seen of each lambda: text that is no number has no order else."""
+    """Knows the versions that this Frontend has seen of each lambda: text that is not a number has no order else."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, list[str]] = OrderedDict()

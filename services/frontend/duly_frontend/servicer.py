@@ -271,7 +271,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
 
 def _has_bodies(view: int) -> bool:
     if view not in task_pb2.TaskView.values():
-        raise InvalidRequestError("view", f"{view} is no view: use TASK_VIEW_FULL or TASK_VIEW_BASIC")
+        raise InvalidRequestError("view", f"{view} is not a view: use TASK_VIEW_FULL or TASK_VIEW_BASIC")
     return view != task_pb2.TASK_VIEW_BASIC
 
 

@@ -128,7 +128,7 @@ def parse_task_id(text: str, field: str = "task_id") -> bytes:
     """A task id's bytes.
 
     Raises:
-        Problem: the text is no UUID.
+        Problem: the text is not a UUID.
     """
     if is_canonical(text):
         # a fifth of what a UUID object costs; of 32 digits none was blank if they make 16 bytes
@@ -181,11 +181,11 @@ def _check_payload(payload: bytes, limit: int, name: str) -> None:
 
 
 def _no_encoding(value: int) -> Never:
-    raise Problem("payload_encoding", f"{value} is no encoding: use ENCODING_JSON or ENCODING_RAW")
+    raise Problem("payload_encoding", f"{value} is not an encoding: use ENCODING_JSON or ENCODING_RAW")
 
 
 def _no_priority(value: int) -> Never:
-    raise Problem("priority", f"{value} is no priority: use URGENT, HIGH, NORMAL or LOW")
+    raise Problem("priority", f"{value} is not a priority: use URGENT, HIGH, NORMAL or LOW")
 
 
 def _when(asked: frontend_pb2.NewTask, horizon: timedelta) -> tuple[datetime | None, timedelta | None]:

@@ -25,6 +25,7 @@ from duly_core.task import (
     Token,
 )
 from duly_hsc.caller_groups import Claimed
+from duly_hsc.work_answers import fitting
 
 _ID_BYTES = 16
 _MOST_LAMBDAS = 2_000
@@ -84,16 +85,20 @@ def proposals(messages: Sequence[hsc_pb2.ClaimProposal]) -> list[Proposal]:
 
 
 def claimed_to_wire(
-    tasks: Sequence[ClaimedTask | None], terms: hsc_pb2.LeaseTerms
+    tasks: Sequence[ClaimedTask | None], terms: hsc_pb2.LeaseTerms, most_bytes: int
 ) -> hsc_pb2.ClaimTaskResponse:
-    """Return the answers to proposals, in order."""
+    """Return the answers to proposals, in order; the tasks that do not fit are to be asked for again."""
     response = hsc_pb2.ClaimTaskResponse(terms=terms)
     add = response.answers.add
+    left = fitting([task for task in tasks if task is not None], most_bytes)
     for task in tasks:
         if task is None:
             add(verdict=hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED)
-            continue
-        _write_task(task, add(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED).task)
+        elif left:
+            left -= 1
+            _write_task(task, add(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED).task)
+        else:
+            add(verdict=hsc_pb2.CLAIM_VERDICT_ASK_AGAIN)
     return response
 
 

@@ -34,7 +34,7 @@ def results(messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
 def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Result:
     outcome = _OUTCOMES.get(message.outcome)
     if outcome is None:
-        raise InvalidRequestError("results.outcome", f"{message.outcome} is no outcome")
+        raise InvalidRequestError("results.outcome", f"{message.outcome} is not an outcome")
     if outcome is Outcome.SUCCESS:
         result = message.result
         if len(result) > _RESULT_LIMIT:
@@ -94,7 +94,7 @@ def _failure_kind(outcome: Outcome, message: hsc_pb2.TaskResult) -> FailureKind 
         return FailureKind(message.failure_kind or default)
     except ValueError as error:
         raise InvalidRequestError(
-            "results.failure_kind", f"{message.failure_kind} is no failure kind"
+            "results.failure_kind", f"{message.failure_kind} is not a failure kind"
         ) from error
 
 

@@ -31,7 +31,7 @@ def serving(address: str) -> None:
 
 
 def group_written(rpc: str, size: int) -> None:
-    """One statement carried so many items of this RPC."""
+    """One statement carried this number of items of the RPC."""
     _groups.labels(rpc).observe(size)
 
 

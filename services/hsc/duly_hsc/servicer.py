@@ -131,7 +131,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         convert.check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
         convert.check_holder(request.holder)
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
-        return convert.claimed_to_wire(await self._claim(asked, context.time_remaining()), self._terms)
+        tasks = await self._claim(asked, context.time_remaining())
+        return convert.claimed_to_wire(tasks, self._terms, self._most_bytes)
 
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
         async with failpoints.around("hsc.claim"):

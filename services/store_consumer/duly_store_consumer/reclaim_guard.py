@@ -34,7 +34,7 @@ class ReclaimGuard:
         """Return how long no claim in this store may be voided; zero: they may be voided now.
 
         Raises:
-            StoreUnavailableError: the server is no primary, or it does not answer.
+            StoreUnavailableError: the server is not a primary, or it does not answer.
         """
         asked = self._since_boot()
         seen = await server_identity.check_server(connection)

@@ -52,7 +52,7 @@ async def test_a_callback_is_scheduled_by_its_lambdas_name(client, frontend):
 
 
 async def test_a_function_that_is_no_callback_is_not_sent(client, frontend):
-    with pytest.raises(duly.UnknownLambdaError, match="is no callback"):
+    with pytest.raises(duly.UnknownLambdaError, match="is not a callback"):
         await client.schedule(lambda payload: payload, 1)
 
     assert not frontend.requests
@@ -209,14 +209,16 @@ def test_an_address_is_any_that_grpc_knows(address):
     ["localhost", "http://127.0.0.1:7401", "7401", ":7401", "::1:7401", "host:0", "host:65536", 7401],
 )
 def test_what_is_no_address_is_refused_at_once_with_what_to_write(address):
-    with pytest.raises(duly.AddressError, match=r"is no address: write HOST:PORT, such as 127\.0\.0\.1:7401"):
+    with pytest.raises(
+        duly.AddressError, match=r"is not an address: write HOST:PORT, such as 127\.0\.0\.1:7401"
+    ):
         duly.Client(address)
 
 
 def test_an_address_in_the_environment_that_is_none_is_told_to_be_from_there(monkeypatch):
     monkeypatch.setenv("DULY_ADDRESS", "localhost")
 
-    with pytest.raises(duly.AddressError, match=r"^'localhost' \(in DULY_ADDRESS\) is no address"):
+    with pytest.raises(duly.AddressError, match=r"^'localhost' \(in DULY_ADDRESS\) is not an address"):
         duly.Client()
 
 

@@ -52,7 +52,7 @@ def test_a_name_is_its_own():
 
 
 def test_a_function_that_is_no_callback_is_refused_with_the_way_to_make_it_one():
-    with pytest.raises(duly.UnknownLambdaError, match=r"Shop.sell is no callback: register it with @app"):
+    with pytest.raises(duly.UnknownLambdaError, match=r"Shop.sell is not a callback: register it with @app"):
         name_of(Shop.sell)
 
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_hashed_is_scheduled_by_its_name_only(app):
     callback = Unhashable()
     app.callback("shop.sell")(callback)
 
-    with pytest.raises(duly.UnknownLambdaError, match="is no callback"):
+    with pytest.raises(duly.UnknownLambdaError, match="is not a callback"):
         name_of(callback)
 
 

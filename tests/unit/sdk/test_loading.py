@@ -24,9 +24,13 @@ def test_an_app_is_found_by_module_and_attribute_or_as_app(directory):
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        ("", "mail_tasks.py:app", "is no module: write it as in an import"),
+        ("", "mail_tasks.py:app", "is not a module: write it as in an import"),
         ("", "nowhere", "there is no module 'nowhere': run from the directory that contains it"),
-        ("", "mail_tasks.nowhere", "'mail_tasks' is not a package|there is no module 'mail_tasks.nowhere'"),
+        (
+            "",
+            "mail_tasks.nowhere",
+            "'mail_tasks' is not a package|there is no module 'mail_tasks.nowhere'",
+        ),
         (
             "import nothing_of_the_kind",
             "mail_tasks",

@@ -104,7 +104,7 @@ def test_a_callback_may_take_nothing(app):
 
 @pytest.mark.parametrize("name", ["", "Mail", ".mail", "mail send", "mail\n", "a" * 129, "ä", None])
 def test_a_badly_formed_name_is_refused(app, name):
-    with pytest.raises(duly.RegistrationError, match="is no lambda name"):
+    with pytest.raises(duly.RegistrationError, match="is not a lambda name"):
         app.callback(name)(lambda payload: payload)
 
 

@@ -1,5 +1,7 @@
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from datetime import timedelta
 
@@ -170,3 +172,36 @@ async def test_closing_in_a_forked_child_waits_for_nothing(client, monkeypatch):
         client.close()
 
     assert await asyncio.to_thread(client.lambdas) is not None
+
+
+FORK = """
+import gc, os, signal, sys
+import duly
+client = duly.Client(sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    client.schedule("mail.send")
+child = os.fork()
+if not child:
+    signal.alarm(20)  # a child that hangs is killed
+    if sys.argv[3] == "closes":
+        client.close()
+    del client
+    gc.collect()
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+client.schedule("mail.send")  # what the child did is not the parent's loss
+client.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.parametrize("what", ["drops", "closes"])
+@pytest.mark.parametrize("schedules", [0, 3])
+async def test_a_forked_child_may_drop_the_client_that_it_inherited(frontend, what, schedules):
+    frontend.serves_streams = True
+    # a process of its own: this one has threads of gRPC's, which do not survive a fork
+    command = [sys.executable, "-c", FORK, frontend.address, str(schedules), what]
+
+    ran = await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL)
+
+    assert await asyncio.wait_for(ran.wait(), 60) == 0

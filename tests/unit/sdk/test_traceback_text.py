@@ -1,6 +1,7 @@
 """Which part of a traceback is kept of a failed attempt."""
 
 import asyncio
+import logging
 from datetime import timedelta
 
 import pytest
@@ -128,3 +129,13 @@ def test_what_fails_before_the_callback_has_none():
         return payload
 
     assert run(app_of_one, "typed", "no number").traceback == ""
+
+
+@pytest.mark.parametrize("name", ["plain", "async"])
+def test_the_log_shows_the_frames_that_are_kept_and_none_of_duly(name, caplog):
+    with caplog.at_level(logging.WARNING, "duly.callback"):
+        kept = run(app, name, "no").traceback
+
+    (record,) = caplog.records
+    assert record.exc_text.splitlines() == kept.splitlines()
+    assert "invoke.py" not in kept
