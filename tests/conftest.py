@@ -2,12 +2,17 @@
 
 import os
 import signal
+import sys
 
 # A background job of a shell without job control, and nohup, ignore these; programs that tests start would inherit that.
 for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _handler)
 
+
+# Where this is set, as in many containers, every program of the tests compiles Duly anew, and pytest every test file.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Tests start programs while calls are under way. gRPC's fork handlers then begin threads in the child, which
 # crash before it has become the program. gRPC reads this when it is imported: before the plugins below.
@@ -28,6 +33,7 @@ pytest_plugins = [
     "tests.fixtures.services",
     "tests.fixtures.command_line",  # after services, which it imports
     "tests.fixtures.retention",
+    "tests.fixtures.forked_process",
     "tests.fixtures.host",  # after those whose helpers it imports: pytest rewrites a module's asserts once
     "tests.fixtures.refusals",
     "tests.fixtures.callback_process",

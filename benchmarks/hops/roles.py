@@ -65,11 +65,13 @@ async def hsc(told: Told, ready: Callable[[], None], stop: asyncio.Event) -> Tol
                 look.clear()
                 if not waiting:
                     continue
-                prefix = os.urandom(TOKEN_PREFIX_BYTES)
-                rows = await store.run("claim_work", statements.claim_work(LAMBDA, len(waiting), prefix))
-                for row in rows:
-                    if row[0] is not None:
-                        waiting.popleft().set_result(packed(row[0]))
+                prefix, wanted = os.urandom(TOKEN_PREFIX_BYTES), len(waiting)
+                rows = await store.run("claim_work", statements.claim_work(LAMBDA, wanted, prefix))
+                claimed = [row[0] for row in rows if row[0] is not None]
+                for task_id in claimed:
+                    waiting.popleft().set_result(packed(task_id))
+                if waiting and len(claimed) == wanted:  # more may be due, for a poll that came meanwhile
+                    look.set()
 
         async with serving(told["hsc"], claim_work):
             ready()
@@ -145,9 +147,11 @@ ALONE: dict[str, Role] = {"inserter": inserter, "client": client}
 async def _until(stop: asyncio.Event, *works: Awaitable[None]) -> None:
     """Work until told to stop, or until one of the works fails."""
     running = [asyncio.ensure_future(work) for work in (stop.wait(), *works)]
-    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    try:
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    finally:  # a work that goes on holds a connection that is to be closed
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
     for task in done:
         task.result()

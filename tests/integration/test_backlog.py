@@ -44,7 +44,15 @@ def ask(dsn):
     return run
 
 
-@pytest.mark.parametrize("bounded", [True, False], ids=["depth bound", "no depth bound"])
+@pytest.mark.parametrize(
+    "bounded",
+    [
+        pytest.param(True, id="depth bound"),
+        pytest.param(
+            False, id="no depth bound", marks=pytest.mark.long
+        ),  # shows only that the other can fail
+    ],
+)
 async def test_a_burst_over_capacity_drains_at_the_hosts_rate_without_sending_twice(
     task_states, dsn, time, sent, receiver, bounded
 ):

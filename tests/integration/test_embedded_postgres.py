@@ -148,11 +148,11 @@ def test_an_initdb_that_was_cut_short_is_begun_anew(no_data: Path) -> None:
         assert setting(postgres, "fsync") == "on"
 
 
-def test_a_failed_start_quotes_the_log_and_lets_others_own_the_data(no_data: Path) -> None:
+def test_a_failed_start_quotes_the_log_and_lets_others_own_the_data(data: Path) -> None:
     with pytest.raises(DulyError, match='invalid value for parameter "shared_buffers"'):
-        EmbeddedPostgres(no_data, settings={"shared_buffers": "a lot"}).start()
+        EmbeddedPostgres(data, settings={"shared_buffers": "a lot"}).start()
 
-    with EmbeddedPostgres(no_data) as postgres:
+    with EmbeddedPostgres(data) as postgres:
         assert setting(postgres, "shared_buffers") == "128MB"
 
 
@@ -165,14 +165,14 @@ def test_a_start_that_takes_too_long_quotes_the_log(data: Path) -> None:
     assert postgres.pid is None
 
 
-def test_a_port_in_use_is_named(no_data: Path) -> None:
+def test_a_port_in_use_is_named(data: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
 
         with pytest.raises(PortInUseError, match=str(port)):
-            EmbeddedPostgres(no_data, port=port).start()
+            EmbeddedPostgres(data, port=port).start()
 
 
 def test_a_lost_password_is_explained(data: Path) -> None:

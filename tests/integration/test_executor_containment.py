@@ -16,7 +16,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core.cgroup import Cgroup, own_folder
 from duly_executor.containment import Cgroups, Subreaper, open_containment, remove_abandoned
 from tests.fixtures.controllers import ControllerUnderTest
-from tests.fixtures.host import HOUR, SECOND, Host, Journal, claimed, until, value_of
+from tests.fixtures.host import APP, HOUR, LIVELY, SECOND, Host, Journal, claimed, until, value_of
 from tests.fixtures.programs import is_alive
 
 
@@ -245,13 +245,14 @@ async def test_orphans_that_end_by_themselves_are_buried_with_their_process(host
 
 
 async def test_where_cgroups_are_demanded_and_not_to_be_had_an_executor_says_so_and_gives_up(
-    host: Host, tmp_path: Path
+    host: Host,
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import duly_core.cgroup\nduly_core.cgroup.own_folder = lambda: None\n"
-    )
-    executor = host.start(
-        DULY_EXECUTOR_CONTAINMENT="cgroup", PYTHONPATH=f"{tmp_path}:{Path(__file__).parents[2]}"
+    executor = host.commands.start(
+        "tests.fixtures.executor_without_cgroups",
+        APP,
+        "--controller",
+        host.controller.address,
+        **{**LIVELY, "DULY_EXECUTOR_HSC_ADDRESS": host.hsc.address, "DULY_EXECUTOR_CONTAINMENT": "cgroup"},
     )
 
     assert await executor.exit_code() == 78

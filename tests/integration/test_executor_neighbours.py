@@ -230,7 +230,8 @@ async def test_a_lambda_that_overran_shares_no_process_with_others_until_its_tim
 
 async def test_a_lambda_whose_task_crashed_a_process_shares_none_with_others(host: Host) -> None:
     crashing = claimed("test.misbehave", "leave")
-    await host.ready("--slots", 8)
+    # else a slow machine hands the next task back before there is a new process
+    await host.ready("--slots", 8, DULY_EXECUTOR_RECALL_AFTER="1h")
     host.hand_out(crashing)
     await host.hsc.end_of(crashing)
     other = host.waiting()

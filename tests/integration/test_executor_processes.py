@@ -29,7 +29,8 @@ async def test_the_task_of_a_killed_callback_process_crashed_and_what_waited_run
 
 async def test_a_new_callback_process_takes_the_place_of_a_dead_one(host: Host) -> None:
     before, after = claimed("test.misbehave", "leave"), claimed("test.context")
-    await host.ready("--slots", 1)
+    # else a slow machine hands the next task back before there is a new process
+    await host.ready("--slots", 1, DULY_EXECUTOR_RECALL_AFTER="1h")
 
     host.hand_out(before)
     crashed = await host.hsc.end_of(before)

@@ -19,7 +19,8 @@ from duly_executor.isolation import IsolatedLambdas
 from duly_executor.settings import ExecutorSettings
 from duly_executor.watchdog import Watchdog
 from tests.chaos import process_tree
-from tests.fixtures.host import ROOT, SECOND, Host, claimed, gone, value_of
+from tests.fixtures.forked_process import ROOT
+from tests.fixtures.host import SECOND, Host, claimed, gone, value_of
 from tests.fixtures.programs import is_alive
 
 FLAKY = """

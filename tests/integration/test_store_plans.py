@@ -271,7 +271,16 @@ def some(connection, status):
     return [rows[place][0] for place in (0, len(rows) // 2, -1)]
 
 
-@pytest.mark.parametrize("prepare", [leave_new, empty_after_a_wave, hold_a_handful, hold_rows_that_run])
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        leave_new,
+        empty_after_a_wave,
+        # long: moments at which statistics say more than at those two
+        pytest.param(hold_a_handful, marks=pytest.mark.long),
+        pytest.param(hold_rows_that_run, marks=pytest.mark.long),
+    ],
+)
 async def test_plans_made_at_the_worst_moment_find_rows_by_index_when_the_tables_are_full(
     connection, prepare
 ):

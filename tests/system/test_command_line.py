@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
 from tests.fixtures.documents import python_blocks
-from tests.fixtures.host import clean_environment
+from tests.fixtures.forked_process import clean_environment
 from tests.fixtures.programs import is_alive
 from tests.fixtures.waiting import wait_until
 from tests.fixtures.whole_stack import WholeStack

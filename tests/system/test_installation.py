@@ -13,7 +13,7 @@ import pytest
 
 from duly_local.ports import free_ports
 from tests.fixtures.documents import python_blocks
-from tests.fixtures.host import ROOT
+from tests.fixtures.forked_process import ROOT
 from tests.fixtures.pythons import installed_pythons
 from tests.fixtures.waiting import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
-from tests.fixtures.host import ROOT
+from tests.fixtures.forked_process import ROOT
 from tests.fixtures.waiting import wait_until
 from tests.fixtures.whole_stack import WholeStack
 

@@ -41,6 +41,13 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 # What does not depend on the queue is tested without one; so is what waits for a hidden message to come back.
 over_the_store = pytest.mark.parametrize("stack", ["store"], indirect=True, scope="module")
+large_payloads = pytest.mark.parametrize(
+    "stack",
+    # long: over SQS go references to tasks, and payloads as they go without it
+    ["store", pytest.param("sqs", marks=[pytest.mark.sqs, pytest.mark.long])],
+    indirect=True,
+    scope="module",
+)
 over_both = pytest.mark.parametrize(
     ("stack", "service"),
     [
@@ -112,6 +119,7 @@ def test_the_callbacks_own_fatal_failure_is_kept_with_its_words(client: duly.Cli
     assert (ended.status.name, ended.failure.message) == ("FATAL_FAILURE", "never again")
 
 
+@large_payloads
 def test_the_largest_payloads_and_results_get_through_together(client: duly.Client) -> None:
     much = "x" * 1_000_000
     tasks = [client.schedule("test.large", {"much": much}) for _ in range(20)]

@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from duly_cli import light_start
 from duly_cli.__main__ import app
-from tests.fixtures.host import clean_environment
+from tests.fixtures.forked_process import clean_environment
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from duly_cli.__main__ import app
-from tests.fixtures.host import clean_environment
+from tests.fixtures.forked_process import clean_environment
 
 SHOP = """
 import asyncio

@@ -1,7 +1,6 @@
 """What can be said about deploy/ without a container engine: it names things that exist."""
 
 import functools
-import os
 import re
 import shlex
 import shutil
@@ -13,7 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from duly_cli.__main__ import app
 from duly_core.settings import parse_duration
 
 ROOT = Path(__file__).parents[2]
@@ -25,16 +26,9 @@ CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
 @functools.cache
 def help_of(command: str) -> str | None:
     """What `duly COMMAND --help` says, or None if there is no such command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "duly_cli", command, "--help"],
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "_TYPER_FORCE_DISABLE_TERMINAL": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    return done.stdout if done.returncode == 0 else None
+    plain = {"COLUMNS": "200", "NO_COLOR": "1"}
+    done = CliRunner().invoke(app, [command, "--help"], env=plain)
+    return done.stdout if done.exit_code == 0 else None
 
 
 def compose() -> dict[str, Any]:

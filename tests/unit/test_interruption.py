@@ -5,13 +5,19 @@ import queue
 import threading
 from collections.abc import Callable
 
+import pytest
+
 import duly
 from duly.context import TaskContext
 from duly.v1 import task_pb2
 from duly_executor.callback.attempt import AsyncLoop, Attempt
 from tests.fixtures.host import claimed
 
-ROUNDS = 60
+ROUNDS = pytest.mark.parametrize(
+    "rounds",
+    # long: the same at more instants
+    [pytest.param(20, id="a few"), pytest.param(60, id="many", marks=pytest.mark.long)],
+)
 WITHIN = 20
 
 
@@ -41,8 +47,9 @@ def interrupt(work: Callable[[], object]) -> None:
     assert ends == [task_pb2.FAILURE_KIND_MAX_RUNTIME]
 
 
-def test_an_interruption_leaves_no_queue_locked() -> None:
-    for _ in range(ROUNDS):
+@ROUNDS
+def test_an_interruption_leaves_no_queue_locked(rounds: int) -> None:
+    for _ in range(rounds):
         shared: queue.Queue[int] = queue.Queue(5)
 
         def work(shared: queue.Queue[int] = shared) -> None:
@@ -55,8 +62,9 @@ def test_an_interruption_leaves_no_queue_locked() -> None:
         assert not shared.mutex.locked()
 
 
-def test_an_interruption_leaves_no_logging_handler_locked() -> None:
-    for number in range(ROUNDS):
+@ROUNDS
+def test_an_interruption_leaves_no_logging_handler_locked(rounds: int) -> None:
+    for number in range(rounds):
         with open("/dev/null", "w", encoding="utf-8") as nowhere:  # noqa: PTH123 (it is a device)
             handler = logging.StreamHandler(nowhere)
             logger = logging.getLogger(f"tests.interruption.{number}")

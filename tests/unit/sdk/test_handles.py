@@ -9,7 +9,7 @@ import pytest
 
 import duly
 from duly.handles import name_of
-from tests.fixtures.host import ROOT
+from tests.fixtures.forked_process import ROOT
 
 
 class Shop:
