@@ -147,6 +147,17 @@ async def test_with_skip_the_next_task_runs_after_a_failure(registered):
     assert await run_to_the_end(registered) == [second.task_id]
 
 
+async def test_a_redriven_task_waits_behind_those_of_its_session(registered):
+    first, second = a_task(), a_task()
+    await scheduled(registered, first, second)
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+
+    answers = await dead_letters.redrive(registered, [first.task_id])
+
+    assert answers[first.task_id].status is Status.WAITING
+    assert await run_to_the_end(registered) == [second.task_id, first.task_id]
+
+
 async def test_with_block_nothing_runs_until_the_failed_task_is_redriven(registered):
     first, second = a_task(policy=SessionPolicy.BLOCK), a_task()
     await scheduled(registered, first, second)
@@ -160,7 +171,8 @@ async def test_with_block_nothing_runs_until_the_failed_task_is_redriven(registe
     assert (state.key, state.length, state.head, state.blocked_by) == (KEY, 2, None, first.task_id)
     assert state.blocked_at is not None
 
-    await dead_letters.redrive(registered, [first.task_id])
+    answers = await dead_letters.redrive(registered, [first.task_id])
+    assert answers[first.task_id].status is Status.NEW
     assert await run_to_the_end(registered) == [first.task_id, second.task_id, third.task_id]
 
 

@@ -637,8 +637,10 @@ with asked as (
 ), in_session as (
     select * from redriven where session is not null order by task_id
 ), {{join_sessions: in_session}}
-select task_id, due_at - (select duly_now()) as due_in
-from redriven, (select count(done) from ordered) as once
+select task_id, due_at - (select duly_now()) as due_in, 'new' as status from redriven where session is null
+union all
+select joined.task_id, joined.due_at - (select duly_now()), joined.status::text
+from joined, (select count(done) from ordered) as once
 
 -- name: unblock_sessions
 -- move: waiting -> new

@@ -549,7 +549,7 @@ class RedriveTaskResult(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     status: _task_pb2.TaskStatus.ValueType
-    """NEW: done. With an error: the status that it has."""
+    """NEW, or WAITING in its session: done. With an error: the status that it has."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
         """NOT_A_DEAD_LETTER (also for a task that was redriven before), UNKNOWN_LAMBDA or NOT_FOUND."""
