@@ -54,6 +54,7 @@ def listed_as_json(task: duly.Task) -> dict[str, Any]:
 def task_as_json(task: duly.Task) -> dict[str, Any]:
     """Everything that is known of a task."""
     told = {"lambda" if name == "lambda_name" else name: value for name, value in _as_json(task).items()}
+    told["session"] = task.session and task.session.key
     for body in ("payload", "result"):
         del told[f"{body}_bytes"], told[f"{body}_encoding"]
         told[body] = _as_json(getattr(task, body))

@@ -12,6 +12,7 @@ class Status(enum.StrEnum):
     """A task's status, spelled as the store spells it."""
 
     NEW = "new"
+    WAITING = "waiting"
     ENQUEUED = "enqueued"
     CLAIMED = "claimed"
     PROCESSING = "processing"
@@ -26,7 +27,7 @@ FINAL = frozenset({Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED, Statu
 """Statuses of a task that ended; its assoc row is gone. Nothing but a redrive, of fatal_failure, leads out of them."""
 
 LIVE = frozenset(Status) - FINAL
-"""Statuses of an assoc row; each has a next trigger."""
+"""Statuses of an assoc row; each has a next trigger, but WAITING may have none: the end of another task releases it."""
 
 HELD = frozenset({Status.CLAIMED, Status.PROCESSING})
 """Statuses in which somebody holds a claim token, and every write must carry it."""
@@ -66,6 +67,7 @@ _S, _W = Status, Writer
 
 MOVES: tuple[Move, ...] = (
     _move("schedule", set(), _S.NEW, _W.FRONTEND),
+    _move("schedule_in_sessions", set(), {_S.NEW, _S.WAITING}, _W.FRONTEND),
     _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER),
     _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER),
     _move("dequeue", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER),
@@ -74,6 +76,7 @@ MOVES: tuple[Move, ...] = (
     _move("quarantine_silent", HELD, _S.FATAL_FAILURE, _W.STORE_CONSUMER),
     _move("cancel_silent", HELD, _S.CANCELLED, _W.STORE_CONSUMER),
     _move("expire", READY | {_S.ENQUEUED}, _S.FATAL_FAILURE, _W.STORE_CONSUMER),
+    _move("end_waiting", {_S.WAITING}, _S.FATAL_FAILURE, _W.STORE_CONSUMER),
     _move("claim_work", READY, _S.CLAIMED, _W.HSC),
     _move("claim_again", {_S.CLAIMED}, _S.CLAIMED, _W.HSC),
     _move("claim", {_S.ENQUEUED}, _S.CLAIMED, _W.HSC),
@@ -83,6 +86,8 @@ MOVES: tuple[Move, ...] = (
     _move("snooze", HELD, _S.NEW, _W.HSC),
     _move("release", HELD, _S.NEW, _W.HSC),
     _move("cancel", READY | {_S.ENQUEUED}, _S.CANCELLED, _W.FRONTEND),
+    _move("cancel_waiting", {_S.WAITING}, _S.CANCELLED, _W.FRONTEND),
+    _move("unblock_sessions", {_S.WAITING}, _S.NEW, _W.FRONTEND),
     _move("request_cancel", HELD, set(HELD), _W.FRONTEND),
-    _move("redrive", {_S.FATAL_FAILURE}, _S.NEW, _W.FRONTEND),
+    _move("redrive", {_S.FATAL_FAILURE}, {_S.NEW, _S.WAITING}, _W.FRONTEND),
 )

@@ -11,7 +11,15 @@ not survive a fork). `Client` and `AsyncClient` load it when they are first name
 from typing import TYPE_CHECKING, Any
 
 from duly.context import TaskContext
-from duly.enums import AttemptOutcome, FailureKind, Outcome, Priority, TaskStatus
+from duly.enums import (
+    AttemptOutcome,
+    FailureKind,
+    Outcome,
+    Priority,
+    SessionOrder,
+    SessionPolicy,
+    TaskStatus,
+)
 from duly.errors import (
     AddressError,
     AppImportError,
@@ -27,6 +35,7 @@ from duly.errors import (
     RegistrationError,
     RequestError,
     ScheduleManyError,
+    SessionNotBlockedError,
     TaskFailedError,
     TaskFinalError,
     TaskNotFoundError,
@@ -47,6 +56,7 @@ from duly.outcome import (
 )
 from duly.policy import Backoff
 from duly.registry import App
+from duly.session import Session, SessionState
 from duly.task import Attempt, Failure, Task
 
 if TYPE_CHECKING:
@@ -85,6 +95,11 @@ __all__ = [
     "RetriableFailure",
     "ScheduleManyError",
     "ScheduledTask",
+    "Session",
+    "SessionNotBlockedError",
+    "SessionOrder",
+    "SessionPolicy",
+    "SessionState",
     "Snooze",
     "Success",
     "Task",

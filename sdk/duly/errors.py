@@ -80,6 +80,10 @@ class NotADeadLetterError(DulyError):
     """The task is no dead letter: it did not end as FATAL_FAILURE, or was redriven before."""
 
 
+class SessionNotBlockedError(DulyError):
+    """Only a blocked session can be unblocked; one whose tasks still fail goes on by itself."""
+
+
 class UnknownSettingError(DulyError):
     """No setting of this name can be changed while Duly runs. The message suggests the closest."""
 

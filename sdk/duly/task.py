@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from duly.enums import AttemptOutcome, FailureKind, Priority, TaskStatus
+from duly.enums import AttemptOutcome, FailureKind, Priority, SessionOrder, SessionPolicy, TaskStatus
 from duly.payload import decode
+from duly.session import Session
 from duly.time_conversion import to_datetime
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class Task:
     fence: int
     failures: int
     crashes: int
+    # None: it belongs to no session.
+    session: Session | None
     # How often it was redriven after it had ended as FATAL_FAILURE; the counts of failures began anew each time.
     redrives: int
     # Who holds the claim, or empty.
@@ -128,6 +131,7 @@ class Task:
             failures=task.failures,
             crashes=task.crashes,
             redrives=task.redrives,
+            session=_session(task.session) if task.HasField("session") else None,
             holder=task.holder,
             cancel_requested=task.cancel_requested,
             progress=task.progress,
@@ -139,6 +143,10 @@ class Task:
             result_encoding=task.result_encoding,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
         )
+
+
+def _session(session: task_pb2.Session) -> Session:
+    return Session(session.key, SessionOrder(session.order), SessionPolicy(session.on_failure))
 
 
 def _failure(failure: task_pb2.Failure) -> Failure:

@@ -9,6 +9,7 @@ log = structlog.get_logger()
 
 _scheduled = Counter("duly_scheduled_total", "Tasks in Schedule calls, by verdict.", ["verdict"])
 _taken, _refused = _scheduled.labels("taken"), _scheduled.labels("refused")
+_unblocked = Counter("duly_sessions_unblocked_total", "Sessions whose block an operator ended.")
 _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
@@ -22,6 +23,11 @@ def scheduled(taken: int, refused: int) -> None:
 def redriven(count: int) -> None:
     """So many dead letters run again."""
     _redriven.inc(count)
+
+
+def sessions_unblocked(count: int) -> None:
+    """So many blocked sessions go on."""
+    _unblocked.inc(count)
 
 
 def group_written(size: int) -> None:
