@@ -263,4 +263,8 @@ async def test_calls_that_ask_too_much_are_refused(frontend):
         frontend.time_tables.GetTimeTables(time_tables_pb2.GetTimeTablesRequest(names=[NAME], next=1_001))
     )
 
-    assert (many.field, far.field) == ("names", "next")
+    null = await refusal(
+        frontend.time_tables.GetTimeTables(time_tables_pb2.GetTimeTablesRequest(names=["a\x00"]))
+    )
+
+    assert (many.field, far.field, null.field) == ("names", "next", "names")

@@ -57,7 +57,7 @@ async def put(
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
-    async with _changing(store) as connection:
+    async with store.connection() as connection, connection.transaction():
         ((now, limit),) = await fetch(
             connection, TIME_TABLES["time_table_clock"], {"lambda": table.lambda_name}
         )
@@ -75,6 +75,7 @@ async def put(
             first = trigger_columns(table.name, table.rhythm, table.policy.jitter, now)
             created = await _rows(connection, "create_time_table", columns | first)
             if created:
+                await _wake(connection)
                 return PutAnswer(PutVerdict.CREATED, created[0])
         return PutAnswer(PutVerdict.CONFLICT)
 
@@ -93,6 +94,7 @@ async def _change(
     if (row.rhythm, row.policy.jitter) != (table.rhythm, table.policy.jitter):
         trigger = trigger_columns(table.name, table.rhythm, table.policy.jitter, columns["now"])
     (changed,) = await _rows(connection, "change_time_table", columns | trigger)
+    await _wake(connection)
     return PutAnswer(PutVerdict.CHANGED, changed)
 
 
@@ -146,4 +148,8 @@ async def _changing(store: Store) -> AsyncIterator[Connection]:
     """One transaction, whose commit wakes the Store Consumers."""
     async with store.connection() as connection, connection.transaction():
         yield connection
-        await connection.execute("select pg_notify(%s, '')", (TIME_TABLE_CHANNEL,))
+        await _wake(connection)
+
+
+async def _wake(connection: Connection) -> None:
+    await connection.execute("select pg_notify(%s, '')", (TIME_TABLE_CHANNEL,))

@@ -62,7 +62,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     async def GetTimeTables(  # noqa: N802
         self, request: time_tables_pb2.GetTimeTablesRequest, _context: Context
     ) -> time_tables_pb2.GetTimeTablesResponse:
-        _check_count("names", len(request.names))
+        _check_names(request.names)
         if not 0 <= request.next * len(request.names) <= _MOST_NEXT:
             raise InvalidRequestError("next", f"must be from 0 to {_MOST_NEXT:,} for all tables together")
         found = await store_time_tables.get(self._store, request.names)
