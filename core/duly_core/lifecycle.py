@@ -80,6 +80,7 @@ MOVES: tuple[Move, ...] = (
         _W.FRONTEND,
         "the scheduled time; expires_at, or never, while it waits for its turn",
     ),
+    _move("tick", set(), _S.NEW, _W.STORE_CONSUMER, "now"),
     _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("dequeue", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER, "now"),

@@ -34,6 +34,7 @@ def run_inline(
     fence: int | None = None,
     priority: Priority = Priority.NORMAL,
     due_at: datetime | None = None,
+    tick_at: datetime | None = None,
     cancelled: bool = False,
 ) -> hsc_pb2.TaskResult:
     """Run the callback of lambda `name` once and return what an Executor would report.
@@ -59,6 +60,7 @@ def run_inline(
         fence=attempt if fence is None else fence,
         due_at=to_timestamp(due_at or datetime.now(UTC)),
         max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
+        tick_at=to_timestamp(tick_at) if tick_at is not None else None,
     )
     setattr(task, "lambda", name)
     context = TaskContext.for_task(task, report)

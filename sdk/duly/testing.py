@@ -56,13 +56,14 @@ def run(
     fence: int | None = None,
     priority: Priority = Priority.NORMAL,
     due_at: datetime | None = None,
+    tick_at: datetime | None = None,
     cancelled: bool = False,
 ) -> TestRun:
     """Run the callback of lambda `name` once and return what came of it.
 
     The payload is encoded, decoded and checked as it would be on its way through Duly: raises
     EncodingError or PayloadTooLargeError where `schedule` would. `cancelled=True`: somebody asked for
-    its cancellation before it started. Exceptions of the callback are outcomes here as they are there
+    its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. Exceptions of the callback are outcomes here as they are there
     (their traceback is in the log).
     """
     told: list[tuple[float, str]] = []
@@ -76,6 +77,7 @@ def run(
         fence=fence,
         priority=priority,
         due_at=due_at,
+        tick_at=tick_at,
         cancelled=cancelled,
     )
     return _as_run(result, told)

@@ -1,6 +1,6 @@
 """Everything the Frontend logs and counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -61,3 +61,18 @@ def settings_set(values: Mapping[str, str]) -> None:
 def settings_reset(names: Sequence[str]) -> None:
     """An operator reset these."""
     log.info("settings reset", settings=list(names))
+
+
+def time_table_put(name: str, verdict: str) -> None:
+    """A time table was created or changed, or was so already."""
+    log.info("time table defined", time_table=name, verdict=verdict)
+
+
+def time_tables_changed(change: str, names: Iterable[str]) -> None:
+    """Somebody deleted, paused or resumed these."""
+    log.info("time tables changed", change=change, time_tables=sorted(names))
+
+
+def time_table_backfilled(name: str, created: int) -> None:
+    """So many past ticks of a time table have tasks now."""
+    log.info("time table backfilled", time_table=name, created=created)
