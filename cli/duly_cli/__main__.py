@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
-from duly_cli import dead_letters, run, schedule, services, sessions, settings, stack, tasks
+from duly_cli import dead_letters, run, schedule, services, sessions, settings, stack, tasks, time_tables
 
 _EXIT_INTERRUPTED = 130
 
@@ -63,6 +63,7 @@ stack.add_commands(app)
 run.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
+time_tables.add_commands(app)
 dead_letters.add_commands(app)
 sessions.add_commands(app)
 settings.add_commands(app)

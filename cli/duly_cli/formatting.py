@@ -54,7 +54,7 @@ def listed_as_json(task: duly.Task) -> dict[str, Any]:
 def task_as_json(task: duly.Task) -> dict[str, Any]:
     """Everything that is known of a task."""
     told = {"lambda" if name == "lambda_name" else name: value for name, value in _as_json(task).items()}
-    told["session"] = task.session and task.session.key
+    told |= {"session": task.session and task.session.key, "time_table": task.time_table or None}
     for body in ("payload", "result"):
         del told[f"{body}_bytes"], told[f"{body}_encoding"]
         told[body] = _as_json(getattr(task, body))

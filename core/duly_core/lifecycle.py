@@ -68,6 +68,7 @@ _S, _W = Status, Writer
 MOVES: tuple[Move, ...] = (
     _move("schedule", set(), _S.NEW, _W.FRONTEND),
     _move("schedule_in_sessions", set(), {_S.NEW, _S.WAITING}, _W.FRONTEND),
+    _move("tick", set(), _S.NEW, _W.STORE_CONSUMER),
     _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER),
     _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER),
     _move("dequeue", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER),

@@ -106,6 +106,8 @@ class ClaimedTask(NamedTuple):
     payload: bytes
     encoding: int
     max_runtime: timedelta
+    tick_at_us: int | None = None
+    """The tick of the time table that scheduled it, likewise; None: none did."""
 
 
 class TaskHeartbeat(NamedTuple):

@@ -22,6 +22,7 @@ from duly.session_calls import SessionCalls
 from duly.settings import SettingCalls
 from duly.task import Task
 from duly.task_reads import TaskFilter, TaskRef, id_of
+from duly.time_tables import TimeTableCalls
 from duly.v1 import frontend_pb2, registry_pb2
 
 # Within the class `list` is a method, so these say what it would hide.
@@ -31,7 +32,7 @@ _Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
-class AsyncClient(ScheduleCalls, SettingCalls, SessionCalls):
+class AsyncClient(ScheduleCalls, SettingCalls, SessionCalls, TimeTableCalls):
     """Schedules tasks and follows them, through one Frontend.
 
         async with duly.AsyncClient() as client:

@@ -34,7 +34,7 @@ class TaskContext:
 
     __slots__ = (
         "_cancelled", "_interrupted", "_report", "_waiter", "attempt", "deadline", "due_at", "fence", "lambda_name",
-        "priority", "started_ns", "task_id",
+        "priority", "started_ns", "task_id", "tick_at",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +47,7 @@ class TaskContext:
         fence: int,
         due_at: datetime,
         deadline: datetime,
+        tick_at: datetime | None = None,
         report: Callable[[float, str], None] | None = None,
     ) -> None:
         """Make a context; callbacks are given theirs. `report` is called with each progress told."""
@@ -63,6 +64,8 @@ class TaskContext:
         """When this attempt was due (aware, UTC); lateness counts from here."""
         self.deadline = deadline
         """When max_runtime ends (aware, UTC): the callback is interrupted then, and the attempt has failed."""
+        self.tick_at = tick_at
+        """The tick of the time table that scheduled the task (aware, UTC), the same for each attempt; None: none did."""
         self.started_ns = time.time_ns()
         """When this attempt started, on the host's clock; for people, not for decisions."""
         self._report = report
@@ -163,11 +166,12 @@ class _OfTask(TaskContext):
         self.due_at = to_datetime(task.due_at)
         started_at = EPOCH + timedelta(microseconds=self.started_ns // 1000)
         self.deadline = started_at + to_timedelta(task.max_runtime)
+        self.tick_at = to_datetime(task.tick_at) if task.HasField("tick_at") else None
         return object.__getattribute__(self, name)
 
 
 _SAID_BY_THE_TASK = frozenset(
-    ("task_id", "lambda_name", "priority", "attempt", "fence", "due_at", "deadline")
+    ("task_id", "lambda_name", "priority", "attempt", "fence", "due_at", "deadline", "tick_at")
 )
 _waiter_lock = threading.Lock()
 """For all contexts: few callbacks wait for a cancel, and each task would pay for a lock of its own."""

@@ -109,6 +109,28 @@ class SettingSource(IntEnum):
     OPERATOR = 3
 
 
+class CatchUp(IntEnum):
+    """What becomes of a time table's ticks that passed more than a minute ago, because Duly was down."""
+
+    # They are left out.
+    SKIP = 1
+    # The newest of them fires, unless a tick of the last minute does.
+    ONE = 2
+    # All fire that are within the window.
+    ALL = 3
+
+
+class Overlap(IntEnum):
+    """What becomes of a time table's tick while the task of the tick before has not ended."""
+
+    ALLOW = 1
+    SKIP = 2
+    # It waits until that task has ended; one waits at most.
+    BUFFER_ONE = 3
+    # That task is cancelled, and the tick waits until it has ended.
+    CANCEL_RUNNING = 4
+
+
 def member(field: str, value: object, kind: type[Member]) -> Member:
     """Return the member that is given, or whose number is; raise InvalidTaskError for others, and say how it is written."""
     for each in kind:

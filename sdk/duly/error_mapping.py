@@ -14,6 +14,8 @@ from duly.errors import (
     SessionNotBlockedError,
     TaskFinalError,
     TaskNotFoundError,
+    TimeTableConflictError,
+    TimeTableNotFoundError,
     UnavailableError,
     UnknownLambdaError,
     UnknownSettingError,
@@ -29,6 +31,8 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_NOT_A_DEAD_LETTER: NotADeadLetterError,
     task_pb2.ERROR_CODE_UNKNOWN_SETTING: UnknownSettingError,
     task_pb2.ERROR_CODE_NOT_BLOCKED: SessionNotBlockedError,
+    task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE: TimeTableNotFoundError,
+    task_pb2.ERROR_CODE_TIME_TABLE_CONFLICT: TimeTableConflictError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

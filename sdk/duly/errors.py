@@ -84,6 +84,14 @@ class SessionNotBlockedError(DulyError):
     """Only a blocked session can be unblocked; one whose tasks still fail goes on by itself."""
 
 
+class TimeTableNotFoundError(DulyError):
+    """There is no time table of this name."""
+
+
+class TimeTableConflictError(DulyError):
+    """The time table's name is taken by another definition, or somebody changed it since it was read."""
+
+
 class UnknownSettingError(DulyError):
     """No setting of this name can be changed while Duly runs. The message suggests the closest."""
 

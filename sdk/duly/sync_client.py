@@ -32,6 +32,7 @@ from duly.new_task import NewTask, ScheduledTask
 from duly.scheduling import receipt
 from duly.session import Session, SessionState
 from duly.settings import Setting
+from duly.sync_time_tables import SyncTimeTableCalls
 from duly.task import Task
 from duly.task_reads import TaskFilter, TaskRef
 
@@ -47,7 +48,7 @@ _Settings: TypeAlias = list[Setting]
 _SettingsOrErrors: TypeAlias = list[Setting | DulyError]
 
 
-class Client:
+class Client(SyncTimeTableCalls):
     """Schedules tasks and follows them, through one Frontend; any threads may share one client.
 
         with duly.Client() as client:

@@ -101,6 +101,8 @@ class Task:
     result_encoding: int = field(repr=False)
     # The attempts that did not succeed, oldest first, the newest 100 at most; from `get` only.
     attempts: tuple[Attempt, ...] = ()
+    # The time table that scheduled it, whose tick scheduled_at is; empty: a client did.
+    time_table: str = ""
 
     @property
     def payload(self) -> Any:
@@ -142,6 +144,7 @@ class Task:
             result_bytes=task.result,
             result_encoding=task.result_encoding,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
+            time_table=task.time_table,
         )
 
 

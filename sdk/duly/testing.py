@@ -63,6 +63,7 @@ def run(
     fence: int | None = None,
     priority: Priority = Priority.NORMAL,
     due_at: datetime | None = None,
+    tick_at: datetime | None = None,
     cancelled: bool = False,
     run_async: RunAsync | None = None,
     report: Callable[[float, str], object] = lambda *_: None,
@@ -70,8 +71,8 @@ def run(
     """Run the callback of lambda `name` once and return what came of it.
 
     The payload is encoded, decoded and checked as it would be on its way through Duly. `cancelled=True`: somebody asked
-    for its cancellation before it started. Exceptions of the callback are outcomes here as they are there
-    (their traceback is in the log). `max_runtime` is not enforced.
+    for its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. Exceptions of the callback
+    are outcomes here as they are there (their traceback is in the log). `max_runtime` is not enforced.
 
     `run_async` runs an async callback's coroutine; None: on a loop and in a thread of its own. `report` is called with each
     progress told.
@@ -94,6 +95,7 @@ def run(
         fence=attempt if fence is None else fence,
         due_at=to_timestamp(due_at or datetime.now(UTC)),
         max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
+        tick_at=to_timestamp(tick_at) if tick_at is not None else None,
     )
     setattr(task, "lambda", name)
     told: list[tuple[float, str]] = []

@@ -21,6 +21,7 @@ from duly.v1 import (
     registry_pb2,
     sessions_pb2,
     settings_pb2,
+    time_tables_pb2,
 )
 from duly_core.errors import InvalidRequestError
 from duly_core.queues import message as queue_message
@@ -51,6 +52,7 @@ _SERVICES = [
         (registry_pb2, "RegistryService"),
         (sessions_pb2, "SessionService"),
         (settings_pb2, "SettingsService"),
+        (time_tables_pb2, "TimeTableService"),
         (hsc_pb2, "HscService"),
         (controller_pb2, "ControllerService"),
     )

@@ -7,7 +7,7 @@ the statement does, and how many partitions it thought of.
 """
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -17,6 +17,7 @@ from duly_core.store.pool import connect_arguments
 from duly_core.store.retention import Retention
 from duly_core.store.settings import StoreSettings
 from duly_core.store.statements import READS, TRANSITIONS
+from tests.fixtures import time_tables
 from tests.fixtures.task_states import LAMBDA, SECOND
 
 BACKLOG = 5_000
@@ -90,6 +91,16 @@ CASES = {
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
     "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS),
+    "tick": (
+        {
+            "task_ids": [new_task_id() for _ in range(3)],
+            "tables": ["table-1", "table-2", "table-3"],
+            "instants": [datetime.now(UTC)] * 3,
+            "due_at": [datetime.now(UTC)] * 3,
+            "keys": ["tick-1", "tick-2", "tick-3"],
+        },
+        {"time_table_pkey"},
+    ),
     "existing": (
         {
             "task_ids": IDS,
@@ -296,11 +307,12 @@ async def test_plans_made_at_the_worst_moment_find_rows_by_index_when_the_tables
     clear(connection)
     connection.execute(FINISHED, [LAMBDA])
     fill(connection)
+    connection.execute(time_tables.FILL, [LAMBDA, BACKLOG])
 
     wrong = {}
     for name, (parameters, expected) in CASES.items():
         asked = dict(parameters)
-        if "task_ids" in asked and not name.startswith("schedule"):  # rows that there are
+        if "task_ids" in asked and not name.startswith(("schedule", "tick")):  # rows that there are
             asked["task_ids"] = some(connection, "enqueued" if name == "claim" else "claimed")
             if "tokens" in asked:
                 asked["tokens"] = asked["task_ids"]

@@ -18,7 +18,7 @@ MILLION = 1_000_000
 pytestmark = (
     pytest.mark.long
 )  # tables of thousands of rows on each Postgres; test_store_plans.py has those of one
-TABLES = ("task", "task_assoc", "idempotency_key", "attempt", "dead_letter")
+TABLES = ("task", "task_assoc", "idempotency_key", "attempt", "dead_letter", "time_table")
 READS_ALL = {"claimed_under", "claim_again"}
 """Made to read all that is held, after a caller died or a reply was lost."""
 OF_SESSIONS = {
@@ -33,6 +33,7 @@ OF_SESSIONS = {
 
 PAGES = {
     "schedule": (753, 976),
+    "tick": (875, 1190),
     "existing": (162, 220),
     "enqueue": (1515, 1808),
     "enqueue_again": (560, 702),

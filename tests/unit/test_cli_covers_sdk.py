@@ -8,6 +8,7 @@ from typer.main import get_command
 
 import duly
 from duly.dead_letters import DeadLetterFilter
+from duly.new_time_table import TimeTableOptions
 from duly.task_reads import TaskFilter
 from duly_cli.__main__ import app
 
@@ -33,6 +34,14 @@ METHODS = {
     "set_setting": "settings set",
     "set_settings": "settings set",
     "reset_settings": "settings reset",
+    "tables": "tables",
+    "table": "tables show",
+    "create_table": "tables create",
+    "change_table": "tables change",
+    "pause_table": "tables pause",
+    "resume_table": "tables resume",
+    "delete_table": "tables delete",
+    "backfill_table": "tables backfill",
 }
 OPTIONS = {
     "statuses": "status",
@@ -62,8 +71,8 @@ ANOTHER_WAY = {
 def methods() -> list[str]:
     return [
         name
-        for name, member in vars(duly.Client).items()
-        if inspect.isfunction(member) and not name.startswith("_") and name != "close"
+        for name, member in inspect.getmembers(duly.Client, inspect.isfunction)
+        if not name.startswith("_") and name != "close"
     ]
 
 
@@ -71,6 +80,8 @@ def parameters(method: str) -> set[str]:
     names = set(inspect.signature(getattr(duly.Client, method)).parameters) - {"self"}
     if "which" in names:
         names = names - {"which"} | set(get_type_hints(TaskFilter if method == "list" else DeadLetterFilter))
+    if "options" in names:
+        names = names - {"options"} | set(TimeTableOptions.__annotations__)
     return {name for name in names if (method, name) not in ANOTHER_WAY}
 
 

@@ -42,10 +42,11 @@ assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.fai
 -- are the fields of ClaimedTask. TEXT bounds the read; a claim whose entity is missing is not answered.
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
-    entity.payload, entity.payload_encoding::int4 as encoding, {{policy.max_runtime}} as max_runtime
+    entity.payload, entity.payload_encoding::int4 as encoding, {{policy.max_runtime}} as max_runtime,
+    case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us
 from claimed
 left join lateral (
-    select task.priority, task.payload, task.payload_encoding
+    select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda {{}}
     limit 1
@@ -207,3 +208,10 @@ numbered as (
     from joined
     where session_rank > '-infinity'
 )
+
+-- fragment: time_table_columns
+-- The fields of TableRow, but for the payload.
+name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
+    catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
+    pause_note, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
+    octet_length(payload) as payload_bytes, (select duly_now()) as read_at

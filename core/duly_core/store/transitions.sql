@@ -55,6 +55,40 @@ select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 
 )
 from entity
 
+-- name: tick
+-- move: -> new
+-- Writes the tasks of time tables' ticks, in the transaction that decides about the ticks. A tick whose key is taken has
+-- its task. Its scheduled_at is the tick, which may be long past; it is due at once.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tables)b::text[], %(instants)b::timestamptz[], %(due_at)b::timestamptz[], %(keys)b::text[]
+    ) as asked (task_id, name, tick_at, due_at, key)
+), known as (
+    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload,
+        (select duly_now()) as asked_at
+    from asked join time_table as table_ on table_.name = any (array[asked.name])
+), keyed as (
+    insert into idempotency_key (lambda, key, task_id, created_at)
+    select lambda, key, task_id, asked_at from known
+    on conflict do nothing
+    returning task_id
+), entity as (
+    insert into task (
+        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, time_table
+    )
+    select task_id, lambda, collection, priority, payload_encoding, payload, asked_at, tick_at, name
+    from known
+    where task_id in (select task_id from keyed)
+    returning task_id, lambda
+), assoc as (
+    insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
+    select task_id, lambda, collection, priority, 'new', asked_at, due_at
+    from known
+    where task_id in (select task_id from keyed)
+)
+select task_id, lambda from entity
+
 -- name: schedule_in_sessions
 -- move: -> new|waiting
 -- As schedule, for tasks that have a session: the first of a session may run, the others wait for the end of the one
@@ -152,7 +186,7 @@ with clock as materialized (
 select answered.*, null::interval as due_in
 from ({{claimed_tasks}}) as answered
 union all
-select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, {{eligible_in}}
+select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, {{eligible_in}}
 from queue
 where queue.skip = 0 and (select count(*) from placed) < %(most)b
 

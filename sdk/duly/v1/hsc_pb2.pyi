@@ -386,6 +386,7 @@ class ClaimedTask(_message.Message):
     DUE_AT_FIELD_NUMBER: _builtins.int
     MAX_RUNTIME_FIELD_NUMBER: _builtins.int
     CRASHES_FIELD_NUMBER: _builtins.int
+    TICK_AT_FIELD_NUMBER: _builtins.int
     priority: _task_pb2.Priority.ValueType
     payload: _builtins.bytes
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -403,6 +404,10 @@ class ClaimedTask(_message.Message):
 
     @_builtins.property
     def max_runtime(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def tick_at(self) -> _timestamp_pb2.Timestamp:
+        """The tick that it was scheduled for; absent: no time table scheduled it."""
+
     def __init__(
         self,
         *,
@@ -415,10 +420,11 @@ class ClaimedTask(_message.Message):
         due_at: _timestamp_pb2.Timestamp | None = ...,
         max_runtime: _duration_pb2.Duration | None = ...,
         crashes: _builtins.int = ...,
+        tick_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "max_runtime", b"max_runtime"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "max_runtime", b"max_runtime", "tick_at", b"tick_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "claim", b"claim", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "claim", b"claim", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "tick_at", b"tick_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

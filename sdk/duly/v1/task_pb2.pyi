@@ -321,6 +321,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """No setting of this name can be changed while Duly runs."""
     ERROR_CODE_NOT_BLOCKED: _ErrorCode.ValueType  # 9
     """The session is not blocked."""
+    ERROR_CODE_UNKNOWN_TIME_TABLE: _ErrorCode.ValueType  # 20
+    """There is no time table of this name."""
+    ERROR_CODE_TIME_TABLE_CONFLICT: _ErrorCode.ValueType  # 21
+    """The time table exists already, or was changed since it was read."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -343,6 +347,10 @@ ERROR_CODE_UNKNOWN_SETTING: ErrorCode.ValueType  # 8
 """No setting of this name can be changed while Duly runs."""
 ERROR_CODE_NOT_BLOCKED: ErrorCode.ValueType  # 9
 """The session is not blocked."""
+ERROR_CODE_UNKNOWN_TIME_TABLE: ErrorCode.ValueType  # 20
+"""There is no time table of this name."""
+ERROR_CODE_TIME_TABLE_CONFLICT: ErrorCode.ValueType  # 21
+"""The time table exists already, or was changed since it was read."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -500,6 +508,7 @@ class Task(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     REDRIVES_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    TIME_TABLE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -523,6 +532,8 @@ class Task(_message.Message):
     result_encoding: Global___Encoding.ValueType
     redrives: _builtins.int
     """How often the task was redriven after it had ended as FATAL_FAILURE."""
+    time_table: _builtins.str
+    """The time table that scheduled it; its tick is scheduled_at. Empty: a client did."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -585,10 +596,11 @@ class Task(_message.Message):
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         redrives: _builtins.int = ...,
         session: Global___Session | None = ...,
+        time_table: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

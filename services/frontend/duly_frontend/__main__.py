@@ -11,6 +11,8 @@ from duly.v1 import (
     sessions_pb2_grpc,
     settings_pb2,
     settings_pb2_grpc,
+    time_tables_pb2,
+    time_tables_pb2_grpc,
 )
 from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
@@ -29,6 +31,7 @@ from duly_frontend.servicer import FrontendServicer
 from duly_frontend.sessions import SessionServicer
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import open_stores
+from duly_frontend.time_tables import TimeTableServicer
 
 
 def build(
@@ -57,6 +60,7 @@ def build(
             sessions = SessionServicer(stores, notifier)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
+            time_tables = TimeTableServicer(store, Notifier(store, notifications))
             server = RpcServer(
                 settings.listen,
                 [
@@ -75,6 +79,12 @@ def build(
                     Service(
                         settings_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name,
                         lambda grpc: settings_pb2_grpc.add_SettingsServiceServicer_to_server(live, grpc),
+                    ),
+                    Service(
+                        time_tables_pb2.DESCRIPTOR.services_by_name["TimeTableService"].full_name,
+                        lambda grpc: time_tables_pb2_grpc.add_TimeTableServiceServicer_to_server(
+                            time_tables, grpc
+                        ),
                     ),
                 ],
                 rpc_settings,

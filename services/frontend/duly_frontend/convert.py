@@ -26,6 +26,7 @@ _PLAIN = (
     "progress",
     "progress_note",
     "redrives",
+    "time_table",
 )
 _BODY = ("payload", "payload_encoding", "result", "result_encoding")
 

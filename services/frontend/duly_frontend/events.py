@@ -1,5 +1,7 @@
 """What the Frontend counts, and its log."""
 
+from collections.abc import Iterable
+
 import structlog
 from prometheus_client import Counter, Histogram
 
@@ -33,3 +35,18 @@ def sessions_unblocked(count: int) -> None:
 def group_written(size: int) -> None:
     """One statement carried so many tasks."""
     _groups.observe(size)
+
+
+def time_table_put(name: str, verdict: str) -> None:
+    """A time table was created or changed, or was so already."""
+    log.info("time table defined", time_table=name, verdict=verdict)
+
+
+def time_tables_changed(change: str, names: Iterable[str]) -> None:
+    """Somebody deleted, paused or resumed these."""
+    log.info("time tables changed", change=change, time_tables=sorted(names))
+
+
+def time_table_backfilled(name: str, created: int) -> None:
+    """So many past ticks of a time table have tasks now."""
+    log.info("time table backfilled", time_table=name, created=created)

@@ -72,10 +72,10 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
         ProblemUnlessRepeatedError: its time has passed.
     """
     name: str = getattr(asked, "lambda")
-    _check_name("lambda", name)
+    check_name("lambda", name)
     collection = asked.collection
     if collection:
-        _check_name("collection", collection)
+        check_name("collection", collection)
     if name not in payload_limits:
         raise Problem(
             "lambda",
@@ -161,7 +161,12 @@ def _is_name(text: str) -> bool:
     return LAMBDA_NAME.fullmatch(text) is not None
 
 
-def _check_name(field: str, name: str) -> None:
+def check_name(field: str, name: str) -> None:
+    """Check a name of a lambda, or one written like it.
+
+    Raises:
+        Problem: it is none.
+    """
     if len(name) > _LONGEST_NAME or not _is_name(name):
         raise Problem(
             field,
@@ -178,6 +183,24 @@ def _check_payload(payload: bytes, limit: int, name: str) -> None:
             f"address, or raise the lambda's payload_limit (at most {HARD_PAYLOAD_LIMIT:,})",
             task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE,
         )
+
+
+def read_encoding(value: int) -> Encoding:
+    """Return an encoding of the wire.
+
+    Raises:
+        Problem: there is no such encoding.
+    """
+    return _ENCODINGS.get(value) or _no_encoding(value)
+
+
+def read_priority(value: int) -> Priority:
+    """Return a priority of the wire.
+
+    Raises:
+        Problem: there is no such priority.
+    """
+    return _PRIORITIES.get(value) or _no_priority(value)
 
 
 def _no_encoding(value: int) -> Never:

@@ -105,6 +105,10 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask) -> None:
     due_at = message.due_at
     due_at.seconds, microseconds = divmod(task.due_at_us, 1_000_000)
     due_at.nanos = microseconds * 1_000
+    if task.tick_at_us is not None:
+        tick_at = message.tick_at
+        tick_at.seconds, microseconds = divmod(task.tick_at_us, 1_000_000)
+        tick_at.nanos = microseconds * 1_000
 
 
 @dataclass(frozen=True, slots=True)
