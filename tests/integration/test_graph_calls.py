@@ -81,7 +81,7 @@ def a_node(label, *sources, **task):
         ([a_node("a"), a_node("b", "a", "a")], "nodes", "'b' waits for 'a' more than once"),
         ([a_node("")], "nodes", "must be 1 to 128 bytes"),
         ([a_node("a", idempotency_key="k")], "nodes['a'].task.idempotency_key", "graph_id"),
-        ([a_node("a", priority=9)], "nodes['a'].task.priority", "no priority"),
+        ([a_node("a", priority=9)], "nodes['a'].task.priority", "is not a priority"),
         ([a_node("a") for _ in range(10_001)], "nodes", "10,001 nodes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
