@@ -144,7 +144,6 @@ select digest from graph where graph_id = %(graph_id)b
 select assoc.task_id
 from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
 where node.graph_id = %(graph_id)b and assoc.doom is null
-order by assoc.task_id
 
 -- name: graph_places
 -- The labels of these tasks in their graphs, and what each waited for: the first of its predecessors by label, with as
