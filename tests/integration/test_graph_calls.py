@@ -1,5 +1,6 @@
 """Graphs through a real Frontend: written by the SDK's client, all or nothing; refused with the nodes named."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -205,3 +206,35 @@ async def test_a_definition_with_a_cycle_is_refused(client):
 
     with pytest.raises(duly.InvalidTaskError, match="-> a"):
         await client.put_graph_definition(graph)
+
+
+async def test_the_shell_stores_runs_draws_and_cancels_graphs(client, store, run_duly, tmp_path):
+    file = tmp_path / "discovery.json"
+    tasks = [
+        {"label": "a", "taskName": LAMBDA},
+        {"label": "b", "taskName": LAMBDA, "waitOn": {"a": "finished"}},
+    ]
+    file.write_text(json.dumps({"injectableName": "discovery", "tasks": tasks}))
+    assert (await run_duly("graph", "put", str(file))).stdout == "discovery: version 1, 2 nodes\n"
+    graph_id = (await run_duly("graph", "run", "discovery", '{"*": {"node": "n1"}}')).stdout.strip()
+    await end(store, await claim_work(store))
+
+    text = await run_duly("graph", "show", graph_id)
+    mermaid = await run_duly("graph", "show", graph_id, "--format", "mermaid")
+    dot = await run_duly("graph", "show", graph_id, "--format", "dot")
+    as_json = json.loads((await run_duly("graph", "show", graph_id, "--json")).stdout)
+
+    assert "1 of 2 nodes have ended" in text.stdout
+    assert "a finished" in text.stdout
+    assert "n0 -->|finished| n1" in mermaid.stdout
+    assert 'n0 -> n1 [label="finished"];' in dot.stdout
+    assert [node["status"] for node in as_json["nodes"]] == ["success", "new"]
+    assert graph_id in (await run_duly("graph", "list", "--running")).stdout
+    assert "discovery" in (await run_duly("graph", "definitions")).stdout
+    assert (await run_duly("graph", "cancel", graph_id)).stdout == f"{graph_id}: cancelled\n"
+    waited = await run_duly("graph", "wait", graph_id)
+    assert (waited.exit_code, "cancelled" in waited.stdout) == (1, True)
+    assert (await run_duly("graph", "show", graph_id, "--format", "png")).exit_code == 2
+    assert (await run_duly("graph", "run", "discovery", "[]")).exit_code == 2
+    assert (await run_duly("graph", "put", str(tmp_path / "gone.json"))).exit_code == 2
+    assert "no graph definition" in (await run_duly("graph", "run", "unknown")).stderr

@@ -10,6 +10,8 @@ from duly.enums import EdgeCondition, Outcome
 from duly_core.lifecycle import Status
 from duly_core.store import dead_letters, graph_reads, graphs, polling, tasks
 from duly_core.store.graph_places import graph_places
+from duly_core.store.retention import Retention
+from tests.fixtures.database import count
 from tests.fixtures.graph_states import StoredGraph, claim_work, end, new_graph, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
@@ -271,3 +273,25 @@ async def test_two_batches_that_end_nodes_of_the_same_graphs_do_not_deadlock(reg
 
     assert len(await claim_work(registered)) == 20
     assert [(await counts(registered, graph))["open"] for graph in written] == [1] * 20
+
+
+async def test_a_graph_is_removed_with_its_nodes_and_edges_once_its_time_is_over(registered, clock, dsn):
+    over = await write_graph(registered, {"b": {"a": SUCCEEDED}})
+    for _ in range(2):
+        await end(registered, list((await over.claim()).values()))
+    failed = await write_graph(registered, {"b": {"a": SUCCEEDED}})
+    await end(registered, list((await failed.claim()).values()), Outcome.FATAL_FAILURE)
+    await end_doomed(registered)
+    running = await write_graph(registered, {"b": {"a": SUCCEEDED}})
+    day = timedelta(days=1)
+    retention = Retention(registered, day, 5 * day, day, lambda: int(3 * day.total_seconds()) * 10**9)
+    await clock.tick(3 * day)
+
+    await retention.run_once()
+
+    left = await graph_reads.get_graphs(
+        registered, [graph.new.graph_id for graph in (over, failed, running)]
+    )
+    assert left.keys() == {failed.new.graph_id, running.new.graph_id}
+    assert count(dsn, "graph_node") == 4
+    assert count(dsn, "graph_edge") == 2
