@@ -289,9 +289,7 @@ async def test_a_graph_is_removed_with_its_nodes_and_edges_once_its_time_is_over
 
     await retention.run_once()
 
-    left = await graph_reads.get_graphs(
-        registered, [graph.new.graph_id for graph in (over, failed, running)]
-    )
+    left = await graph_reads.get_graphs(registered, [graph.new.graph_id for graph in (over, failed, running)])
     assert left.keys() == {failed.new.graph_id, running.new.graph_id}
     assert count(dsn, "graph_node") == 4
     assert count(dsn, "graph_edge") == 2
