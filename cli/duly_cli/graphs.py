@@ -10,8 +10,9 @@ import typer
 
 import duly
 from duly_cli import graph_drawing
+from duly_cli.option_values import parse_duration
 from duly_cli.table import columns
-from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, parse_duration
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
 
 _Graph = Annotated[str, typer.Argument(metavar="GRAPH_ID", help="The graph's id.")]

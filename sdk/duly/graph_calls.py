@@ -62,7 +62,7 @@ class GraphCalls(ABC):
                 g.task("report.send", after=first)
             await client.wait_graph(g.graph_id)
 
-        - `graph_id`: a UUIDv7 that makes a repeat safe; None: a new one.
+        - `graph_id`: a UUID that makes a later repeat safe; None: a new one.
         - `timeout`: for all tries together.
 
         The end of the block raises what `schedule_graph` does.

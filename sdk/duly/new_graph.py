@@ -21,7 +21,7 @@ class NewNode:
     """A node of a graph to be: give it, or one of its ends, as `after` of another node."""
 
     label: str
-    # Of its task, once the graph is scheduled.
+    # Of its task, once the graph is scheduled; the receipt has those of a graph that was scheduled before.
     task_id: str
 
     @property
@@ -79,7 +79,7 @@ class NewGraph:
     """
 
     def __init__(self, name: str, *, graph_id: str | None = None) -> None:
-        """Begin a graph; `graph_id` is a UUIDv7 in text form. None: it gets a new one."""
+        """Begin a graph; `graph_id` is a UUID in text form, best of version 7. None: it gets a new one."""
         self.name = name
         self.graph_id = graph_id or new_task_id_text()
         """The same id never makes a second graph."""

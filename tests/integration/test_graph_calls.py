@@ -1,7 +1,8 @@
 """Graphs through a real Frontend: written by the SDK's client, all or nothing; refused with the nodes named."""
 
+import asyncio
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +12,7 @@ from duly.ids import new_task_id_text
 from duly.v1 import graphs_pb2, task_pb2
 from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.task_states import LAMBDA
+from tests.fixtures.waiting import wait_until
 
 SECOND = timedelta(seconds=1)
 
@@ -57,6 +59,9 @@ async def test_a_repeat_writes_nothing_and_a_different_graph_of_the_same_id_is_r
 
     assert (first.created, again.created) == (True, False)
     assert again.task_ids == first.task_ids
+    elsewhere = duly.NewGraph("g", graph_id=graph.graph_id)  # a program that was started anew
+    elsewhere.task(LAMBDA, label="a")
+    assert (await client.schedule_graph(elsewhere)).task_ids == first.task_ids
     graph.task(LAMBDA, label="b")
     with pytest.raises(duly.KeyConflictError, match="another graph has this id"):
         await client.schedule_graph(graph)
@@ -238,3 +243,17 @@ async def test_the_shell_stores_runs_draws_and_cancels_graphs(client, store, run
     assert (await run_duly("graph", "run", "discovery", "[]")).exit_code == 2
     assert (await run_duly("graph", "put", str(tmp_path / "gone.json"))).exit_code == 2
     assert "no graph definition" in (await run_duly("graph", "run", "unknown")).stderr
+
+
+def first_end(graph):
+    """When the first node of a graph expires."""
+    return graph.to_proto().nodes[0].task.expires_at.ToDatetime(UTC)
+
+
+async def test_a_repeat_is_answered_after_the_time_of_a_node_has_passed(client):
+    graph = duly.NewGraph("g")
+    graph.task(LAMBDA, label="a", expires_at=datetime.now(UTC) + SECOND / 2)
+    await client.schedule_graph(graph)
+    await asyncio.to_thread(wait_until, lambda: datetime.now(UTC) > first_end(graph))
+
+    assert (await client.schedule_graph(graph)).created is False

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
@@ -10,7 +11,9 @@ from duly.enums import EdgeCondition, Outcome
 from duly_core.lifecycle import Status
 from duly_core.store import dead_letters, graph_reads, graphs, polling, tasks
 from duly_core.store.graph_places import graph_places
+from duly_core.store.graphs import GraphScheduling
 from duly_core.store.retention import Retention
+from duly_core.store.statements import TRANSITIONS
 from tests.fixtures.database import count
 from tests.fixtures.graph_states import StoredGraph, claim_work, end, new_graph, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
@@ -293,3 +296,27 @@ async def test_a_graph_is_removed_with_its_nodes_and_edges_once_its_time_is_over
     assert left.keys() == {failed.new.graph_id, running.new.graph_id}
     assert count(dsn, "graph_node") == 4
     assert count(dsn, "graph_edge") == 2
+
+
+async def test_a_cancel_that_was_cut_off_after_its_first_part_is_finished_by_a_repeat(registered):
+    graph = await write_graph(registered, {"b": {"a": FINISHED}, "c": {"b": FINISHED}})
+    async with registered.connection() as connection:
+        await connection.execute("update graph set cancel_requested = true")
+    await registered.run(TRANSITIONS["cancel_graph"], {"graph_id": UUID(bytes=graph.new.graph_id)})
+    assert (await graph.statuses())["a"] is Status.NEW
+
+    await graphs.cancel_graph(registered, graph.new.graph_id)
+
+    assert set((await graph.statuses()).values()) == {Status.CANCELLED}
+    assert (await counts(registered, graph))["cancelled"] == 3
+
+
+async def test_a_graph_of_unknown_lambdas_leaves_nothing(registered, dsn):
+    waits = {"b": {"a": SUCCEEDED}}
+    some = new_graph(waits)
+    some.tasks[1] = some.tasks[1]._replace(lambda_name="unknown")
+
+    for new in (new_graph(waits, lambda_name="unknown"), some):
+        assert (await graphs.schedule_graph(registered, new)).verdict is GraphScheduling.UNKNOWN_LAMBDA
+
+    assert [count(dsn, table) for table in ("graph", "graph_node", "graph_edge", "task_assoc")] == [0] * 4

@@ -116,7 +116,7 @@ CASES = {
         },
         LAMBDAS | END,
     ),
-    "cancel_graph": ({"graph_id": new_task_id()}, GRAPHS | NODES | ASSOC | END),
+    "cancel_graph": ({"graph_id": new_task_id()}, NODES | ASSOC | END),
     "graph_digest": ({"graph_id": new_task_id()}, GRAPHS),
     "live_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC),
     "running_graphs": ({"graph_ids": IDS}, GRAPHS),

@@ -20,6 +20,7 @@ from duly_core.store.tasks import Cancelled, cancel_tasks
 from duly_core.task import GraphId, NewTask
 
 _PAGE = 1_000
+_LOCK = "update graph set cancel_requested = true where graph_id = %(graph_id)s and open > 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +70,31 @@ async def schedule_graph(store: Store, graph: NewGraph) -> ScheduledGraph:
     """
     async with store.connection() as connection, connection.transaction() as transaction:
         rows = await fetch(connection, TRANSITIONS["schedule_graph"], _parameters(graph))
-        if rows and len(rows) < len(graph.nodes):
+        due_in = {row[0]: row[1] for row in rows}
+        made = due_in.pop(None) > 0
+        whole = len(due_in) == len(graph.nodes)
+        if made and not whole:
             raise psycopg.Rollback(transaction)
-    if rows and len(rows) < len(graph.nodes):
+    if made and not whole:
         names = {task.lambda_name for task in graph.tasks}
         registered = await store.run(READS["registered"], {"names": texts(sorted(names))})
         known = len(registered) == len(names)
         return ScheduledGraph(GraphScheduling.TASK_CONFLICT if known else GraphScheduling.UNKNOWN_LAMBDA)
-    if rows:
-        due_in = {row[0]: row[1] for row in rows}
+    if made:
         first = min(due_in[task.task_id] for task in roots(graph))
         return ScheduledGraph(GraphScheduling.CREATED, timedelta(microseconds=first))
-    before = await store.run(READS["graph_digest"], {"graph_id": as_uuid(graph.graph_id)})
-    if not before:
-        return ScheduledGraph(GraphScheduling.UNKNOWN_LAMBDA)
-    return ScheduledGraph(
-        GraphScheduling.REPEATED if before[0][0] == graph.digest else GraphScheduling.CONFLICT
-    )
+    same = await is_repeated(store, graph.graph_id, graph.digest)
+    return ScheduledGraph(GraphScheduling.REPEATED if same else GraphScheduling.CONFLICT)
+
+
+async def is_repeated(store: Store, graph_id: GraphId, digest: bytes) -> bool:
+    """Return whether this very graph was written before.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await store.run(READS["graph_digest"], {"graph_id": as_uuid(graph_id)})
+    return [row[0] for row in rows] == [digest]
 
 
 def roots(graph: NewGraph) -> list[NewTask]:
@@ -140,10 +149,14 @@ async def cancel_graph(store: Store, graph_id: GraphId) -> Cancelled:
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
-    rows = await store.run(TRANSITIONS["cancel_graph"], {"graph_id": as_uuid(graph_id)})
+    parameters = {"graph_id": as_uuid(graph_id)}
+    async with store.connection() as connection, connection.transaction():
+        # in a statement of its own: the next one sees the rows as they are once the graph is locked
+        await connection.execute(_LOCK, parameters)
+        rows = await fetch(connection, TRANSITIONS["cancel_graph"], parameters)
     statuses = {row[0]: Status.CANCELLED for row in rows if row[0] is not None}
     released: dict[str, timedelta] = {}
-    left = [row[0] for row in await store.run(READS["live_nodes"], {"graph_id": as_uuid(graph_id)})]
+    left = [row[0] for row in await store.run(READS["live_nodes"], parameters)]
     for start in range(0, len(left), _PAGE):
         cancelled = await cancel_tasks(store, left[start : start + _PAGE])
         statuses |= cancelled.statuses

@@ -103,7 +103,7 @@ from joined, (select count(done) from ordered) as once
 -- move: -> new|waiting
 -- Writes a graph, its nodes and its edges, all or nothing: the caller takes it back unless each task is answered. A node
 -- that waits for no other is scheduled; the others wait for the ends of those before them. Writes nothing if the graph is
--- there already.
+-- there already: the row without a task tells how many graphs were made.
 with asked as (
     select *
     from unnest(
@@ -160,6 +160,8 @@ with asked as (
     ) as edge (from_task, to_task, condition, fires_on)
 )
 select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
+union all
+select null, (select count(*) from made)
 
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued
@@ -677,12 +679,9 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 -- name: cancel_graph
 -- move: waiting -> cancelled
 -- Nothing of the graph is released any more: what waits ends at once. What may run or runs is cancelled as any task is.
-with cancelled as (
-    update graph set cancel_requested = true where graph_id = %(graph_id)b and finished_at is null returning graph_id
-), node as (
-    select node.task_id
-    from cancelled join graph_node as node on node.graph_id = any (array[cancelled.graph_id])
-    order by node.task_id
+-- The caller's transaction has locked the graph before (cancel_graph in graphs.py), so this sees all that was released.
+with node as (
+    select node.task_id from graph_node as node where node.graph_id = %(graph_id)b order by node.task_id
 ), ended as (
     delete from task_assoc as assoc
     using node

@@ -159,7 +159,9 @@ class ScheduleGraphRequest(_message.Message):
     DEFINITION_FIELD_NUMBER: _builtins.int
     DEFINITION_VERSION_FIELD_NUMBER: _builtins.int
     graph_id: _builtins.str
-    """A UUIDv7 made by the caller, in text form; empty: the Frontend makes it, and the call is not safe to repeat."""
+    """A UUID made by the caller, in text form; of version 7, so that lists are in order of time. A repeat must say the same, but
+    for the ids of tasks. Empty: the Frontend makes it, and the call is not safe to repeat.
+    """
     name: _builtins.str
     """For people: 1 to 255 bytes."""
     definition: _builtins.str
@@ -199,7 +201,7 @@ class ScheduleGraphResponse(_message.Message):
     """False if this very graph had been written before (a repeated call)."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """One for each node of the request, in its order."""
+        """One for each node of the request, in its order; of a repeated call those that were written."""
 
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:

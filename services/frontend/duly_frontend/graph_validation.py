@@ -49,9 +49,18 @@ def new_graph(
         tasks=tasks,
         max_runtimes=[_max_runtime(node) for node in asked.nodes],
         edges=edges,
-        digest=hashlib.sha256(asked.SerializeToString(deterministic=True)).digest(),
+        digest=digest_of(asked),
         definition=definition,
     )
+
+
+def digest_of(asked: graphs_pb2.ScheduleGraphRequest) -> bytes:
+    """Return what a repeat of a graph has in common with it: all but the ids of its tasks, which a caller makes anew."""
+    bare = graphs_pb2.ScheduleGraphRequest()
+    bare.CopyFrom(asked)
+    for node in bare.nodes:
+        node.task.ClearField("task_id")
+    return hashlib.sha256(bare.SerializeToString(deterministic=True)).digest()
 
 
 def check_nodes(asked: Sequence[graphs_pb2.GraphNode]) -> tuple[list[Node], list[Edge]]:

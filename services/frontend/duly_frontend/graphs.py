@@ -11,7 +11,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import graph_definitions, graph_reads
 from duly_core.store import graphs as store_graphs
-from duly_core.store.graphs import GraphScheduling, NewGraph
+from duly_core.store.graphs import GraphScheduling
 from duly_core.store.notifications import Notifier
 from duly_frontend import events, graph_answers, page_token
 from duly_frontend import graph_validation as validation
@@ -80,6 +80,8 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             # a large one takes a while: other calls have their turn meanwhile
             graph = await asyncio.to_thread(validation.new_graph, request, limits, self._settings.horizon)
         except Problem as problem:
+            if await self._was_written(request):  # when its times had not passed, and its lambdas were there
+                return await self._repeated(validation.parse_graph_id(request.graph_id))
             events.graph_refused()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         answer = await store_graphs.schedule_graph(self._stores.writes, graph)
@@ -89,20 +91,25 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if answer.due_in is not None:
             roots = store_graphs.roots(graph)
             self._notifier.due_in(answer.due_in, {task.lambda_name for task in roots}, len(roots))
-        events.graph_scheduled(len(graph.nodes))
-        return await self._scheduled(request, graph, created=answer.verdict is GraphScheduling.CREATED)
+            events.graph_scheduled(len(graph.nodes))
+        if answer.verdict is GraphScheduling.REPEATED:
+            return await self._repeated(graph.graph_id)
+        return graphs_pb2.ScheduleGraphResponse(
+            graph_id=str(UUID(bytes=graph.graph_id)), created=True, task_ids=validation.task_ids(graph)
+        )
 
-    async def _scheduled(
-        self, request: graphs_pb2.ScheduleGraphRequest, graph: NewGraph, *, created: bool
-    ) -> graphs_pb2.ScheduleGraphResponse:
-        ids = validation.task_ids(graph)
-        if not created and not all(node.task.task_id for node in request.nodes):
-            ids = [
-                str(row["task_id"])
-                for row in await graph_reads.get_nodes(self._stores.writes, graph.graph_id)
-            ]
-        graph_id = str(UUID(bytes=graph.graph_id))
-        return graphs_pb2.ScheduleGraphResponse(graph_id=graph_id, created=created, task_ids=ids)
+    async def _was_written(self, request: graphs_pb2.ScheduleGraphRequest) -> bool:
+        try:
+            graph_id = validation.parse_graph_id(request.graph_id)
+        except Problem:
+            return False
+        return await store_graphs.is_repeated(self._stores.writes, graph_id, validation.digest_of(request))
+
+    async def _repeated(self, graph_id: bytes) -> graphs_pb2.ScheduleGraphResponse:
+        nodes = await graph_reads.get_nodes(self._stores.writes, graph_id)
+        return graphs_pb2.ScheduleGraphResponse(
+            graph_id=str(UUID(bytes=graph_id)), task_ids=[str(node["task_id"]) for node in nodes]
+        )
 
     async def GetGraph(  # noqa: N802
         self, request: graphs_pb2.GetGraphRequest, _context: Context
