@@ -20,7 +20,7 @@ from duly.inline import run_inline
 from duly.payload import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
     from datetime import datetime, timedelta
 
     from duly.registry import App
@@ -57,12 +57,13 @@ def run(
     priority: Priority = Priority.NORMAL,
     due_at: datetime | None = None,
     cancelled: bool = False,
+    results: Mapping[str, object] | None = None,
 ) -> TestRun:
     """Run the callback of lambda `name` once and return what came of it.
 
     The payload is encoded, decoded and checked as it would be on its way through Duly: raises
     EncodingError or PayloadTooLargeError where `schedule` would. `cancelled=True`: somebody asked for
-    its cancellation before it started. Exceptions of the callback are outcomes here as they are there
+    its cancellation before it started. `results`: of the nodes before it in its graph, by label. Exceptions of the callback are outcomes here as they are there
     (their traceback is in the log).
     """
     told: list[tuple[float, str]] = []
@@ -77,6 +78,7 @@ def run(
         priority=priority,
         due_at=due_at,
         cancelled=cancelled,
+        results=results,
     )
     return _as_run(result, told)
 
