@@ -20,7 +20,18 @@ try:
 except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
-from duly_cli import dead_letters, run, schedule, services, sessions, settings, stack, tasks, time_tables
+from duly_cli import (
+    dead_letters,
+    graphs,
+    run,
+    schedule,
+    services,
+    sessions,
+    settings,
+    stack,
+    tasks,
+    time_tables,
+)
 
 _EXIT_INTERRUPTED = 130
 
@@ -66,6 +77,7 @@ tasks.add_commands(app)
 time_tables.add_commands(app)
 dead_letters.add_commands(app)
 sessions.add_commands(app)
+graphs.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)
 services.add_commands(app)

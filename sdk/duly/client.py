@@ -15,6 +15,7 @@ from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError, TaskFailedError
+from duly.graph_calls import GraphCalls
 from duly.lambda_info import LambdaInfo
 from duly.schedule_calls import ScheduleCalls
 from duly.scheduling import Scheduler
@@ -32,7 +33,7 @@ _Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
-class AsyncClient(ScheduleCalls, SettingCalls, SessionCalls, TimeTableCalls):
+class AsyncClient(ScheduleCalls, SettingCalls, SessionCalls, GraphCalls, TimeTableCalls):
     """Schedules tasks and follows them, through one Frontend.
 
         async with duly.AsyncClient() as client:

@@ -6,11 +6,12 @@ import os
 import threading
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from duly.enums import Priority
 from duly.outcome import Cancelled
+from duly.predecessors import Predecessors
 from duly.time_conversion import EPOCH, to_datetime, to_timedelta
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class TaskContext:
     """
 
     __slots__ = (
-        "_cancelled", "_interrupted", "_report", "_waiter", "attempt", "deadline", "due_at", "fence", "lambda_name",
-        "priority", "started_ns", "task_id", "tick_at",
+        "_cancelled", "_interrupted", "_report", "_waiter", "attempt", "deadline", "due_at", "fence", "graph_id",
+        "label", "lambda_name", "predecessors", "priority", "started_ns", "task_id", "tick_at",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,9 @@ class TaskContext:
         deadline: datetime,
         tick_at: datetime | None = None,
         report: Callable[[float, str], None] | None = None,
+        graph_id: str = "",
+        label: str = "",
+        predecessors: Predecessors | None = None,
     ) -> None:
         """Make a context; callbacks are given theirs. `report` is called with each progress told."""
         self.task_id = task_id
@@ -68,6 +72,12 @@ class TaskContext:
         """The tick of the time table that scheduled the task (aware, UTC), the same for each attempt; None: none did."""
         self.started_ns = time.time_ns()
         """When this attempt started, on the host's clock; for people, not for decisions."""
+        self.graph_id = graph_id
+        """The graph that the task is a node of, or empty."""
+        self.label = label
+        """The node's label in it, or empty."""
+        self.predecessors = predecessors if predecessors is not None else Predecessors()
+        """The nodes that it waited for, by label: `ctx.predecessors["disks"].result`."""
         self._report = report
         self._cancelled = False
         self._interrupted = False
@@ -79,6 +89,13 @@ class TaskContext:
     ) -> TaskContext:
         """Make the context of an attempt that starts now."""
         return _OfTask(task, report)
+
+    def result_of(self, label: str) -> Any:
+        """Return the result of a node that this one waited for, decoded; None if it did not succeed.
+
+        Raises KeyError if it waited for no such node, ResultOmittedError if the results were too large to come along.
+        """
+        return self.predecessors[label].result
 
     @property
     def cancelled(self) -> bool:
@@ -167,11 +184,26 @@ class _OfTask(TaskContext):
         started_at = EPOCH + timedelta(microseconds=self.started_ns // 1000)
         self.deadline = started_at + to_timedelta(task.max_runtime)
         self.tick_at = to_datetime(task.tick_at) if task.HasField("tick_at") else None
+        self.graph_id = str(UUID(bytes=task.graph.graph_id)) if task.HasField("graph") else ""
+        self.label = task.graph.label
+        self.predecessors = Predecessors.from_proto(task.graph)
         return object.__getattribute__(self, name)
 
 
 _SAID_BY_THE_TASK = frozenset(
-    ("task_id", "lambda_name", "priority", "attempt", "fence", "due_at", "deadline", "tick_at")
+    (
+        "task_id",
+        "lambda_name",
+        "priority",
+        "attempt",
+        "fence",
+        "due_at",
+        "deadline",
+        "tick_at",
+        "graph_id",
+        "label",
+        "predecessors",
+    )
 )
 _waiter_lock = threading.Lock()
 """For all contexts: few callbacks wait for a cancel, and each task would pay for a lock of its own."""

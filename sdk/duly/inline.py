@@ -15,7 +15,7 @@ from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from duly.invoke import RunAsync
     from duly.registry import App
@@ -36,6 +36,7 @@ def run_inline(
     due_at: datetime | None = None,
     tick_at: datetime | None = None,
     cancelled: bool = False,
+    results: Mapping[str, object] | None = None,
 ) -> hsc_pb2.TaskResult:
     """Run the callback of lambda `name` once and return what an Executor would report.
 
@@ -63,6 +64,17 @@ def run_inline(
         tick_at=to_timestamp(tick_at) if tick_at is not None else None,
     )
     setattr(task, "lambda", name)
+    for label, value in (results or {}).items():
+        before, written_as = encode(value)
+        task.graph.predecessors.add(
+            label=label,
+            task_id=new_task_id().bytes,
+            status=task_pb2.TASK_STATUS_SUCCESS,
+            result=before,
+            result_encoding=written_as,
+        )
+    if results is not None:
+        task.graph.graph_id = new_task_id().bytes
     context = TaskContext.for_task(task, report)
     if cancelled:
         context.request_cancel()

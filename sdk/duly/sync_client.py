@@ -20,6 +20,7 @@ from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 import grpc
 
 from duly.after_fork import keep_in_children
+from duly.blocking_graph_calls import BlockingGraphCalls
 from duly.blocking_schedule import BlockingSchedule
 from duly.caller import DEFAULT_TIMEOUT, seconds
 from duly.client import AsyncClient
@@ -48,7 +49,7 @@ _Settings: TypeAlias = list[Setting]
 _SettingsOrErrors: TypeAlias = list[Setting | DulyError]
 
 
-class Client(SyncTimeTableCalls):
+class Client(BlockingGraphCalls, SyncTimeTableCalls):
     """Schedules tasks and follows them, through one Frontend; any threads may share one client.
 
         with duly.Client() as client:

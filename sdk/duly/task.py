@@ -57,6 +57,8 @@ class Task:
     # What the callback last told: 0 to 1, and a note.
     progress: float
     progress_note: str
+    # The graph that it is a node of, or empty.
+    graph_id: str
     failure: Failure | None
     payload_bytes: bytes = field(repr=False)
     payload_encoding: int = field(repr=False)
@@ -101,6 +103,7 @@ class Task:
             cancel_requested=task.cancel_requested,
             progress=task.progress,
             progress_note=task.progress_note,
+            graph_id=task.graph_id,
             failure=_failure(task.last_failure) if task.HasField("last_failure") else None,
             payload_bytes=task.payload,
             payload_encoding=task.payload_encoding,

@@ -20,7 +20,7 @@ from duly.inline import run_inline
 from duly.payload import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
     from datetime import datetime, timedelta
 
     from duly.registry import App
@@ -58,12 +58,14 @@ def run(
     due_at: datetime | None = None,
     tick_at: datetime | None = None,
     cancelled: bool = False,
+    results: Mapping[str, object] | None = None,
 ) -> TestRun:
     """Run the callback of lambda `name` once and return what came of it.
 
     The payload is encoded, decoded and checked as it would be on its way through Duly: raises
     EncodingError or PayloadTooLargeError where `schedule` would. `cancelled=True`: somebody asked for
-    its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. Exceptions of the callback are outcomes here as they are there
+    its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. `results`: of the nodes
+    before it in its graph, by label. Exceptions of the callback are outcomes here as they are there
     (their traceback is in the log).
     """
     told: list[tuple[float, str]] = []
@@ -79,6 +81,7 @@ def run(
         due_at=due_at,
         tick_at=tick_at,
         cancelled=cancelled,
+        results=results,
     )
     return _as_run(result, told)
 

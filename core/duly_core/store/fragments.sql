@@ -42,11 +42,13 @@ assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.fai
 -- are the fields of ClaimedTask. TEXT bounds the read; a claim whose entity is missing is not answered.
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
-    entity.payload, entity.payload_encoding::int4 as encoding, {{policy.max_runtime}} as max_runtime,
-    case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us
+    entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, {{policy.max_runtime}}) as max_runtime,
+    case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
+    entity.graph as graph_id
 from claimed
 left join lateral (
-    select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at
+    select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
+        task.max_runtime
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda {{}}
     limit 1
@@ -115,7 +117,7 @@ null::int2 as failure_kind, null::text as failure_message
 
 -- fragment: links
 -- What `end_task` needs of an assoc to release the tasks that wait for its end.
-assoc.session, assoc.session_policy, assoc.doom
+assoc.session, assoc.session_policy, assoc.graph, assoc.doom
 
 -- fragment: released
 -- To the rows of an ending statement, which have so many columns (TEXT: "null, " for each but two), adds what its ends
@@ -157,6 +159,15 @@ entity as (
         from ended
         where session is not null
     ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.task_ids, linked.failures, linked.dooms)
+        as released
+    union all
+    select released.lambda, released.due_in
+    from (
+        select array_agg(graph) as graphs, array_agg(task_id) as task_ids, array_agg(status::text) as statuses,
+            array_agg(doom) as dooms
+        from ended
+        where graph is not null
+    ) as linked cross join lateral duly_advance_graphs(linked.graphs, linked.task_ids, linked.statuses, linked.dooms)
         as released
 )
 

@@ -11,6 +11,8 @@ log = structlog.get_logger()
 
 _scheduled = Counter("duly_scheduled_total", "Tasks in Schedule calls, by verdict.", ["verdict"])
 _taken, _refused = _scheduled.labels("taken"), _scheduled.labels("refused")
+_graphs = Counter("duly_graphs_scheduled_total", "Graphs in ScheduleGraph calls, by verdict.", ["verdict"])
+_graphs_taken, _graphs_refused = _graphs.labels("taken"), _graphs.labels("refused")
 _unblocked = Counter("duly_sessions_unblocked_total", "Sessions whose block an operator ended.")
 _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
@@ -25,6 +27,17 @@ def scheduled(taken: int, refused: int) -> None:
     """So many tasks of one call are there, and so many are not."""
     _taken.inc(taken)
     _refused.inc(refused)
+
+
+def graph_scheduled(nodes: int) -> None:
+    """A graph of so many tasks is there."""
+    _graphs_taken.inc()
+    _taken.inc(nodes)
+
+
+def graph_refused() -> None:
+    """A graph was not written."""
+    _graphs_refused.inc()
 
 
 def redriven(count: int) -> None:
