@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
-from duly_cli import dead_letters, run, schedule, services, settings, stack, tasks
+from duly_cli import cancel, dead_letters, purge, run, schedule, services, settings, stack, tasks, update
 
 _EXIT_INTERRUPTED = 130
 
@@ -63,7 +63,10 @@ stack.add_commands(app)
 run.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
+update.add_command(app)
+cancel.add_command(app)
 dead_letters.add_commands(app)
+purge.add_command(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)
 services.add_commands(app)

@@ -103,6 +103,13 @@ MOVES: tuple[Move, ...] = (
     _move("cancel", READY | {_S.ENQUEUED}, _S.CANCELLED, _W.FRONTEND, "none"),
     _move("request_cancel", HELD, set(HELD), _W.FRONTEND, "unchanged"),
     _move("redrive", {_S.FATAL_FAILURE}, _S.NEW, _W.FRONTEND, "now, or later at the rate asked for"),
+    _move(
+        "update_pending",
+        READY | {_S.ENQUEUED},
+        _S.NEW,
+        _W.FRONTEND,
+        "the new due time, or unchanged; now, if it was enqueued",
+    ),
 )
 
 

@@ -21,6 +21,9 @@ TOKEN_PREFIX_BYTES = 14
 """Of a token that is one of many of a request: the other two bytes count from 0."""
 
 
+HARD_PAYLOAD_LIMIT = 1024 * 1024
+"""No lambda may allow more: the store's CHECK says so too."""
+
 HOLDER_LIMIT = 128
 """The most characters of the name under which an Executor holds its claims."""
 
@@ -45,6 +48,18 @@ class NewTask(NamedTuple):
     delay: timedelta | None = None
     expires_at: datetime | None = None
     idempotency_key: str | None = None
+
+
+class TaskChange(NamedTuple):
+    """What is to be different about a task that nobody runs yet; None: it stays as it is."""
+
+    task_id: TaskId
+    payload: bytes | None = None
+    encoding: Encoding | None = None
+    """Of the payload; None without one."""
+    priority: Priority | None = None
+    scheduled_at: datetime | None = None
+    delay: timedelta | None = None
 
 
 class Scheduling(enum.Enum):
@@ -97,6 +112,10 @@ class ClaimedTask(NamedTuple):
     payload: bytes
     encoding: int
     max_runtime: timedelta
+    checkpoint: bytes | None = None
+    """JSON that an attempt before kept."""
+    is_stale: bool = False
+    """What was read of it was changed meanwhile; only between a statement and `store.claims`, which reads it again."""
 
 
 class TaskHeartbeat(NamedTuple):

@@ -23,6 +23,7 @@ from duly.errors import (
     InvalidTaskError,
     KeyConflictError,
     NotADeadLetterError,
+    NotPendingError,
     PayloadError,
     PayloadTooLargeError,
     RegistrationError,
@@ -49,6 +50,7 @@ from duly.outcome import (
 from duly.policy import Backoff
 from duly.registry import App
 from duly.task import Failure, Task
+from duly.task_update import TaskUpdate
 
 if TYPE_CHECKING:
     from duly.client import AsyncClient
@@ -77,6 +79,7 @@ __all__ = [
     "KeyConflictError",
     "NewTask",
     "NotADeadLetterError",
+    "NotPendingError",
     "Outcome",
     "PayloadError",
     "PayloadTooLargeError",
@@ -94,6 +97,7 @@ __all__ = [
     "TaskFinalError",
     "TaskNotFoundError",
     "TaskStatus",
+    "TaskUpdate",
     "UnavailableError",
     "UnknownLambdaError",
     "UnknownSettingError",

@@ -9,6 +9,7 @@ from duly.errors import (
     InvalidTaskError,
     KeyConflictError,
     NotADeadLetterError,
+    NotPendingError,
     PayloadTooLargeError,
     RequestError,
     TaskFinalError,
@@ -27,6 +28,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_ALREADY_FINAL: TaskFinalError,
     task_pb2.ERROR_CODE_NOT_A_DEAD_LETTER: NotADeadLetterError,
     task_pb2.ERROR_CODE_UNKNOWN_SETTING: UnknownSettingError,
+    task_pb2.ERROR_CODE_NOT_PENDING: NotPendingError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

@@ -80,6 +80,12 @@ class NotADeadLetterError(DulyError):
     """The task is no dead letter: it did not end as FATAL_FAILURE, or was redriven before."""
 
 
+class NotPendingError(DulyError):
+    """Only a task that nobody runs yet can be changed: this one runs now, or has ended. `status` is what it is."""
+
+    status: TaskStatus | None = None
+
+
 class UnknownSettingError(DulyError):
     """No setting of this name can be changed while Duly runs. The message suggests the closest."""
 

@@ -31,6 +31,7 @@ from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
 from duly.scheduling import receipt
 from duly.settings import Setting
+from duly.sync_change_calls import SyncChangeCalls
 from duly.task import Task
 from duly.task_reads import TaskRef
 
@@ -46,7 +47,7 @@ _Settings: TypeAlias = list[Setting]
 _SettingsOrErrors: TypeAlias = list[Setting | DulyError]
 
 
-class Client:
+class Client(SyncChangeCalls):
     """Schedules tasks and follows them, through one Frontend; any threads may share one client.
 
         with duly.Client() as client:

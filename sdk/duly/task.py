@@ -61,6 +61,9 @@ class Task:
     result_encoding: int = field(repr=False)
     # The attempts that did not succeed, oldest first, the newest 100 at most; from `get` only.
     attempts: tuple[Attempt, ...] = ()
+    # How often `update` changed it.
+    edits: int = 0
+    checkpoint_bytes: bytes = field(default=b"", repr=False)
 
     @property
     def payload(self) -> Any:
@@ -71,6 +74,11 @@ class Task:
     def result(self) -> Any:
         """What the callback returned, decoded; None before SUCCESS, and from `list`."""
         return decode(self.result_bytes, self.result_encoding)
+
+    @property
+    def checkpoint(self) -> Any:
+        """What its callback last kept with `ctx.checkpoint`, decoded; None after SUCCESS, and from `list`."""
+        return decode(self.checkpoint_bytes, 1)
 
     @classmethod
     def from_proto(cls, task: task_pb2.Task) -> Task:
@@ -101,6 +109,8 @@ class Task:
             result_bytes=task.result,
             result_encoding=task.result_encoding,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
+            edits=task.edits,
+            checkpoint_bytes=task.checkpoint,
         )
 
 

@@ -206,7 +206,7 @@ def test_a_migration_takes_its_time_whatever_the_role_is_set_to(empty_dsn):
 
     migrate(empty_dsn)
 
-    assert revision_of(empty_dsn) == [("0001",)]
+    assert revision_of(empty_dsn) == [("0004",)]
 
 
 def test_migrations_are_one_line_without_branches():

@@ -7,6 +7,7 @@ import pytest
 from typer.main import get_command
 
 import duly
+from duly.bulk import CancelFilter, PurgeFilter
 from duly.dead_letters import DeadLetterFilter
 from duly_cli.__main__ import app
 
@@ -19,6 +20,10 @@ METHODS = {
     "wait_many": "wait",
     "cancel": "cancel",
     "cancel_many": "cancel",
+    "cancel_where": "cancel",
+    "purge": "purge",
+    "update": "update",
+    "update_many": "update",
     "list": "list",
     "lambdas": "lambdas",
     "dead_letters": "dead-letters",
@@ -40,12 +45,14 @@ OPTIONS = {
     "names": "names",
 }
 """Parameters whose options have another name."""
+FILTERS = {"cancel_where": CancelFilter, "purge": PurgeFilter}
 ANOTHER_WAY = {
     ("schedule_many", "tasks"): "--lines: a payload a line",
     ("get_many", "tasks"): "task ids",
     ("wait_many", "tasks"): "task ids",
     ("cancel_many", "tasks"): "task ids",
     ("redrive_many", "tasks"): "task ids",
+    ("update_many", "updates"): "task ids",
     ("wait", "raise_on_failure"): "the exit code says so",
     ("wait_many", "raise_on_failure"): "the exit code says so",
     ("list", "page_size"): "--limit decides",
@@ -57,15 +64,15 @@ ANOTHER_WAY = {
 def methods() -> list[str]:
     return [
         name
-        for name, member in vars(duly.Client).items()
-        if inspect.isfunction(member) and not name.startswith("_") and name != "close"
+        for name, member in inspect.getmembers(duly.Client, inspect.isfunction)
+        if not name.startswith("_") and name != "close"
     ]
 
 
 def parameters(method: str) -> set[str]:
     names = set(inspect.signature(getattr(duly.Client, method)).parameters) - {"self"}
     if "which" in names:
-        names = names - {"which"} | set(get_type_hints(DeadLetterFilter))
+        names = names - {"which"} | set(get_type_hints(FILTERS.get(method, DeadLetterFilter)))
     return {name for name in names if (method, name) not in ANOTHER_WAY}
 
 

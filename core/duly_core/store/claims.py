@@ -50,7 +50,7 @@ async def claim(
             "claim_timeout": claim_timeout,
         },
     )
-    claimed = {task.token: task for task in rows}
+    claimed = {task.token: task for task in rows if not task.is_stale}
     if len(claimed) < len(batch):
         refused = [
             (proposal.task_id, proposal.token) for proposal, _ in batch if proposal.token not in claimed
@@ -140,7 +140,9 @@ async def claim_work(
         },
     )
     tasks = [row for row in rows if isinstance(row, ClaimedTask)]
-    if len(tasks) >= most:
+    is_full = len(tasks) >= most
+    tasks = await _read_again(store, tasks)
+    if is_full:
         return Work(tasks, None)
     return Work(
         tasks,
@@ -160,7 +162,7 @@ async def claim_again(
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again, with the new prefix among the lost ones.
     """
-    return await store.run_as(
+    tasks = await store.run_as(
         _CLAIMED,
         TRANSITIONS["claim_again"],
         {
@@ -170,6 +172,18 @@ async def claim_again(
             "claim_timeout": claim_timeout,
         },
     )
+    return await _read_again(store, tasks)
+
+
+async def _read_again(store: Store, tasks: list[ClaimedTask]) -> list[ClaimedTask]:
+    """Read anew those that were changed after the snapshot that their claim read them in: those are stale."""
+    stale = [(task.task_id, task.token) for task in tasks if task.is_stale]
+    if not stale:
+        return tasks
+    again = await store.run_as(_CLAIMED, READS["claimed_before"], _pairs(sorted(stale)))
+    by_token = {task.token: task for task in again}
+    fresh = (by_token.get(task.token) if task.is_stale else task for task in tasks)
+    return [task for task in fresh if task is not None]
 
 
 async def claims_under(store: Store, token_prefixes: Sequence[bytes]) -> list[tuple[TaskId, Token]]:

@@ -113,3 +113,4 @@ def load(file_name: str) -> dict[str, Statement]:
 
 TRANSITIONS = load("transitions.sql")
 READS = load("reads.sql")
+ENTITIES = load("entities.sql")

@@ -56,6 +56,9 @@ task = sa.Table(
     sa.Column("failure_message", sa.Text),
     sa.Column("failed_at", sa.TIMESTAMP(timezone=True)),
     sa.Column("redrives", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("scheduled_as", sa.LargeBinary),
+    sa.Column("checkpoint", sa.LargeBinary),
     sa.Index("task_by_lambda", "lambda", "task_id"),
     sa.Index("task_by_collection", "collection", "task_id", postgresql_where=sa.text("collection <> ''")),
     postgresql_partition_by="RANGE (task_id)",
@@ -93,6 +96,7 @@ task_assoc = sa.Table(
     sa.Column("progress_note", sa.Text),
     sa.Column("crashed_at", pg.ARRAY(sa.TIMESTAMP(timezone=True))),
     sa.Column("claimed_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index(
         "task_assoc_ready",
         "lambda",

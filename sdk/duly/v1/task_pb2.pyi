@@ -259,6 +259,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """Only a task that ended as FATAL_FAILURE can be redriven."""
     ERROR_CODE_UNKNOWN_SETTING: _ErrorCode.ValueType  # 8
     """No setting of this name can be changed while Duly runs."""
+    ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 20
+    """Only a task that nobody runs yet can be changed: it runs now, or has ended."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -279,6 +281,8 @@ ERROR_CODE_NOT_A_DEAD_LETTER: ErrorCode.ValueType  # 7
 """Only a task that ended as FATAL_FAILURE can be redriven."""
 ERROR_CODE_UNKNOWN_SETTING: ErrorCode.ValueType  # 8
 """No setting of this name can be changed while Duly runs."""
+ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 20
+"""Only a task that nobody runs yet can be changed: it runs now, or has ended."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -406,6 +410,8 @@ class Task(_message.Message):
     LAST_FAILURE_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     REDRIVES_FIELD_NUMBER: _builtins.int
+    EDITS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -429,6 +435,10 @@ class Task(_message.Message):
     result_encoding: Global___Encoding.ValueType
     redrives: _builtins.int
     """How often the task was redriven after it had ended as FATAL_FAILURE."""
+    edits: _builtins.int
+    """How often it was changed by UpdateTask."""
+    checkpoint: _builtins.bytes
+    """JSON: what its callback last kept with TaskContext.checkpoint. Empty: nothing, or it succeeded, or the view is BASIC."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -486,10 +496,12 @@ class Task(_message.Message):
         last_failure: Global___Failure | None = ...,
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         redrives: _builtins.int = ...,
+        edits: _builtins.int = ...,
+        checkpoint: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

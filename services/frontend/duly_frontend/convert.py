@@ -26,8 +26,9 @@ _PLAIN = (
     "progress",
     "progress_note",
     "redrives",
+    "edits",
 )
-_BODY = ("payload", "payload_encoding", "result", "result_encoding")
+_BODY = ("payload", "payload_encoding", "result", "result_encoding", "checkpoint")
 
 
 def task_to_wire(row: TaskRow) -> task_pb2.Task:

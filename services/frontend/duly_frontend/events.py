@@ -12,6 +12,8 @@ log = structlog.get_logger()
 _scheduled = Counter("duly_scheduled_total", "Tasks in Schedule calls, by verdict.", ["verdict"])
 _taken, _refused = _scheduled.labels("taken"), _scheduled.labels("refused")
 _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
+_updated = Counter("duly_updated_total", "Tasks that were changed before they ran.")
+_purged = Counter("duly_purged_total", "Finished tasks that were deleted because somebody asked for it.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
 
@@ -29,6 +31,18 @@ def scheduled(taken: int, refused: int) -> None:
 def redriven(count: int) -> None:
     """So many dead letters run again."""
     _redriven.inc(count)
+
+
+def updated(count: int) -> None:
+    """So many pending tasks were changed."""
+    _updated.inc(count)
+
+
+def purged(count: int) -> None:
+    """So many finished tasks were deleted."""
+    if count:
+        _purged.inc(count)
+        log.info("tasks purged", count=count)
 
 
 def group_written(size: int) -> None:
