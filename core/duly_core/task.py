@@ -24,6 +24,9 @@ TOKEN_PREFIX_BYTES = 14
 HARD_PAYLOAD_LIMIT = 1024 * 1024
 """No lambda may allow more: the store's CHECK says so too."""
 
+CHECKPOINT_LIMIT = 64 * 1024
+"""The most bytes that a callback keeps for its next attempt."""
+
 HOLDER_LIMIT = 128
 """The most characters of the name under which an Executor holds its claims."""
 
@@ -125,6 +128,7 @@ class TaskHeartbeat(NamedTuple):
     token: Token
     progress: float | None = None
     note: str | None = None
+    checkpoint: bytes | None = None
 
 
 class HeartbeatAnswer(enum.Enum):
@@ -148,6 +152,10 @@ class Result(NamedTuple):
     retry_after: timedelta | None = None
     started_at: datetime | None = None
     traceback: str = ""
+    checkpoint: bytes | None = None
+    """Unless SUCCESS: what the callback kept, if anything."""
+    children: tuple[NewTask, ...] = ()
+    """With SUCCESS: tasks that are written with it."""
 
 
 class ReleasedClaim(NamedTuple):
@@ -157,6 +165,7 @@ class ReleasedClaim(NamedTuple):
     token: Token
     started_at: datetime | None = None
     reason: str | None = None
+    checkpoint: bytes | None = None
 
 
 class AttemptOutcome(enum.StrEnum):

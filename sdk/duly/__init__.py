@@ -16,6 +16,7 @@ from duly.enums import AttemptOutcome, FailureKind, Outcome, Priority, TaskStatu
 from duly.errors import (
     AddressError,
     AppImportError,
+    CheckpointTooLargeError,
     ClosedError,
     DulyError,
     EncodingError,
@@ -66,6 +67,7 @@ __all__ = [
     "Backoff",
     "CallbackOutcome",
     "Cancelled",
+    "CheckpointTooLargeError",
     "Client",
     "ClosedError",
     "DulyError",

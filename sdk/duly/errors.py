@@ -68,6 +68,10 @@ class KeyConflictError(DulyError):
     """The idempotency key or task id belongs to a task with another lambda, payload, priority or collection."""
 
 
+class CheckpointTooLargeError(DulyError, ValueError):
+    """What a callback wants to keep for its next attempt is larger than 64 KiB: store it elsewhere and keep a reference."""
+
+
 class TaskNotFoundError(DulyError):
     """No task has this id: it was never scheduled, or was removed after its retention."""
 

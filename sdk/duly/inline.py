@@ -35,11 +35,14 @@ def run_inline(
     priority: Priority = Priority.NORMAL,
     due_at: datetime | None = None,
     cancelled: bool = False,
+    checkpoint: object = None,
+    keep: Callable[[bytes, bytes], None] | None = None,
 ) -> hsc_pb2.TaskResult:
     """Run the callback of lambda `name` once and return what an Executor would report.
 
     The payload is encoded, decoded and checked as on its way through Duly. `run_async` runs an async callback's
-    coroutine; `report` is told of progress. `max_runtime` is not enforced.
+    coroutine; `report` is told of progress, `keep` of checkpoints. `checkpoint` is what an attempt before kept.
+    `max_runtime` is not enforced.
 
     Raises UnknownLambdaError, EncodingError and PayloadTooLargeError where `schedule` would.
     """
@@ -61,7 +64,8 @@ def run_inline(
         max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
     )
     setattr(task, "lambda", name)
-    context = TaskContext.for_task(task, report)
+    task.checkpoint, _ = encode(checkpoint)
+    context = TaskContext.for_task(task, report, keep)
     if cancelled:
         context.request_cancel()
     return invoke.run(callback, task, context, run_async)

@@ -11,6 +11,7 @@ from psycopg.rows import RowMaker
 from duly.enums import Priority
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
+from duly_core.store.checkpoints import keep_checkpoints
 from duly_core.store.pool import Store, fetch
 from duly_core.store.rows import named
 from duly_core.store.statements import READS, TRANSITIONS
@@ -218,6 +219,9 @@ async def heartbeat(
             "heartbeat_timeout": heartbeat_timeout,
         },
     )
+    if any(beat.checkpoint is not None for beat in batch):
+        async with store.connection() as connection:
+            await keep_checkpoints(connection, batch)
     kept = {row[0]: HeartbeatAnswer.CANCEL_REQUESTED if row[1] else HeartbeatAnswer.KEPT for row in rows}
     return [kept.get(beat.token, HeartbeatAnswer.LOST) for beat in beats]
 
@@ -230,6 +234,7 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
     """
     batch = sorted(releases, key=lambda release: (release.task_id, release.token))
     async with store.connection() as connection, connection.transaction():
+        await keep_checkpoints(connection, batch)
         rows = await fetch(
             connection,
             TRANSITIONS["release"],

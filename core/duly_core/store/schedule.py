@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
-from duly_core.store.pool import Store
+from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import NewTask, Scheduled, Scheduling, TaskId
 
@@ -35,13 +35,7 @@ async def schedule(
     parameters = _said(columns)
     rows = await store.run(
         TRANSITIONS["schedule"],
-        parameters
-        | {
-            "scheduled_at": timestamps(columns["scheduled_at"]),
-            "delays": intervals(columns["delay"]),
-            "expires_at": timestamps(columns["expires_at"]),
-            "tell": tell,
-        },
+        parameters | _times(columns) | {"tell": tell},
     )
     created: dict[TaskId, int] = {row[0]: row[1] for row in rows}
     due_in = {ahead_us: timedelta(microseconds=ahead_us) for ahead_us in set(created.values())}
@@ -71,6 +65,17 @@ async def schedule(
     return [answers[place] for place in range(len(tasks))]
 
 
+async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> dict[TaskId, timedelta]:
+    """Write new tasks in the transaction of `connection`; answer how far ahead each that was written is due.
+
+    Those that are left out cannot be: their lambda is not registered, or their id is taken.
+    """
+    columns = _columns(sorted(tasks, key=lambda task: task.task_id))
+    parameters = _said(columns) | _times(columns) | {"tell": False}
+    rows = await fetch(connection, TRANSITIONS["schedule"], parameters)
+    return {row[0]: timedelta(microseconds=row[1]) for row in rows}
+
+
 async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled | None]:
     """Return for each task, in order, what a repeat of it is answered; None: it was not written before.
 
@@ -90,6 +95,15 @@ async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Schedule
 def _columns(tasks: Sequence[NewTask]) -> dict[str, tuple[Any, ...]]:
     """Return the values of each field, by its name."""
     return dict(zip(NewTask._fields, zip(*tasks, strict=True), strict=True))
+
+
+def _times(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the parameters that say when."""
+    return {
+        "scheduled_at": timestamps(columns["scheduled_at"]),
+        "delays": intervals(columns["delay"]),
+        "expires_at": timestamps(columns["expires_at"]),
+    }
 
 
 def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:

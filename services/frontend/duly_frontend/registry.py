@@ -13,12 +13,12 @@ from duly_core.rpc.convert import from_duration
 from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
+from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.lambdas import RegisteredLambda
 from duly_core.store.pool import Store
 from duly_core.task import HARD_PAYLOAD_LIMIT
 from duly_frontend import events
-from duly_frontend.lambda_cache import LambdaCache
 from duly_frontend.replaced_lambdas import ReplacedLambdas
 
 _MOST_LAMBDAS = 1000

@@ -25,13 +25,13 @@ from duly_core.store import dead_letters as store_dead_letters
 from duly_core.store import schedule as store_schedule
 from duly_core.store import tasks as store_tasks
 from duly_core.store.dead_letters import Verdict
+from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.notifications import Notifier
 from duly_core.task import NewTask, Scheduled
 from duly_core.telemetry import observe_call
 from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.completion_watcher import CompletionWatcher
 from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
-from duly_frontend.lambda_cache import LambdaCache
 from duly_frontend.schedule_answers import add_result
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
