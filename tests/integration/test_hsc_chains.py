@@ -4,6 +4,7 @@ import pytest
 
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, hsc_pb2, task_pb2
+from tests.fixtures.database import count
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 
@@ -70,3 +71,21 @@ async def test_a_checkpoint_that_is_too_large_is_refused(hsc, claimed_task):
     refused = await refusal(hsc.stub.Heartbeat(hsc_pb2.HeartbeatRequest(items=[beat], holder="host")))
 
     assert (refused.code.name, refused.field) == ("INVALID_ARGUMENT", "items.checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (hsc_pb2.OUTCOME_FATAL_FAILURE, "fatal_failure"),
+        (hsc_pb2.OUTCOME_RETRIABLE_FAILURE, "retriable_failure"),
+    ],
+)
+async def test_the_children_of_an_attempt_that_did_not_succeed_are_not_written(
+    hsc, task_states, dsn, claimed_task, outcome, status
+):
+    result = hsc_pb2.TaskResult(claim=claim_of(claimed_task), outcome=outcome, children=[kid()])
+
+    await hsc.stub.SetResults(hsc_pb2.SetResultsRequest(results=[result]))
+
+    assert await task_states.status(claimed_task.task_id) == status
+    assert count(dsn, "task") == 1

@@ -168,6 +168,30 @@ async def test_a_claim_that_began_before_a_change_runs_what_it_was_changed_to(ta
     assert (claimed.payload, claimed.is_stale) == (b"new", False)
 
 
+async def test_work_that_was_looked_for_before_a_change_runs_what_it_was_changed_to(task_states, dsn):
+    """Without a queue the claim waits for nobody: it is stopped here between its snapshot and its pick."""
+    task = await task_states.new(payload=b"old")
+    task_id = UUID(bytes=task.task_id)
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as other:
+        await other.execute("select pg_advisory_lock(7)")
+        await other.execute(
+            "create or replace function duly_now() returns timestamptz language sql volatile as "
+            "'select pg_advisory_xact_lock_shared(7); select clock_timestamp()'"
+        )
+        looking = asyncio.ensure_future(work(task_states))
+        await until_a_statement_waits_for_a_lock(dsn)
+        async with other.transaction():
+            await other.execute("update task_assoc set edits = edits + 1 where task_id = %s", [task_id])
+            await other.execute(
+                "update task set payload = 'new', edits = edits + 1 where task_id = %s", [task_id]
+            )
+        await other.execute("select pg_advisory_unlock(7)")
+
+        claimed = await looking
+
+    assert [(each.payload, each.is_stale) for each in claimed] == [(b"new", False)]
+
+
 async def test_many_changes_at_once_of_the_same_tasks_all_count(task_states):
     made = [await task_states.new() for _ in range(20)]
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from duly.enums import Outcome
 from duly.v1 import frontend_pb2, hsc_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task
@@ -22,7 +23,9 @@ class Children:
         self._known = known
 
     async def add(self, results: Sequence[Result], messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
-        """Return the results with their children; those whose children cannot be written are fatal failures instead.
+        """Return successes with their children; those whose children cannot be written are fatal failures instead.
+
+        The children of what did not succeed are left out.
 
         Raises:
             InvalidRequestError: there are too many, or they are too large.
@@ -34,7 +37,9 @@ class Children:
         names = {getattr(child, "lambda") for message in messages for child in message.children}
         limits = await self._known.payload_limits(names)
         return [
-            _with_children(result, message.children, limits) if message.children else result
+            _with_children(result, message.children, limits)
+            if message.children and result.outcome is Outcome.SUCCESS
+            else result
             for result, message in zip(results, messages, strict=True)
         ]
 
