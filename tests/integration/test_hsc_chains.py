@@ -27,7 +27,7 @@ async def succeed(hsc, task, *children):
     [
         ({"lambda": "nobody.knows"}, "lambda: no lambda 'nobody.knows' is registered"),
         ({"payload": b"x" * 300_000}, "payload: 300,000 bytes exceed"),
-        ({"priority": 9}, "priority: 9 is no priority"),
+        ({"priority": 9}, "priority: 9 is not a priority"),
         ({"task_id": ""}, "task_id: a task that a callback schedules has an id"),
         ({"collection": "NO"}, "collection: must be"),
     ],
