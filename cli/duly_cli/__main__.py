@@ -20,7 +20,20 @@ try:
 except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
-from duly_cli import cancel, db, dead_letters, purge, run, schedule, services, settings, stack, tasks, update
+from duly_cli import (
+    cancel,
+    db,
+    dead_letters,
+    purge,
+    run,
+    schedule,
+    services,
+    sessions,
+    settings,
+    stack,
+    tasks,
+    update,
+)
 
 _EXIT_INTERRUPTED = 130
 
@@ -67,6 +80,7 @@ update.add_command(app)
 cancel.add_command(app)
 dead_letters.add_commands(app)
 purge.add_command(app)
+sessions.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)
 db.add_commands(app)

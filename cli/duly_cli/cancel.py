@@ -29,7 +29,7 @@ def cancel(
     status: Annotated[
         list[str] | None,
         typer.Option(
-            help="In this status only: new, enqueued, retriable_failure; claimed and processing ask callbacks that "
+            help="In this status only: new, waiting, enqueued, retriable_failure; claimed and processing ask callbacks that "
             "run to stop; may be repeated.",
             show_default="all that nobody runs",
         ),

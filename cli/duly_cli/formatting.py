@@ -45,6 +45,7 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "task_id": task.task_id,
         "lambda": task.lambda_name,
         "collection": task.collection,
+        "session": task.session and task.session.key,
         "priority": task.priority.name.lower(),
         "status": task.status.name.lower(),
         "created_at": _instant(task.created_at),

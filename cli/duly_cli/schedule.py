@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated
+from enum import IntEnum
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -11,6 +12,8 @@ from duly_cli.option_values import parse_duration, parse_moment, parse_priority
 from duly_cli.payloads import Payload, Raw, read_lines, read_payload
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.text import say
+
+Member = TypeVar("Member", bound=IntEnum)
 
 
 def add_command(app: typer.Typer) -> None:
@@ -53,6 +56,17 @@ def schedule(
             show_default=False,
         ),
     ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(help="Key of its session, whose tasks run one at a time, in order.", show_default=False),
+    ] = None,
+    session_order: Annotated[
+        str, typer.Option(help="Order of the session: scheduled, or due (by due time).")
+    ] = "scheduled",
+    session_on_failure: Annotated[
+        str,
+        typer.Option(help="If it fails for good: skip to the next, block the session, or fail_rest."),
+    ] = "skip",
     timeout: Annotated[
         str | None,
         typer.Option(
@@ -83,6 +97,7 @@ def schedule(
             at=parse_moment(at, "--at", needs_zone=True),
             expires_at=_parse_end(expires_at),
             idempotency_key=idempotency_key,
+            session=_session(session, session_order, session_on_failure),
         )
         for value in payloads
     ]
@@ -112,6 +127,28 @@ def _schedule(
             if isinstance(each, duly.ScheduledTask):
                 say(each.task_id)
         raise
+
+
+def _session(key: str | None, order: str, on_failure: str) -> duly.Session | None:
+    if key is None:
+        if (order, on_failure) != ("scheduled", "skip"):
+            message = "--session-order and --session-on-failure go with --session KEY"
+            raise typer.BadParameter(message)
+        return None
+    return duly.Session(
+        key,
+        _member("--session-order", order, duly.SessionOrder),
+        _member("--session-on-failure", on_failure, duly.SessionPolicy),
+    )
+
+
+def _member(option: str, name: str, kind: type[Member]) -> Member:
+    try:
+        return kind[name.upper()]
+    except KeyError as error:
+        known = ", ".join(each.name.lower() for each in kind)
+        message = f"{option}: {name!r} is unknown: use {known}"
+        raise typer.BadParameter(message) from error
 
 
 def _parse_end(text: str | None) -> datetime | None:

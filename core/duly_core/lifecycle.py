@@ -13,6 +13,7 @@ class Status(enum.StrEnum):
     """A task's status, spelled as the store spells it."""
 
     NEW = "new"
+    WAITING = "waiting"
     ENQUEUED = "enqueued"
     CLAIMED = "claimed"
     PROCESSING = "processing"
@@ -27,7 +28,7 @@ FINAL = frozenset({Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED, Statu
 """Statuses of a task that ended; its assoc row is gone. Nothing but a redrive, of fatal_failure, leads out of them."""
 
 LIVE = frozenset(Status) - FINAL
-"""Statuses of an assoc row; each has a next trigger."""
+"""Statuses of an assoc row; each has a next trigger, but WAITING may have none: the end of another task releases it."""
 
 HELD = frozenset({Status.CLAIMED, Status.PROCESSING})
 """Statuses in which somebody holds a claim token, and every write must carry it."""
@@ -72,6 +73,13 @@ _S, _W = Status, Writer
 
 MOVES: tuple[Move, ...] = (
     _move("schedule", set(), _S.NEW, _W.FRONTEND, "the scheduled time"),
+    _move(
+        "schedule_in_sessions",
+        set(),
+        {_S.NEW, _S.WAITING},
+        _W.FRONTEND,
+        "the scheduled time; expires_at, or never, while it waits for its turn",
+    ),
     _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
     _move("dequeue", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER, "now"),
@@ -86,6 +94,7 @@ MOVES: tuple[Move, ...] = (
     _move("quarantine_silent", HELD, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
     _move("cancel_silent", HELD, _S.CANCELLED, _W.STORE_CONSUMER, "none"),
     _move("expire", READY | {_S.ENQUEUED}, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
+    _move("end_waiting", {_S.WAITING}, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
     _move("claim_work", READY, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
     _move("claim_again", {_S.CLAIMED}, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
     _move("claim", {_S.ENQUEUED}, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
@@ -101,8 +110,16 @@ MOVES: tuple[Move, ...] = (
     _move("snooze", HELD, _S.NEW, _W.HSC, "now + retry_after"),
     _move("release", HELD, _S.NEW, _W.HSC, "now"),
     _move("cancel", READY | {_S.ENQUEUED}, _S.CANCELLED, _W.FRONTEND, "none"),
+    _move("cancel_waiting", {_S.WAITING}, _S.CANCELLED, _W.FRONTEND, "none"),
+    _move("unblock_sessions", {_S.WAITING}, _S.NEW, _W.FRONTEND, "the scheduled time, or now"),
     _move("request_cancel", HELD, set(HELD), _W.FRONTEND, "unchanged"),
-    _move("redrive", {_S.FATAL_FAILURE}, _S.NEW, _W.FRONTEND, "now, or later at the rate asked for"),
+    _move(
+        "redrive",
+        {_S.FATAL_FAILURE},
+        {_S.NEW, _S.WAITING},
+        _W.FRONTEND,
+        "now, or later at the rate asked for; as schedule_in_sessions",
+    ),
     _move(
         "update_pending",
         READY | {_S.ENQUEUED},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from duly.enums import FailureKind, Outcome, Priority
+from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
 from duly_core.routing import QueueKey
 
 TaskId = bytes
@@ -38,6 +38,14 @@ class Encoding(enum.IntEnum):
     RAW = 2
 
 
+class Session(NamedTuple):
+    """The session that a task belongs to: its tasks run one at a time, in order."""
+
+    key: str
+    order: SessionOrder = SessionOrder.SCHEDULED
+    policy: SessionPolicy = SessionPolicy.SKIP
+
+
 class NewTask(NamedTuple):
     """A task that was asked for and found valid; not written yet."""
 
@@ -51,6 +59,7 @@ class NewTask(NamedTuple):
     delay: timedelta | None = None
     expires_at: datetime | None = None
     idempotency_key: str | None = None
+    session: Session | None = None
 
 
 class TaskChange(NamedTuple):
@@ -82,7 +91,7 @@ class Scheduled(NamedTuple):
     verdict: Scheduling
     task_id: TaskId
     due_in: timedelta | None = None
-    """With CREATED: how far ahead it is due."""
+    """With CREATED: how far ahead it is due; None: it waits for the end of another task."""
 
 
 class DueTask(NamedTuple):

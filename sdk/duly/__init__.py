@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from duly.attempt import Attempt
 from duly.context import TaskContext
-from duly.enums import AttemptOutcome, FailureKind, Outcome, Priority, TaskStatus
+from duly.enums import (
+    AttemptOutcome,
+    FailureKind,
+    Outcome,
+    Priority,
+    SessionOrder,
+    SessionPolicy,
+    TaskStatus,
+)
 from duly.errors import (
     AddressError,
     AppImportError,
@@ -30,6 +38,7 @@ from duly.errors import (
     RegistrationError,
     RequestError,
     ScheduleManyError,
+    SessionNotBlockedError,
     TaskFailedError,
     TaskFinalError,
     TaskNotFoundError,
@@ -50,6 +59,7 @@ from duly.outcome import (
 )
 from duly.policy import Backoff
 from duly.registry import App
+from duly.session import Session, SessionState
 from duly.task import Failure, Task
 from duly.task_update import TaskUpdate
 
@@ -91,6 +101,11 @@ __all__ = [
     "RetriableFailure",
     "ScheduleManyError",
     "ScheduledTask",
+    "Session",
+    "SessionNotBlockedError",
+    "SessionOrder",
+    "SessionPolicy",
+    "SessionState",
     "Snooze",
     "Success",
     "Task",

@@ -21,7 +21,7 @@ class CancelFilter(TypedDict, total=False):
 
     lambda_name: str
     collection: str
-    # Left out: NEW, ENQUEUED and RETRIABLE_FAILURE. With CLAIMED and PROCESSING, callbacks that run are asked to stop.
+    # Left out: NEW, WAITING, ENQUEUED and RETRIABLE_FAILURE. With CLAIMED and PROCESSING, callbacks that run are asked to stop.
     statuses: Sequence[TaskStatus]
     priorities: Sequence[Priority]
 

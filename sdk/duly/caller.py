@@ -19,6 +19,7 @@ from duly.errors import ClosedError
 from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 from duly.v1.registry_pb2_grpc import RegistryServiceStub
+from duly.v1.sessions_pb2_grpc import SessionServiceStub
 from duly.v1.settings_pb2_grpc import SettingsServiceStub
 
 Answer = TypeVar("Answer")
@@ -85,6 +86,7 @@ class Caller:
         self.frontend = FrontendServiceStub(self._channel)
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)
+        self.sessions = SessionServiceStub(self._channel)
         self._stream = CallStream(
             self.frontend.ScheduleStream,
             frontend_pb2.ScheduleStreamRequest,

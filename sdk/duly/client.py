@@ -19,6 +19,7 @@ from duly.errors import ClosedError, DulyError, TaskFailedError
 from duly.lambda_info import LambdaInfo
 from duly.schedule_calls import ScheduleCalls
 from duly.scheduling import Scheduler
+from duly.session_calls import SessionCalls
 from duly.settings import SettingCalls
 from duly.task import Task
 from duly.task_reads import TaskRef, id_of
@@ -31,7 +32,7 @@ _Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
-class AsyncClient(ScheduleCalls, ChangeCalls, SettingCalls):
+class AsyncClient(ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls):
     """Schedules tasks and follows them, through one Frontend.
 
         async with duly.AsyncClient() as client:

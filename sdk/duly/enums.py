@@ -29,11 +29,29 @@ class TaskStatus(IntEnum):
     FATAL_FAILURE = 7
     CANCELLED = 8
     DROPPED = 9
+    WAITING = 10
 
     @property
     def is_final(self) -> bool:
         """True if the task has ended; only a redrive, of FATAL_FAILURE, makes it live again."""
-        return self >= TaskStatus.SUCCESS
+        return TaskStatus.SUCCESS <= self <= TaskStatus.DROPPED
+
+
+class SessionOrder(IntEnum):
+    """In which order the tasks of a session run."""
+
+    # As they were scheduled; by the time at which they are due.
+    SCHEDULED = 1
+    DUE = 2
+
+
+class SessionPolicy(IntEnum):
+    """What a task that ends as FATAL_FAILURE does to its session."""
+
+    # The next task runs; none does until it is redriven or the session is unblocked; those that wait fail, too.
+    SKIP = 1
+    BLOCK = 2
+    FAIL_REST = 3
 
 
 class Outcome(IntEnum):
@@ -79,6 +97,8 @@ class FailureKind(IntEnum):
     BAD_PAYLOAD = 8
     BAD_RESULT = 9
     NO_CALLBACK = 10
+    # It did not run: a task before it in its session failed for good.
+    SESSION_FAILED = 11
 
 
 class SettingSource(IntEnum):

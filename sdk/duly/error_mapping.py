@@ -12,6 +12,7 @@ from duly.errors import (
     NotPendingError,
     PayloadTooLargeError,
     RequestError,
+    SessionNotBlockedError,
     TaskFinalError,
     TaskNotFoundError,
     UnavailableError,
@@ -29,6 +30,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_NOT_A_DEAD_LETTER: NotADeadLetterError,
     task_pb2.ERROR_CODE_UNKNOWN_SETTING: UnknownSettingError,
     task_pb2.ERROR_CODE_NOT_PENDING: NotPendingError,
+    task_pb2.ERROR_CODE_NOT_BLOCKED: SessionNotBlockedError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

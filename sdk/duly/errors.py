@@ -90,6 +90,10 @@ class NotPendingError(DulyError):
     status: TaskStatus | None = None
 
 
+class SessionNotBlockedError(DulyError):
+    """Only a blocked session can be unblocked; one whose tasks still fail goes on by itself."""
+
+
 class UnknownSettingError(DulyError):
     """No setting of this name can be changed while Duly runs. The message suggests the closest."""
 

@@ -12,6 +12,7 @@ from duly.errors import UnknownLambdaError
 if TYPE_CHECKING:
     from duly.context import TaskContext
     from duly.enums import Priority
+    from duly.session import Session
 
 Payload = TypeVar("Payload")
 Taking: TypeAlias = "Callable[[Payload], Any] | Callable[[Payload, TaskContext], Any]"
@@ -30,6 +31,7 @@ class ScheduleOptions(TypedDict, total=False):
     delay: timedelta | None
     expires_at: datetime | None
     idempotency_key: str | None
+    session: Session | str | None
     timeout: timedelta
 
 

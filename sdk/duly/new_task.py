@@ -10,6 +10,7 @@ from duly.enums import Priority, member
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.ids import new_task_id_text
 from duly.payload import HARD_LIMIT_BYTES, encode
+from duly.session import Session
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2
 
@@ -42,6 +43,7 @@ class NewTask:
     delay: timedelta | None = None
     expires_at: datetime | None = None
     idempotency_key: str | None = None
+    session: Session | str | None = None
 
     def to_proto(self) -> frontend_pb2.NewTask:
         """Return the task as it is sent, under an id of its own unless it has an idempotency key.
@@ -90,6 +92,9 @@ class NewTask:
             fields["idempotency_key"] = self.idempotency_key
         else:
             raise InvalidTaskError("an idempotency key must not be empty", "idempotency_key")
+        if self.session is not None:
+            session = self.session if isinstance(self.session, Session) else Session(self.session)
+            fields["session"] = session.to_fields()
         return fields
 
 

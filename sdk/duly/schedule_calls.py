@@ -12,6 +12,7 @@ from duly.enums import Priority
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
 from duly.new_task import NewTask, ScheduledTask
 from duly.scheduling import Scheduler
+from duly.session import Session
 from duly.v1 import frontend_pb2
 
 
@@ -45,6 +46,7 @@ class ScheduleCalls(ABC):
         delay: timedelta | None = None,
         expires_at: datetime | None = None,
         idempotency_key: str | None = None,
+        session: Session | str | None = None,
         timeout: timedelta = DEFAULT_TIMEOUT,
     ) -> ScheduledTask:
         """Schedule a task; when this returns, the task is durable.
@@ -61,6 +63,7 @@ class ScheduleCalls(ABC):
         - `idempotency_key`: the same key, within one lambda, never makes a second task; the receipt
           then names the first one, with `created` False. A key holds until its task is removed, some
           days after its end: `store.retention` says how many.
+        - `session`: a key, or a `Session`: its tasks run one at a time, in order.
         - `timeout`: for all tries together.
 
         Raises UnknownLambdaError, PayloadTooLargeError, KeyConflictError, InvalidTaskError,
@@ -68,7 +71,15 @@ class ScheduleCalls(ABC):
         """
         _, scheduler = self._open()
         task = NewTask(
-            name_of(lambda_name), payload, priority, collection, at, delay, expires_at, idempotency_key
+            name_of(lambda_name),
+            payload,
+            priority,
+            collection,
+            at,
+            delay,
+            expires_at,
+            idempotency_key,
+            session,
         )
         return await scheduler.schedule(task, timeout)
 

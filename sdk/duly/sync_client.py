@@ -30,6 +30,7 @@ from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_o
 from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
 from duly.scheduling import receipt
+from duly.session import Session, SessionState
 from duly.settings import Setting
 from duly.sync_change_calls import SyncChangeCalls
 from duly.task import Task
@@ -129,11 +130,12 @@ class Client(SyncChangeCalls):
         delay: timedelta | None = None,
         expires_at: datetime | None = None,
         idempotency_key: str | None = None,
+        session: Session | str | None = None,
         timeout: timedelta = DEFAULT_TIMEOUT,
     ) -> ScheduledTask:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
         name = name_of(lambda_name)
-        new = NewTask(name, payload, priority, collection, at, delay, expires_at, idempotency_key)
+        new = NewTask(name, payload, priority, collection, at, delay, expires_at, idempotency_key, session)
         task, patience = new.to_proto(), seconds(timeout)
         self._check_usable()
         began_at = time.monotonic()
@@ -219,6 +221,18 @@ class Client(SyncChangeCalls):
         """Undo what operators set; see AsyncClient.reset_settings."""
         return self._run(self._client.reset_settings([*names]))
 
+    def get_session(self, key: str, *, max_tasks: int = 100) -> SessionState | None:
+        """Return a session; None: it has no live tasks, and is not blocked. See AsyncClient.get_session."""
+        return self._run(self._client.get_session(key, max_tasks=max_tasks))
+
+    def sessions(self, *, blocked: bool = False, page_size: int = 100) -> Iterator[SessionState]:
+        """Yield sessions by key; see AsyncClient.sessions."""
+        yield from self._each(self._client.session_pages(blocked=blocked, page_size=page_size))
+
+    def unblock_session(self, key: str) -> None:
+        """Let the next task of a blocked session run; see AsyncClient.unblock_session."""
+        self._run(self._client.unblock_session(key))
+
     def list(
         self,
         *,
@@ -238,8 +252,8 @@ class Client(SyncChangeCalls):
         )
         yield from self._each(pages)
 
-    def _each(self, pages: AsyncIterator[_Tasks]) -> Iterator[Task]:
-        async def next_page() -> _Tasks | None:
+    def _each(self, pages: AsyncIterator[Sequence[Value]]) -> Iterator[Value]:
+        async def next_page() -> Sequence[Value] | None:
             return await anext(pages, None)
 
         while (page := self._run(next_page())) is not None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from duly.attempt import Attempt
-from duly.enums import FailureKind, Priority, TaskStatus
+from duly.enums import FailureKind, Priority, SessionOrder, SessionPolicy, TaskStatus
 from duly.payload import decode
+from duly.session import Session
 from duly.time_conversion import to_datetime
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Task:
     fence: int
     failures: int
     crashes: int
+    # None: it belongs to no session.
+    session: Session | None
     # How often it was redriven after it had ended as FATAL_FAILURE; the counts of failures began anew each time.
     redrives: int
     # Who holds the claim, or empty.
@@ -99,6 +102,7 @@ class Task:
             failures=task.failures,
             crashes=task.crashes,
             redrives=task.redrives,
+            session=_session(task.session) if task.HasField("session") else None,
             holder=task.holder,
             cancel_requested=task.cancel_requested,
             progress=task.progress,
@@ -112,6 +116,10 @@ class Task:
             edits=task.edits,
             checkpoint_bytes=task.checkpoint,
         )
+
+
+def _session(session: task_pb2.Session) -> Session:
+    return Session(session.key, SessionOrder(session.order), SessionPolicy(session.on_failure))
 
 
 def _failure(failure: task_pb2.Failure) -> Failure:

@@ -141,6 +141,7 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
             channels = {
                 "FrontendService": frontend.channel,
                 "RegistryService": frontend.channel,
+                "SessionService": frontend.channel,
                 "SettingsService": frontend.channel,
                 "HscService": hsc.channel,
                 "ControllerService": channel,

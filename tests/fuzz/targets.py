@@ -13,7 +13,15 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from duly.v1 import callback_pb2, controller_pb2, frontend_pb2, hsc_pb2, registry_pb2, settings_pb2
+from duly.v1 import (
+    callback_pb2,
+    controller_pb2,
+    frontend_pb2,
+    hsc_pb2,
+    registry_pb2,
+    sessions_pb2,
+    settings_pb2,
+)
 from duly_core.errors import InvalidRequestError
 from duly_core.queues import message as queue_message
 from duly_core.rpc.decode_errors import explain
@@ -41,6 +49,7 @@ _SERVICES = [
     for file, name in (
         (frontend_pb2, "FrontendService"),
         (registry_pb2, "RegistryService"),
+        (sessions_pb2, "SessionService"),
         (settings_pb2, "SettingsService"),
         (hsc_pb2, "HscService"),
         (controller_pb2, "ControllerService"),

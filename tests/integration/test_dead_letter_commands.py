@@ -37,7 +37,7 @@ async def test_a_dead_letter_is_redriven_once(client, dead_letter):
     assert await client.redrive(task_id) is NEW
 
     assert (await client.get(task_id)).redrives == 1
-    with pytest.raises(duly.NotADeadLetterError, match="no dead letter but new"):
+    with pytest.raises(duly.NotADeadLetterError, match="not a dead letter but new"):
         await client.redrive(task_id)
     with pytest.raises(duly.TaskNotFoundError):
         await client.redrive(new_task_id())

@@ -73,10 +73,10 @@ async def test_a_second_redrive_says_what_the_task_is_instead(frontend, dead_let
     (result,) = await redrive(frontend, task_id)
 
     assert result.error.code == task_pb2.ERROR_CODE_NOT_A_DEAD_LETTER
-    assert "no dead letter but new" in result.error.message
+    assert "not a dead letter but new" in result.error.message
 
 
-async def test_a_dead_letter_whose_lambda_nobody_serves_names_the_mend(frontend, dead_letter, dsn):
+async def test_a_dead_letter_whose_lambda_nobody_serves_names_the_fix(frontend, dead_letter, dsn):
     task_id = await dead_letter()
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("delete from lambda")

@@ -11,14 +11,21 @@ from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store import claims, polling
+from duly_core.store import tasks as store_tasks
 from duly_core.store.results import set_results
-from duly_core.store.tasks import cancel_tasks
 from duly_core.task import Applied, HeartbeatAnswer, Proposal, Result
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 TOKEN = b"t" * 16
+
+
+async def cancel_tasks(store, task_ids):
+    """Cancel tasks of no session: their ends release nothing; the status of each."""
+    cancelled = await store_tasks.cancel_tasks(store, task_ids)
+    assert not cancelled.released
+    return cancelled.statuses
 
 
 async def failed(task_states, **overrides):

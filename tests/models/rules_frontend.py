@@ -90,7 +90,7 @@ class FrontendRules(MachineBase):
     @rule(numbers=st.lists(PICKS, min_size=1, max_size=3))
     def cancel(self, numbers: list[int]) -> None:
         asked = {task.asked.task_id: task for task in map(self._pick, numbers)}
-        answers = self.world.run(tasks.cancel_tasks(self.world.store, [*asked, self._bytes()]))
+        answers = self.world.run(tasks.cancel_tasks(self.world.store, [*asked, self._bytes()])).statuses
         expected = {}
         for task_id, task in asked.items():
             if task.row.status in WAITING:

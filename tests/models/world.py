@@ -33,10 +33,11 @@ do 'begin execute format(''alter database %I set search_path = public, pg_catalo
 """Time and chance are the machine's: what is found once is found again. (The statements' own `random()` is
 Postgres's; the one that the search path finds first is this.)"""
 
-_EMPTY = "truncate task, task_assoc, idempotency_key, lambda, attempt, dead_letter"
+_EMPTY = "truncate task, task_assoc, session, idempotency_key, lambda, attempt, dead_letter"
 
 _ROWS = """
-select task.task_id, task.lambda, coalesce(assoc.status, task.status)::text, assoc.next_trigger_at, assoc.due_at,
+select task.task_id, task.lambda, coalesce(assoc.status, task.status)::text,
+    nullif(assoc.next_trigger_at, 'infinity'), assoc.due_at,
     case when assoc.task_id is null then task.expires_at else assoc.expires_at end,
     coalesce(assoc.fence, task.fence), coalesce(assoc.failures, task.failures),
     coalesce(assoc.crashes, task.crashes), assoc.token,

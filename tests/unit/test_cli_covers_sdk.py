@@ -30,6 +30,9 @@ METHODS = {
     "redrive": "redrive",
     "redrive_many": "redrive",
     "redrive_where": "redrive",
+    "get_session": "sessions get",
+    "sessions": "sessions list",
+    "unblock_session": "sessions unblock",
     "settings": "settings",
     "set_setting": "settings set",
     "set_settings": "settings set",
@@ -56,6 +59,7 @@ ANOTHER_WAY = {
     ("wait", "raise_on_failure"): "the exit code says so",
     ("wait_many", "raise_on_failure"): "the exit code says so",
     ("list", "page_size"): "--limit decides",
+    ("sessions", "page_size"): "--limit decides",
     ("dead_letters", "page_size"): "--limit decides",
     ("set_settings", "values"): "one at a time",
 }

@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Never
 from uuid import UUID
 
-from duly.enums import Priority
+from duly.enums import Priority, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.convert import from_duration, from_timestamp
 from duly_core.settings import format_duration
-from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, NewTask
+from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, NewTask, Session
 
 _KEY_LIMIT = 255
 _ID_CLOCK_SLACK_S = timedelta(days=1).total_seconds()
@@ -33,6 +33,13 @@ ENCODINGS = {int(encoding): encoding for encoding in Encoding} | {
 }
 PRIORITIES = {int(priority): priority for priority in Priority} | {
     task_pb2.PRIORITY_UNSPECIFIED: Priority.NORMAL
+}
+
+_SESSION_ORDERS = {int(order): order for order in SessionOrder} | {
+    task_pb2.SESSION_ORDER_UNSPECIFIED: SessionOrder.SCHEDULED
+}
+_SESSION_POLICIES = {int(policy): policy for policy in SessionPolicy} | {
+    task_pb2.SESSION_POLICY_UNSPECIFIED: SessionPolicy.SKIP
 }
 
 
@@ -93,6 +100,7 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
         delay=delay,
         expires_at=expires_at,
         idempotency_key=key or None,
+        session=_session(asked.session) if asked.HasField("session") else None,
     )
     if asked.task_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
@@ -228,6 +236,31 @@ def _check_key(key: str) -> None:
         raise Problem("idempotency_key", f"must be at most {_KEY_LIMIT} bytes of UTF-8")
     if _NUL.search(key):
         raise Problem("idempotency_key", "must not contain NUL")
+
+
+def _session(asked: task_pb2.Session) -> Session:
+    check_session_key("session.key", asked.key)
+    order = _SESSION_ORDERS.get(asked.order)
+    if order is None:
+        raise Problem(
+            "session.order", f"{asked.order} is no order: use SESSION_ORDER_SCHEDULED or SESSION_ORDER_DUE"
+        )
+    policy = _SESSION_POLICIES.get(asked.on_failure)
+    if policy is None:
+        raise Problem("session.on_failure", f"{asked.on_failure} is no policy: use SKIP, BLOCK or FAIL_REST")
+    return Session(asked.key, order, policy)
+
+
+def check_session_key(field: str, key: str) -> None:
+    """Check a session's key.
+
+    Raises:
+        Problem: names the field and the fix.
+    """
+    if not 1 <= len(key.encode()) <= _KEY_LIMIT:
+        raise Problem(field, f"must be 1 to {_KEY_LIMIT} bytes of UTF-8: use a hash of a longer key")
+    if _NUL.search(key):
+        raise Problem(field, "must not contain NUL")
 
 
 def _task_id(text: str, key: str) -> bytes:

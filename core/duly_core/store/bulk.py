@@ -1,14 +1,15 @@
 """Cancel or delete all tasks that a filter finds, a page at a time."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
 
-from duly_core.lifecycle import HELD
+from duly_core.lifecycle import HELD, Status
 from duly_core.store.arrays import texts, uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import ENTITIES, TRANSITIONS
-from duly_core.store.tasks import TaskFilter, cancel_tasks, load_queries
+from duly_core.store.tasks import Cancelled, TaskFilter, cancel_tasks, load_queries
 from duly_core.task import TaskId
 
 
@@ -31,6 +32,8 @@ class BulkPage:
     """Others matched when this page was read."""
     place: Place
     """For the next call."""
+    released: Mapping[str, timedelta] = field(default_factory=dict)
+    """The lambdas of tasks that waited for the end of others, and how far ahead the first of each is due."""
 
 
 async def cancel_where(store: Store, wanted: TaskFilter, place: Place, limit: int) -> BulkPage:
@@ -45,12 +48,27 @@ async def cancel_where(store: Store, wanted: TaskFilter, place: Place, limit: in
     _, as_of = await dead_letter_queries.as_of(store, place.as_of)
     ids = await bulk_queries.find_live(store, wanted, as_of, place.after, limit + 1)
     page = ids[:limit]
-    if wanted.statuses & HELD:
-        done = len(await cancel_tasks(store, page)) if page else 0
+    if not page:
+        cancelled = Cancelled({}, {})
+    elif wanted.statuses & HELD:
+        cancelled = await cancel_tasks(store, page)
     else:
-        parameters = {"task_ids": uuids(page), "only_if_requested": False}
-        done = len(await store.run(TRANSITIONS["cancel"], parameters)) if page else 0
-    return _page(done, ids, limit, as_of)
+        cancelled = await _cancel_pending(store, page)
+    return replace(_page(len(cancelled.statuses), ids, limit, as_of), released=cancelled.released)
+
+
+async def _cancel_pending(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
+    """End what nobody runs, and ask no holder; what waits first, or the end of another would release it."""
+    cancelled = Cancelled({}, {})
+    given: dict[str, Any] = {"task_ids": uuids(task_ids)}
+    for name, parameters in (("cancel_waiting", given), ("cancel", given | {"only_if_requested": False})):
+        for task_id, lambda_name, due_in in await store.run(TRANSITIONS[name], parameters):
+            if task_id is not None:
+                cancelled.statuses[task_id] = Status.CANCELLED
+            else:
+                known = cancelled.released.get(lambda_name, due_in)
+                cancelled.released[lambda_name] = min(due_in, known)
+    return cancelled
 
 
 async def purge_where(store: Store, wanted: TaskFilter, place: Place, limit: int) -> BulkPage:

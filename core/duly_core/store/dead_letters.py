@@ -70,7 +70,7 @@ async def redrive(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Answ
     answers: dict[TaskId, Answer] = {}
     for _ in range(_TRIES):
         rows = await _redrive(store, left, [timedelta()] * len(left), None)
-        answers |= {row[0]: Answer(Verdict.REDRIVEN, Status.NEW) for row in rows}
+        answers |= {row[0]: Answer(Verdict.REDRIVEN, Status(row[2])) for row in rows}
         done = {row[0] for row in rows}
         left = [task_id for task_id in left if task_id not in done]
         if not left:

@@ -115,10 +115,19 @@ null::bytea as result, null::int2 as result_encoding
 -- fragment: no_failure
 null::int2 as failure_kind, null::text as failure_message
 
+-- fragment: links
+-- What `end_task` needs of an assoc to release the tasks that wait for its end.
+assoc.session, assoc.session_policy, assoc.doom
+
+-- fragment: released
+-- To the rows of an ending statement, which have so many columns (TEXT: "null, " for each but two), adds what its ends
+-- released: the lambda, and how far ahead the first of its tasks is due. The ids of these rows are null.
+union all select null, {{}}released.lambda, released.due_in from released
+
 -- fragment: end_task
 -- The one way to end a task: what waits for an end hangs on this (decision 0028). A CTE `ended` deletes the assoc and
 -- has task_id, status, ended_at, started_at, fence, failures, crashes, last_token, result, result_encoding, failure_kind,
--- failure_message. Without a start or a failure of its own the entity keeps those of the attempts before. An expiry names
+-- failure_message, and `links`. The statement ends with `released`, without which nothing is released. Without a start or a failure of its own the entity keeps those of the attempts before. An expiry names
 -- the failure before it. Nothing is written over another end.
 entity as (
     insert into task (
@@ -143,4 +152,62 @@ entity as (
         failed_at = coalesce(excluded.failed_at, task.failed_at),
         checkpoint = case when excluded.status::text <> 'success' then task.checkpoint end
     where task.status is null
+), released as (
+    select released.lambda, released.due_in
+    from (
+        select array_agg(session) as keys, array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            array_agg(case when status::text = 'fatal_failure' then session_policy end) as failures
+        from ended
+        where session is not null
+    ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.task_ids, linked.failures, linked.dooms)
+        as released
+)
+
+-- fragment: join_sessions
+-- Writes the assocs of the tasks in the CTE that TEXT names, which all have a session, in their order. It has task_id,
+-- lambda, collection, priority, due_at, expires_at, fence, last_token, session, session_order, session_policy. The first
+-- task of a new session is its head, and so is the one that blocked its session until now; the others wait.
+-- The statement selects from `joined` and `ordered`, which is last.
+numbered as (
+    select asked.*, row_number() over () as number,
+        case when session_order = 2 then due_at else '-infinity' end as rank
+    from {{}} as asked
+), line as (
+    insert into session (key, head, length, last_seq)
+    select session, (array_agg(task_id order by rank, number))[1], count(*), max(number)
+    from numbered
+    group by session
+    order by session
+    on conflict (key) do update
+    set length = session.length + excluded.length, last_seq = session.last_seq + excluded.last_seq,
+        head = case when session.blocked_by in (select task_id from numbered) then session.blocked_by else session.head end,
+        blocked_by = case when session.blocked_by not in (select task_id from numbered) then session.blocked_by end,
+        blocked_at = case when session.blocked_by not in (select task_id from numbered) then session.blocked_at end
+    returning key, head, last_seq
+), placed as (
+    -- sorted together, for a join of two CTEs would compare each row with each
+    select *, first_value(head) over same_session as session_head,
+        first_value(last_seq) over same_session - max(number) over (partition by session) + number as seq
+    from (
+        select *, null::uuid as head, null::int8 as last_seq from numbered
+        union all
+        select null, null, null, null, null, null, null, null, key, null, null, null, null, head, last_seq from line
+    ) as both_kinds
+    window same_session as (partition by session order by last_seq nulls last)
+), joined as (
+    insert into task_assoc (
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token,
+        session, session_rank, session_seq, session_policy
+    )
+    select task_id, lambda, collection, priority,
+        (case when task_id = session_head then 'new' else 'waiting' end)::task_status,
+        case when task_id = session_head then due_at else coalesce(expires_at, 'infinity') end,
+        due_at, expires_at, fence, last_token, session, rank, seq, session_policy
+    from placed
+    where task_id is not null
+    returning task_id, status, due_at, session, session_rank
+), ordered as (
+    select duly_put_earlier_first(array_agg(distinct session)) as done
+    from joined
+    where session_rank > '-infinity'
 )

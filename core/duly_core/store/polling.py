@@ -27,6 +27,8 @@ class TimedOut:
     """Quarantined, cancelled or expired."""
     revoked: int = 0
     """Claims taken from holders that fell silent, whatever became of their tasks."""
+    released: frozenset[str] = frozenset()
+    """The lambdas of tasks that waited for the end of one of these, and are due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +92,19 @@ async def handle_timeouts(
         unclaimed = await store.run(
             TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
         )
-    expired = await store.run(TRANSITIONS["expire"], {"limit": limit})
+    ended = []
+    for name in ("expire", "end_waiting"):
+        ended += await store.run(TRANSITIONS[name], {"limit": limit})
     reclaimed: list[TupleRow] = []
-    ended = 0
+    revoked = 0
     async with store.connection() as connection:
         may = ReclaimAllowance(limit, None) if may_void is None else await may_void(connection)
         if may.most > 0:
             parameters: dict[str, Any] = {"limit": may.most, "as_of": may.as_of}
             for name in ("quarantine_silent", "cancel_silent"):
-                ended += len(await fetch(connection, TRANSITIONS[name], parameters))
+                rows = await fetch(connection, TRANSITIONS[name], parameters)
+                revoked += sum(row[0] is not None for row in rows)
+                ended += rows
             # the last of them: what it enqueues must be sent, and an error of another would leave that unsent
             parameters |= (
                 {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
@@ -109,8 +115,9 @@ async def handle_timeouts(
     return TimedOut(
         _due([*(row for row in unclaimed if row[3]), *reclaimed]),
         reclaimed=len(reclaimed),
-        ended=ended + len(expired),
-        revoked=len(reclaimed) + ended,
+        ended=sum(row[0] is not None for row in ended),
+        revoked=len(reclaimed) + revoked,
+        released=frozenset(row[1] for row in ended if row[0] is None),
     )
 
 

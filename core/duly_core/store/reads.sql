@@ -5,22 +5,23 @@
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
 -- Planned anew: task has another index that ends with the id, which is as cheap while a partition is empty.
 select asked.place, task.task_id,
-    task.lambda = asked.lambda and task.collection = asked.collection and case
-        -- of one that was changed since, what it was scheduled with counts (update_pending)
+    task.lambda = asked.lambda and task.collection = asked.collection
+        and task.session is not distinct from asked.session and case
+            -- of one that was changed since, what it was scheduled with counts (update_pending)
         when task.scheduled_as is not null
             then task.scheduled_as = sha256(asked.payload || int2send(asked.encoding) || int2send(asked.priority))
         else task.payload = asked.payload and task.payload_encoding = asked.encoding and task.priority = asked.priority
     end as same
 from unnest(
     %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
-    %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[]
-) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, key, place)
+    %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[], %(sessions)b::text[]
+) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, key, session, place)
 left join lateral (
     select key.task_id from idempotency_key as key where key.lambda = asked.lambda and key.key = asked.key limit 1
 ) as taken on true
 cross join lateral (
     select task.task_id, task.lambda, task.collection, task.priority, task.payload_encoding, task.payload,
-        task.scheduled_as
+        task.scheduled_as, task.session
     from task
     where task.task_id = coalesce(taken.task_id, asked.task_id)
     limit 1
@@ -66,7 +67,7 @@ select queue.lambda, queue.priority, (
 from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
 
 -- name: next_timeout
--- The instant at which the next silence becomes suspicious or the next task expires, as time from now.
+-- The instant at which the next silence becomes suspicious, or the next task expires or is to end without a run, as time from now.
 select least(
     (
         select next_trigger_at from task_assoc
@@ -77,6 +78,11 @@ select least(
         select expires_at from task_assoc
         where status in ('new', 'retriable_failure', 'enqueued') and expires_at is not null
         order by expires_at
+        limit 1
+    ), (
+        select next_trigger_at from task_assoc
+        where status = 'waiting' and next_trigger_at < 'infinity'
+        order by next_trigger_at
         limit 1
     )
 ) - (select duly_now())
@@ -100,3 +106,31 @@ from unnest(%(task_ids)b::uuid[]) as asked (task_id) cross join lateral (
     limit 100
 ) as attempt
 order by attempt.task_id, attempt.fence
+
+-- name: sessions
+-- The sessions of these keys, each with the status of its head and the first tasks that wait in it.
+select session.key, session.length, session.head, head.status::text as head_status, session.blocked_by,
+    session.blocked_at, session.doomed, waiting.task_ids
+from unnest(%(keys)b::text[]) as asked (key)
+join session on session.key = any (array[asked.key])
+left join lateral (
+    select assoc.status from task_assoc as assoc where assoc.task_id = session.head limit 1
+) as head on true
+cross join lateral (
+    select coalesce(array_agg(first.task_id), '{}') as task_ids
+    from (
+        select assoc.task_id
+        from task_assoc as assoc
+        where assoc.session = session.key and assoc.status = 'waiting' and assoc.doom is null
+        order by assoc.session, assoc.session_rank, assoc.session_seq
+        limit %(tasks)b
+    ) as first
+) as waiting
+
+-- name: session_keys
+-- The keys of sessions after a key, in their order; with `blocked` only of those that are blocked.
+select session.key
+from session
+where session.key > %(after)b::text and (session.blocked_at is not null or not %(blocked)b)
+order by session.key
+limit %(limit)b

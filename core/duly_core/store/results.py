@@ -58,11 +58,14 @@ async def set_results(
     due_in: list[timedelta] = []
     chained_lambdas: set[str] = set()
     retried: Counter[str] = Counter()
+    released: list[tuple[Any, ...]] = []
+    """Rows without a task: what the ends of others made due."""
     async with store.connection() as connection:
         # each statement commits by itself, so that rows are never locked in another order than that of their ids
         if succeeded:
             rows = await fetch(connection, TRANSITIONS["finish"], success_parameters(succeeded))
-            applied |= {row[1] for row in rows}
+            applied |= {row[1] for row in rows if row[0]}
+            released += [row for row in rows if not row[0]]
         if parents:
             chained = await finish_with_children(connection, parents)
             applied |= chained.applied
@@ -72,7 +75,9 @@ async def set_results(
         await keep_checkpoints(connection, [*failed, *snoozed])
         if failed:
             parameters = _failure_parameters(failed) | _hold_back_parameters(hold_back or {})
-            for _, token, lambda_name, ahead in await fetch(connection, TRANSITIONS["fail"], parameters):
+            rows = await fetch(connection, TRANSITIONS["fail"], parameters)
+            released += [row for row in rows if not row[0]]
+            for _, token, lambda_name, ahead in (row for row in rows if row[0]):
                 applied.add(token)
                 if ahead is not None:
                     due_in.append(ahead)
@@ -83,16 +88,14 @@ async def set_results(
                 rows = await fetch(connection, TRANSITIONS["snooze"], _snooze_parameters(snoozed))
                 if rows:
                     again = {"task_ids": uuids(sorted(row[0] for row in rows)), "only_if_requested": True}
-                    await fetch(connection, TRANSITIONS["cancel"], again)
+                    cancelled = await fetch(connection, TRANSITIONS["cancel"], again)
+                    released += [(None, None, *row[1:]) for row in cancelled if not row[0]]
             applied |= {row[1] for row in rows}
             due_in += [row[2] for row in rows]
     verdicts = await answer(store, [(result.task_id, result.token) for result in results], applied)
-    return Written(
-        verdicts,
-        min(due_in, default=None),
-        frozenset() if snoozed else frozenset(retried) | chained_lambdas,
-        retried,
-    )
+    due_in += [row[3] for row in released]
+    lambdas = frozenset(retried) | chained_lambdas | {row[2] for row in released}
+    return Written(verdicts, min(due_in, default=None), frozenset() if snoozed else lambdas, retried)
 
 
 def _failure_parameters(results: Sequence[Result]) -> dict[str, Any]:

@@ -7,38 +7,55 @@ from typing import Any
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import NewTask, Scheduled, Scheduling, TaskId
+from duly_core.task import NewTask, Scheduled, Scheduling, Session, TaskId
 
 
-async def schedule(
-    store: Store, tasks: Sequence[NewTask], *, tell: bool = False, again: bool = True
-) -> list[Scheduled]:
+async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False) -> list[Scheduled]:
     """Write what is not there yet; answer for each task in order.
 
     Repeating a call is safe: a task that is there already under the same id or key is REPEATED if it says
-    the same (lambda, payload, priority, collection), and a CONFLICT if not.
+    the same (lambda, payload, priority, collection, session), and a CONFLICT if not.
 
     With `tell` the same commit tells Store Consumers of what is due now, which saves a round trip. Commits that
-    notify pass one at a time on a whole server, their flushes included: it is for callers with little to write.
-    `again` allows for a key that was taken, and removed with its task before anybody could look.
+    notify pass one at a time on a whole server, their flushes included: it is for callers with little to write, and
+    not for tasks of sessions.
 
     Raises:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
     """
+    in_sessions = [task for task in tasks if task.session is not None]
+    if not in_sessions:
+        return await _write(store, tasks, tell=tell)
+    plain = [task for task in tasks if task.session is None]
+    written = iter(await _write(store, plain, tell=tell))
+    written_in_sessions = iter(await _write(store, in_sessions))
+    return [next(written if task.session is None else written_in_sessions) for task in tasks]
+
+
+async def _write(
+    store: Store, tasks: Sequence[NewTask], *, tell: bool = False, again: bool = True
+) -> list[Scheduled]:
+    """Write tasks that all have a session, or of which none has one.
+
+    `again` allows for a key that was taken, and removed with its task before anybody could look.
+    """
     if not tasks:
         return []
-    # one order of locks for all callers, so that two batches with the same keys cannot deadlock
-    keyed = any(task.idempotency_key for task in tasks)
-    order = [_key_then_id(task) if keyed else task.task_id for task in tasks]
-    ordered = sorted(range(len(tasks)), key=order.__getitem__)
+    in_sessions = tasks[0].session is not None
+    ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
     columns = _columns([tasks[place] for place in ordered])
     parameters = _said(columns)
-    rows = await store.run(
-        TRANSITIONS["schedule"],
-        parameters | _times(columns) | {"tell": tell},
-    )
-    created: dict[TaskId, int] = {row[0]: row[1] for row in rows}
-    due_in = {ahead_us: timedelta(microseconds=ahead_us) for ahead_us in set(created.values())}
+    times = _times(columns)
+    if in_sessions:
+        sessions = _orders(columns["session"])
+        rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters | times | sessions)
+    else:
+        rows = await store.run(TRANSITIONS["schedule"], parameters | times | {"tell": tell})
+    created: dict[TaskId, int | None] = {row[0]: row[1] for row in rows}
+    due_in = {
+        ahead_us: None if ahead_us is None else timedelta(microseconds=ahead_us)
+        for ahead_us in set(created.values())
+    }
     if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
         return [Scheduled(Scheduling.CREATED, task.task_id, due_in[created[task.task_id]]) for task in tasks]
     found = {row[0]: (row[1], row[2]) for row in await store.run(READS["existing"], parameters)}
@@ -50,7 +67,7 @@ async def schedule(
         and number not in found
         and tasks[place].task_id not in created
     ]
-    second = await schedule(store, [tasks[place] for place in gone], tell=tell, again=False)
+    second = await _write(store, [tasks[place] for place in gone], tell=tell, again=False)
     answers = dict(zip(gone, second, strict=True))
     for number, place in enumerate(ordered, start=1):
         task = tasks[place]
@@ -116,7 +133,22 @@ def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         "encodings": int2s(columns["encoding"]),
         "payloads": byteas(columns["payload"]),
         "keys": texts(columns["idempotency_key"]),
+        "sessions": texts([session and session.key for session in columns["session"]]),
     }
+
+
+def _orders(sessions: Sequence[Session]) -> dict[str, Any]:
+    return {
+        "session_orders": int2s([session.order for session in sessions]),
+        "session_policies": int2s([session.policy for session in sessions]),
+    }
+
+
+def _lock_order(tasks: Sequence[NewTask]) -> list[int]:
+    """Return the places of tasks in one order for all callers, so that two batches with the same keys cannot deadlock."""
+    keyed = any(task.idempotency_key for task in tasks)
+    order = [_key_then_id(task) if keyed else task.task_id for task in tasks]
+    return sorted(range(len(tasks)), key=order.__getitem__)
 
 
 def _key_then_id(task: NewTask) -> tuple[str, str, TaskId]:

@@ -23,9 +23,9 @@ class Chained:
 
     applied: set[Token] = field(default_factory=set)
     due_in: list[timedelta] = field(default_factory=list)
-    """How far ahead the first child of each statement is due."""
+    """How far ahead each child is due, and what their parents' ends released."""
     lambdas: set[str] = field(default_factory=set)
-    """Of the children."""
+    """Of which lambdas these are."""
     refused: list[Result] = field(default_factory=list)
     """Fatal failures, to be written in place of successes whose children could not be."""
 
@@ -63,14 +63,15 @@ async def finish_with_children(connection: Connection, parents: Sequence[Result]
 
 async def _finish(connection: Connection, parents: Sequence[Result], chained: Chained) -> None:
     rows = await fetch(connection, TRANSITIONS["finish"], success_parameters(parents))
-    applied = {row[1] for row in rows}
+    applied = {row[1] for row in rows if row[0]}
+    released = [row for row in rows if not row[0]]
     children = [child for each in parents if each.token in applied for child in each.children]
     due_in = await write_children(connection, children) if children else {}
     if missing := {child.task_id for child in children} - due_in.keys():
         raise _RefusedError(missing)
     chained.applied |= applied
-    chained.due_in += [min(due_in.values())] if due_in else []
-    chained.lambdas |= {child.lambda_name for child in children}
+    chained.due_in += [*due_in.values(), *(row[3] for row in released)]
+    chained.lambdas |= {child.lambda_name for child in children} | {row[2] for row in released}
 
 
 def refused(result: Result, reason: str) -> Result:

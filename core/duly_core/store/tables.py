@@ -56,6 +56,9 @@ task = sa.Table(
     sa.Column("failure_message", sa.Text),
     sa.Column("failed_at", sa.TIMESTAMP(timezone=True)),
     sa.Column("redrives", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("session", sa.Text),
+    sa.Column("session_order", sa.SmallInteger),
+    sa.Column("session_policy", sa.SmallInteger),
     sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("scheduled_as", sa.LargeBinary),
     sa.Column("checkpoint", sa.LargeBinary),
@@ -96,6 +99,11 @@ task_assoc = sa.Table(
     sa.Column("progress_note", sa.Text),
     sa.Column("crashed_at", pg.ARRAY(sa.TIMESTAMP(timezone=True))),
     sa.Column("claimed_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("session", sa.Text),
+    sa.Column("session_rank", sa.TIMESTAMP(timezone=True)),
+    sa.Column("session_seq", sa.BigInteger),
+    sa.Column("session_policy", sa.SmallInteger),
+    sa.Column("doom", sa.SmallInteger),
     sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index(
         "task_assoc_ready",
@@ -116,6 +124,31 @@ task_assoc = sa.Table(
             "status in ('new', 'retriable_failure', 'enqueued') and expires_at is not null"
         ),
     ),
+    sa.Index(
+        "task_assoc_in_session",
+        "session",
+        "session_rank",
+        "session_seq",
+        postgresql_where=sa.text("status = 'waiting' and doom is null"),
+    ),
+    sa.Index(
+        "task_assoc_waiting_until",
+        "next_trigger_at",
+        postgresql_where=sa.text("status = 'waiting' and next_trigger_at < 'infinity'"),
+    ),
+)
+
+session = sa.Table(
+    "session",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("head", sa.Uuid),
+    sa.Column("length", sa.Integer, nullable=False),
+    sa.Column("doomed", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("last_seq", sa.BigInteger, nullable=False),
+    sa.Column("blocked_by", sa.Uuid),
+    sa.Column("blocked_at", sa.TIMESTAMP(timezone=True)),
+    sa.Index("session_blocked", "blocked_at", postgresql_where=sa.text("blocked_at is not null")),
 )
 
 store_epoch = sa.Table(

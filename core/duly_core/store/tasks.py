@@ -5,7 +5,7 @@ import importlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg import AsyncClientCursor
@@ -27,8 +27,9 @@ SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     coalesce(task_assoc.fence, task.fence) as fence,
     coalesce(task_assoc.failures, task.failures) as failures,
     coalesce(task_assoc.crashes, task.crashes) as crashes,
-    task_assoc.next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
-    task_assoc.progress, task_assoc.progress_note, task.redrives, task.edits"""
+    nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
+    task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
+    task.edits"""
 """Columns of all that is told of a task but payload and result."""
 
 UNLIMITED = 2**62
@@ -142,22 +143,42 @@ async def final_of(store: Store, task_ids: Iterable[TaskId]) -> set[TaskId]:
     return wanted - {row[0] for row in await store.run(READS["live"], {"task_ids": uuids(sorted(wanted))})}
 
 
-async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Status]:
-    """End those that nobody runs, ask the holders of the others; each one's status after that.
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What came of a cancel."""
 
-    Tasks that do not exist, and those that were final already, are left out.
-    """
+    statuses: dict[TaskId, Status]
+    """Of each task after it; tasks that do not exist, and those that were final already, are left out."""
+    released: dict[str, timedelta]
+    """The lambdas of tasks that waited for the end of one of these, and how far ahead the first of each is due."""
+
+
+async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
+    """End those that nobody runs, and ask the holders of the others."""
     left = sorted(set(task_ids))
     answers: dict[TaskId, Status] = {}
-    for _ in range(3):  # a task may pass from one kind to the other between the two statements
-        rows = await store.run(TRANSITIONS["cancel"], {"task_ids": uuids(left), "only_if_requested": False})
-        answers |= {row[0]: Status.CANCELLED for row in rows}
+    released: dict[str, timedelta] = {}
+
+    async def end(name: str, **parameters: object) -> None:
+        for task_id, lambda_name, due_in in await store.run(
+            TRANSITIONS[name], {"task_ids": uuids(left)} | parameters
+        ):
+            if task_id is not None:
+                answers[task_id] = Status.CANCELLED
+            else:
+                released[lambda_name] = min(due_in, released.get(lambda_name, due_in))
+
+    for _ in range(3):  # a task may pass from one kind to the other between the statements
+        await end("cancel", only_if_requested=False)
         left = [task_id for task_id in left if task_id not in answers]
         if left:
             rows = await store.run(TRANSITIONS["request_cancel"], {"task_ids": uuids(left)})
             answers |= {row[0]: Status(row[1]) for row in rows}
             left = sorted(set(left) - set(answers) - await final_of(store, left))
+        if left:
+            await end("cancel_waiting")
+            left = [task_id for task_id in left if task_id not in answers]
         if not left:
             break
         await asyncio.sleep(0)
-    return answers
+    return Cancelled(answers, released)

@@ -55,6 +55,50 @@ select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 
 )
 from entity
 
+-- name: schedule_in_sessions
+-- move: -> new|waiting
+-- As schedule, for tasks that have a session: the first of a session may run, the others wait for the end of the one
+-- before. They are in the order of the request, not in that of their ids; keys are taken in their order.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
+        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
+        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[],
+        %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[]
+    ) with ordinality as asked (
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key,
+        session, session_order, session_policy, place
+    )
+), known as (
+    select asked.*, duly_now() as asked_at
+    from asked join lambda on lambda.name = any (array[asked.lambda])
+), keyed as (
+    insert into idempotency_key (lambda, key, task_id, created_at)
+    select lambda, key, task_id, asked_at from known where key is not null order by lambda, key
+    on conflict do nothing
+    returning task_id
+), entity as (
+    insert into task (
+        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
+        session, session_order, session_policy
+    )
+    select
+        task_id, lambda, collection, priority, encoding, payload, asked_at,
+        greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at,
+        session, session_order, session_policy
+    from known
+    where key is null or task_id in (select task_id from keyed)
+    order by place
+    on conflict (task_id) do nothing
+    returning task_id, lambda, collection, priority, scheduled_at as due_at, expires_at, 0 as fence,
+        null::uuid as last_token, session, session_order, session_policy
+), {{join_sessions: entity}}
+select joined.task_id,
+    case when joined.status = 'new' or joined.session_rank > '-infinity'
+        then greatest(0, (extract(epoch from joined.due_at - (select duly_now())) * 1000000)::int8) end as due_in_us
+from joined, (select count(done) from ordered) as once
+
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued
 -- Takes what is due, up to each queue's room, oldest first; another Store Consumer's rows are skipped.
@@ -207,11 +251,12 @@ with silent as (
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and {{is_silent}}
     returning silent.*, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
-        assoc.crashes + 1 as crashes, null::uuid as last_token, {{no_result}}, {{kind.quarantined}} as failure_kind,
+        assoc.crashes + 1 as crashes, null::uuid as last_token, {{links}}, {{no_result}}, {{kind.quarantined}} as failure_kind,
         'crashed or fell silent ' || silent.recent || ' times within ' || silent.crash_window
             || '; the last: ' || silent.attempt_message as failure_message
 ), {{record_attempt: ended}}, {{end_task}}
-select task_id from ended
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
 
 -- name: cancel_silent
 -- move: claimed|processing -> cancelled
@@ -229,9 +274,10 @@ with silent as (
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and {{is_silent}}
     returning silent.*, 'cancelled'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
-        assoc.crashes + 1 as crashes, null::uuid as last_token, {{no_result}}, {{no_failure}}
+        assoc.crashes + 1 as crashes, null::uuid as last_token, {{links}}, {{no_result}}, {{no_failure}}
 ), {{record_attempt: ended}}, {{end_task}}
-select task_id from ended
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
 
 -- name: expire
 -- move: new|retriable_failure|enqueued -> fatal_failure
@@ -249,10 +295,39 @@ with late as (
     where assoc.task_id = any (array[late.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and assoc.expires_at <= (select duly_now())
     returning assoc.task_id, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at,
-        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{no_result}},
+        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
         {{kind.expired}} as failure_kind, 'expires_at passed before it could start' as failure_message
 ), {{end_task}}
-select task_id from ended
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
+
+-- name: end_waiting
+-- move: waiting -> fatal_failure
+-- It expired before its turn came, or what it waited for can never happen. The session is locked before the task, as in
+-- cancel_waiting; one that somebody else works on is left to the next round.
+with over as (
+    select task_id, session
+    from task_assoc
+    where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
+    order by next_trigger_at
+    limit %(limit)b
+), locked as materialized (
+    select key from session where key = any (array(select session from over)) order by key for update skip locked
+), ended as (
+    delete from task_assoc as assoc
+    using over
+    where assoc.task_id = any (array[over.task_id]) and assoc.status::text = 'waiting'
+        and assoc.next_trigger_at <= (select duly_now()) and over.session in (select key from locked)
+    returning assoc.task_id, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at,
+        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
+        coalesce(assoc.doom, {{kind.expired}}) as failure_kind,
+        case when assoc.doom is null
+            then 'expires_at passed before it could start'
+            else 'a task before it in its session failed for good'
+        end as failure_message
+), {{end_task}}
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
 
 -- name: claim
 -- move: enqueued -> claimed
@@ -328,9 +403,10 @@ with asked as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
         assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
-        {{no_failure}}
+        {{links}}, {{no_failure}}
 ), {{end_task}}
-select task_id, last_token as token from ended
+select task_id, last_token as token, null::text as lambda, null::interval as due_in from ended
+{{released: null, }}
 
 -- name: fail
 -- move: claimed|processing -> retriable_failure|fatal_failure|cancelled
@@ -410,18 +486,20 @@ with clock as materialized (
     from planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
-    returning planned.*
+    returning planned.*, {{links}}
 ), ended as (
     delete from task_assoc as assoc
     using planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status <> 'retriable_failure'
-    returning planned.*
+    returning planned.*, {{links}}
 ), done as (
     select * from retried union all select * from ended
 ), {{record_attempt: done}}, {{note_failure: retried}}, {{end_task}}
-select task_id, token, lambda, case when status = 'retriable_failure' then ended_at + wait - (select duly_now()) end
+select task_id, token, lambda,
+    case when status = 'retriable_failure' then ended_at + wait - (select duly_now()) end as due_in
 from done
+{{released: null, }}
 
 -- name: snooze
 -- move: claimed|processing -> new
@@ -483,9 +561,35 @@ with ended as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and (assoc.cancel_requested or not %(only_if_requested)b)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{no_result}}, {{no_failure}}
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
 ), {{end_task}}
-select task_id from ended
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
+
+-- name: cancel_waiting
+-- move: waiting -> cancelled
+-- As cancel. The session is locked before the task, so that nothing releases it meanwhile (duly_advance_sessions).
+with locked as materialized (
+    select key
+    from session
+    where key = any (array(
+        select assoc.session
+        from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        where assoc.status::text = 'waiting'
+    ))
+    order by key
+    for update
+), ended as (
+    delete from task_assoc as assoc
+    using unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+        and assoc.session in (select key from locked)
+    returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
+), {{end_task}}
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
 
 -- name: request_cancel
 -- move: claimed|processing -> claimed|processing
@@ -497,7 +601,7 @@ where assoc.task_id = any (array[asked.task_id]) and assoc.status::text in ('cla
 returning assoc.task_id, assoc.status::text
 
 -- name: redrive
--- move: fatal_failure -> new
+-- move: fatal_failure -> new|waiting
 -- A dead letter runs again, with all its attempts before it: the counts begin anew, the fence goes on. The token of
 -- its last claim moves with it, so that a repeated result is still told "already applied"; any other late write
 -- finds a token that is not its own. An expiry that would end the task before its time to run is dropped.
@@ -516,21 +620,34 @@ with asked as (
     set status = null, started_at = null, finished_at = null, fence = null, failures = null, crashes = null,
         last_token = null,
         expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
-        redrives = task.redrives + 1
+        redrives = task.redrives + 1, edits = 0
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
-    returning task.task_id, task.lambda, task.collection, task.priority, task.expires_at, dead.fence, dead.last_token,
-        dead.due_at, task.edits
+    returning task.task_id, task.lambda, task.collection, task.priority, dead.due_at, task.expires_at, dead.fence,
+        dead.last_token, task.session, task.session_order, task.session_policy
 ), found_no_more as (
     delete from dead_letter using redriven where dead_letter.task_id = any (array[redriven.task_id])
 ), assoc as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token, edits
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token
     )
-    select task_id, lambda, collection, priority, 'new', due_at, due_at, expires_at, fence, last_token, edits
+    select task_id, lambda, collection, priority, 'new', due_at, due_at, expires_at, fence, last_token
     from redriven
-)
-select task_id, due_at - (select duly_now()) as due_in from redriven
+    where session is null
+), in_session as (
+    select * from redriven where session is not null order by task_id
+), {{join_sessions: in_session}}
+select task_id, due_at - (select duly_now()) as due_in, 'new' as status from redriven where session is null
+union all
+select joined.task_id, joined.due_at - (select duly_now()), joined.status::text
+from joined, (select count(done) from ordered) as once
+
+-- name: unblock_sessions
+-- move: waiting -> new
+-- Ends the block of sessions, in the order of their keys: the next task of each runs.
+select asked.key
+from (select key from unnest(%(keys)b::text[]) as asked (key) order by key) as asked
+where duly_unblock_session(asked.key)
 
 -- name: update_pending
 -- move: new|retriable_failure|enqueued -> new

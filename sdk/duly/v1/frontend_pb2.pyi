@@ -37,6 +37,7 @@ class NewTask(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     payload: _builtins.bytes
     """At most the lambda's payload limit (256 KiB by default, never above 1 MiB)."""
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -63,6 +64,10 @@ class NewTask(_message.Message):
         begun goes on; if it fails after this time, the task expires. Must be in the future. Absent: never.
         """
 
+    @_builtins.property
+    def session(self) -> _task_pb2.Session:
+        """Absent: it waits for no other task."""
+
     def __init__(
         self,
         *,
@@ -75,10 +80,11 @@ class NewTask(_message.Message):
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         idempotency_key: _builtins.str = ...,
         task_id: _builtins.str = ...,
+        session: _task_pb2.Session | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "expires_at", b"expires_at", "scheduled_at", b"scheduled_at", "when", b"when"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "expires_at", b"expires_at", "scheduled_at", b"scheduled_at", "session", b"session", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "scheduled_at", b"scheduled_at", "task_id", b"task_id", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "scheduled_at", b"scheduled_at", "session", b"session", "task_id", b"task_id", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["scheduled_at", "delay"]  # noqa: Y015
     _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015
@@ -543,7 +549,7 @@ class RedriveTaskResult(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     status: _task_pb2.TaskStatus.ValueType
-    """NEW: done. With an error: the status that it has."""
+    """NEW, or WAITING in its session: done. With an error: the status that it has."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
         """NOT_A_DEAD_LETTER (also for a task that was redriven before), UNKNOWN_LAMBDA or NOT_FOUND."""
@@ -764,7 +770,7 @@ class UpdateTaskResult(_message.Message):
     """NEW: changed. With an error: what it is instead."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_FOUND, NOT_PENDING (it runs, or has ended), PAYLOAD_TOO_LARGE."""
+        """NOT_FOUND, NOT_PENDING (it runs, has ended, or waits in a session), PAYLOAD_TOO_LARGE."""
 
     def __init__(
         self,
@@ -801,7 +807,7 @@ class CancelTasksRequest(_message.Message):
     """Change nothing, and count all that match, beyond the limit too."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskStatus.ValueType]:
-        """Empty: all that nobody runs (NEW, ENQUEUED, RETRIABLE_FAILURE). With CLAIMED and PROCESSING the callbacks of those
+        """Empty: all that nobody runs (NEW, WAITING, ENQUEUED, RETRIABLE_FAILURE). With CLAIMED and PROCESSING the callbacks of those
         that run are asked to stop.
         """
 

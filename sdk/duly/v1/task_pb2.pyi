@@ -69,6 +69,8 @@ class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus
     """Final: somebody asked for it."""
     TASK_STATUS_DROPPED: _TaskStatus.ValueType  # 9
     """Final: reserved for gates, which are not built. No task has this status."""
+    TASK_STATUS_WAITING: _TaskStatus.ValueType  # 10
+    """Written; waits for the end of another task, such as the one before it in its session."""
 
 class TaskStatus(_TaskStatus, metaclass=_TaskStatusEnumTypeWrapper):
     """The state machine of docs/lifecycle.md."""
@@ -92,7 +94,61 @@ TASK_STATUS_CANCELLED: TaskStatus.ValueType  # 8
 """Final: somebody asked for it."""
 TASK_STATUS_DROPPED: TaskStatus.ValueType  # 9
 """Final: reserved for gates, which are not built. No task has this status."""
+TASK_STATUS_WAITING: TaskStatus.ValueType  # 10
+"""Written; waits for the end of another task, such as the one before it in its session."""
 Global___TaskStatus: _TypeAlias = TaskStatus  # noqa: Y015
+
+class _SessionOrder:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionOrder.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_ORDER_UNSPECIFIED: _SessionOrder.ValueType  # 0
+    """Not said: SESSION_ORDER_SCHEDULED."""
+    SESSION_ORDER_SCHEDULED: _SessionOrder.ValueType  # 1
+    """As they were scheduled: in one request in its order, in different requests as the store wrote them."""
+    SESSION_ORDER_DUE: _SessionOrder.ValueType  # 2
+    """By the time at which they are due. A task that has been claimed once keeps its place before all others."""
+
+class SessionOrder(_SessionOrder, metaclass=_SessionOrderEnumTypeWrapper):
+    """In which order the tasks of a session run. Use one order for all tasks of a session."""
+
+SESSION_ORDER_UNSPECIFIED: SessionOrder.ValueType  # 0
+"""Not said: SESSION_ORDER_SCHEDULED."""
+SESSION_ORDER_SCHEDULED: SessionOrder.ValueType  # 1
+"""As they were scheduled: in one request in its order, in different requests as the store wrote them."""
+SESSION_ORDER_DUE: SessionOrder.ValueType  # 2
+"""By the time at which they are due. A task that has been claimed once keeps its place before all others."""
+Global___SessionOrder: _TypeAlias = SessionOrder  # noqa: Y015
+
+class _SessionPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_POLICY_UNSPECIFIED: _SessionPolicy.ValueType  # 0
+    """Not said: SESSION_POLICY_SKIP."""
+    SESSION_POLICY_SKIP: _SessionPolicy.ValueType  # 1
+    """The next task runs."""
+    SESSION_POLICY_BLOCK: _SessionPolicy.ValueType  # 2
+    """No task runs until this one is redriven, or the session is unblocked."""
+    SESSION_POLICY_FAIL_REST: _SessionPolicy.ValueType  # 3
+    """The tasks that wait at this moment end as FATAL_FAILURE, too, without a run."""
+
+class SessionPolicy(_SessionPolicy, metaclass=_SessionPolicyEnumTypeWrapper):
+    """What a task that ends as FATAL_FAILURE does to its session."""
+
+SESSION_POLICY_UNSPECIFIED: SessionPolicy.ValueType  # 0
+"""Not said: SESSION_POLICY_SKIP."""
+SESSION_POLICY_SKIP: SessionPolicy.ValueType  # 1
+"""The next task runs."""
+SESSION_POLICY_BLOCK: SessionPolicy.ValueType  # 2
+"""No task runs until this one is redriven, or the session is unblocked."""
+SESSION_POLICY_FAIL_REST: SessionPolicy.ValueType  # 3
+"""The tasks that wait at this moment end as FATAL_FAILURE, too, without a run."""
+Global___SessionPolicy: _TypeAlias = SessionPolicy  # noqa: Y015
 
 class _Encoding:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -145,6 +201,8 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """The callback's result cannot be encoded, or is too large."""
     FAILURE_KIND_NO_CALLBACK: _FailureKind.ValueType  # 10
     """No Executor that took the task has a callback of this name."""
+    FAILURE_KIND_SESSION_FAILED: _FailureKind.ValueType  # 11
+    """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
     """Why an attempt failed, or why a task ended without success."""
@@ -170,6 +228,8 @@ FAILURE_KIND_BAD_RESULT: FailureKind.ValueType  # 9
 """The callback's result cannot be encoded, or is too large."""
 FAILURE_KIND_NO_CALLBACK: FailureKind.ValueType  # 10
 """No Executor that took the task has a callback of this name."""
+FAILURE_KIND_SESSION_FAILED: FailureKind.ValueType  # 11
+"""A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 class _AttemptOutcome:
@@ -250,7 +310,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_PAYLOAD_TOO_LARGE: _ErrorCode.ValueType  # 3
     """The payload exceeds the lambda's payload_limit."""
     ERROR_CODE_KEY_CONFLICT: _ErrorCode.ValueType  # 4
-    """The key or id belongs to a task with another lambda, payload, priority or collection."""
+    """The key or id belongs to a task with another lambda, payload, priority, collection or session."""
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 5
     """No task has this id: it was never scheduled, or was removed after its retention."""
     ERROR_CODE_ALREADY_FINAL: _ErrorCode.ValueType  # 6
@@ -259,6 +319,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """Only a task that ended as FATAL_FAILURE can be redriven."""
     ERROR_CODE_UNKNOWN_SETTING: _ErrorCode.ValueType  # 8
     """No setting of this name can be changed while Duly runs."""
+    ERROR_CODE_NOT_BLOCKED: _ErrorCode.ValueType  # 9
+    """The session is not blocked."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 20
     """Only a task that nobody runs yet can be changed: it runs now, or has ended."""
 
@@ -272,7 +334,7 @@ ERROR_CODE_UNKNOWN_LAMBDA: ErrorCode.ValueType  # 2
 ERROR_CODE_PAYLOAD_TOO_LARGE: ErrorCode.ValueType  # 3
 """The payload exceeds the lambda's payload_limit."""
 ERROR_CODE_KEY_CONFLICT: ErrorCode.ValueType  # 4
-"""The key or id belongs to a task with another lambda, payload, priority or collection."""
+"""The key or id belongs to a task with another lambda, payload, priority, collection or session."""
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 5
 """No task has this id: it was never scheduled, or was removed after its retention."""
 ERROR_CODE_ALREADY_FINAL: ErrorCode.ValueType  # 6
@@ -281,9 +343,40 @@ ERROR_CODE_NOT_A_DEAD_LETTER: ErrorCode.ValueType  # 7
 """Only a task that ended as FATAL_FAILURE can be redriven."""
 ERROR_CODE_UNKNOWN_SETTING: ErrorCode.ValueType  # 8
 """No setting of this name can be changed while Duly runs."""
+ERROR_CODE_NOT_BLOCKED: ErrorCode.ValueType  # 9
+"""The session is not blocked."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 20
 """Only a task that nobody runs yet can be changed: it runs now, or has ended."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
+
+@_typing.final
+class Session(_message.Message):
+    """The tasks of a session run one at a time, in order, whatever their lambdas and hosts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    ON_FAILURE_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """1 to 255 bytes. One key is one session for all lambdas."""
+    order: Global___SessionOrder.ValueType
+    on_failure: Global___SessionPolicy.ValueType
+    """If this task ends as FATAL_FAILURE."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        order: Global___SessionOrder.ValueType = ...,
+        on_failure: Global___SessionPolicy.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "on_failure", b"on_failure", "order", b"order"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Session: _TypeAlias = Session  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
@@ -410,6 +503,7 @@ class Task(_message.Message):
     LAST_FAILURE_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     REDRIVES_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     EDITS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
@@ -448,7 +542,7 @@ class Task(_message.Message):
     @_builtins.property
     def next_trigger_at(self) -> _timestamp_pb2.Timestamp:
         """When Duly looks at it again: to start it, or to reclaim it from an Executor that fell silent. Absent once it is
-        final.
+        final, and while it is WAITING without expires_at.
         """
 
     @_builtins.property
@@ -468,6 +562,10 @@ class Task(_message.Message):
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
         """The runs that ended and did not succeed, oldest first: the newest 100 at most. Filled by GetTask only."""
+
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """Absent: it belongs to no session."""
 
     def __init__(
         self,
@@ -496,12 +594,13 @@ class Task(_message.Message):
         last_failure: Global___Failure | None = ...,
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         redrives: _builtins.int = ...,
+        session: Global___Session | None = ...,
         edits: _builtins.int = ...,
         checkpoint: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "started_at", b"started_at", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

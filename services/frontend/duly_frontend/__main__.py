@@ -7,6 +7,8 @@ from duly.v1 import (
     frontend_pb2_grpc,
     registry_pb2,
     registry_pb2_grpc,
+    sessions_pb2,
+    sessions_pb2_grpc,
     settings_pb2,
     settings_pb2_grpc,
 )
@@ -24,6 +26,7 @@ from duly_frontend import events
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
 from duly_frontend.servicer import FrontendServicer
+from duly_frontend.sessions import SessionServicer
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import open_stores
 
@@ -49,7 +52,9 @@ def build(
         async with open_stores(store_settings, settings) as stores:
             store = stores.writes
             known = LambdaCache(store)
-            frontend = FrontendServicer(stores, settings, known, Notifier(store, notifications), rpc_settings)
+            notifier = Notifier(store, notifications)
+            frontend = FrontendServicer(stores, settings, known, notifier, rpc_settings)
+            sessions = SessionServicer(stores, notifier)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
             server = RpcServer(
@@ -62,6 +67,10 @@ def build(
                     Service(
                         registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name,
                         lambda grpc: registry_pb2_grpc.add_RegistryServiceServicer_to_server(registry, grpc),
+                    ),
+                    Service(
+                        sessions_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name,
+                        lambda grpc: sessions_pb2_grpc.add_SessionServiceServicer_to_server(sessions, grpc),
                     ),
                     Service(
                         settings_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name,

@@ -43,6 +43,10 @@ def task_to_wire(row: TaskRow) -> task_pb2.Task:
         moment: datetime | None = row.get(name)
         if moment is not None:
             getattr(task, name).FromDatetime(moment)
+    if row["session"] is not None:
+        task.session.key = row["session"]
+        task.session.order = row["session_order"]
+        task.session.on_failure = row["session_policy"]
     if row["failure_kind"] is not None:
         task.last_failure.kind = row["failure_kind"]
         task.last_failure.message = row["failure_message"] or ""

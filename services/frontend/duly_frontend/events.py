@@ -11,6 +11,7 @@ log = structlog.get_logger()
 
 _scheduled = Counter("duly_scheduled_total", "Tasks in Schedule calls, by verdict.", ["verdict"])
 _taken, _refused = _scheduled.labels("taken"), _scheduled.labels("refused")
+_unblocked = Counter("duly_sessions_unblocked_total", "Sessions whose block an operator ended.")
 _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
 _updated = Counter("duly_updated_total", "Tasks that were changed before they ran.")
 _purged = Counter("duly_purged_total", "Finished tasks that were deleted because somebody asked for it.")
@@ -43,6 +44,11 @@ def purged(count: int) -> None:
     if count:
         _purged.inc(count)
         log.info("tasks purged", count=count)
+
+
+def sessions_unblocked(count: int) -> None:
+    """So many blocked sessions go on."""
+    _unblocked.inc(count)
 
 
 def group_written(size: int) -> None:

@@ -51,7 +51,7 @@ def of_cancel(request: frontend_pb2.CancelTasksRequest) -> TaskFilter:
         InvalidRequestError: names the filter that is unusable.
     """
     _check_names(request)
-    statuses = _statuses(request) or READY | {Status.ENQUEUED}
+    statuses = _statuses(request) or READY | {Status.ENQUEUED, Status.WAITING}
     if statuses - LIVE:
         raise InvalidRequestError(
             "statuses", f"only live ones can be cancelled, not {_named(statuses - LIVE)}"

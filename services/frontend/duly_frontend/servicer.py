@@ -130,7 +130,11 @@ class FrontendServicer(TaskChanges):
 
     async def _write_group(self, tasks: list[NewTask]) -> list[Scheduled]:
         lambdas = {task.lambda_name for task in tasks}
-        tell = self._has_little_to_write(len(tasks)) and not self._notifier.is_served_here(lambdas)
+        tell = (
+            self._has_little_to_write(len(tasks))
+            and not self._notifier.is_served_here(lambdas)
+            and not any(task.session for task in tasks)
+        )
         async with failpoints.around("frontend.schedule"):
             answers = await store_schedule.schedule(self._stores.writes, tasks, tell=tell)
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
@@ -168,7 +172,10 @@ class FrontendServicer(TaskChanges):
         ids = self._ids(request.task_ids)
         valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
         async with failpoints.around("frontend.cancel"):
-            done = await store_tasks.cancel_tasks(self._stores.writes, valid)
+            cancelled = await store_tasks.cancel_tasks(self._stores.writes, valid)
+        done = cancelled.statuses
+        if cancelled.released:
+            self._notifier.due_in(min(cancelled.released.values()), cancelled.released)
         known = await store_tasks.get_tasks(
             self._stores.writes, [task_id for task_id in valid if task_id not in done], most_bytes=None
         )

@@ -53,6 +53,8 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
                 page = await store_bulk.count_live(lists, wanted, place)
             else:
                 page = await store_bulk.cancel_where(lists, wanted, place, limit)
+                if page.released:
+                    self._notifier.due_in(min(page.released.values()), page.released.keys())
         return bulk_pages.to_wire(page, frontend_pb2.CancelTasksResponse())
 
     async def PurgeTasks(  # noqa: N802

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from duly.v1 import frontend_pb2, task_pb2
-from duly_core.lifecycle import HELD
+from duly_core.lifecycle import HELD, Status
 from duly_core.rpc.new_tasks import (
     ENCODINGS,
     PRIORITIES,
@@ -84,6 +84,8 @@ def _result(change: TaskChange, answer: Changed | None) -> frontend_pb2.UpdateTa
 def _not_pending(answer: Changed) -> Problem:
     if answer.status in HELD:
         message = f"it runs now (it is {answer.status}): cancel it and schedule another, or wait for its end"
+    elif answer.status is Status.WAITING:
+        message = "it waits for its turn in a session: it can be changed when it is the first"
     else:
         message = f"it is {answer.status} already: schedule another"
     return Problem("task_id", message, task_pb2.ERROR_CODE_NOT_PENDING)

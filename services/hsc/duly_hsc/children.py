@@ -66,6 +66,8 @@ def _with_children(
 def _child(asked: frontend_pb2.NewTask, limits: Mapping[str, int]) -> NewTask:
     if not asked.task_id:
         raise Problem("task_id", "a task that a callback schedules has an id that was made before")
+    if asked.HasField("session"):
+        raise Problem("session", "a task that a callback schedules cannot be in a session yet: leave it out")
     try:
         return new_task(asked, limits, _HORIZON)
     except ProblemUnlessRepeatedError as late:

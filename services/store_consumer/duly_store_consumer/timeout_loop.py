@@ -39,10 +39,8 @@ class TimeoutLoop:
         now = asyncio.get_running_loop().time()
         await self._live_config.read(now)
         found, pause = await self._timeouts.handle_due(now)
-        if found.again:
-            self._notifier.due_in(
-                timedelta(), {task.queue.lambda_name for task in found.again}, len(found.again)
-            )
+        if due := found.released | {task.queue.lambda_name for task in found.again}:
+            self._notifier.due_in(timedelta(), due, len(found.again))
         self._liveness.completed()
         return min(pause, self._live_config.settings.poll_interval, self._live_config.fresh_for(now))
 

@@ -41,7 +41,7 @@ exception when undefined_function or insufficient_privilege or feature_not_suppo
 end';
 
 create type task_status as enum (
-    'new', 'enqueued', 'claimed', 'processing', 'retriable_failure',
+    'new', 'waiting', 'enqueued', 'claimed', 'processing', 'retriable_failure',
     'success', 'fatal_failure', 'cancelled', 'dropped'
 );
 create type attempt_outcome as enum (
@@ -95,6 +95,16 @@ create table task (
     failed_at timestamptz,
     -- How often the task was redriven after it had ended as fatal_failure.
     redrives integer not null default 0 check (redrives >= 0),
+    -- The session that the task belongs to: its tasks run one at a time, in order (decision 0029).
+    session text check (octet_length(session) between 1 and 255),
+    -- 1: in the order in which they were scheduled; 2: by the time at which they are due.
+    session_order smallint check (session_order in (1, 2)),
+    -- What a fatal_failure of this task does to its session: 1 the next task runs; 2 the session is blocked; 3 the tasks
+    -- that wait fail, too.
+    session_policy smallint check (session_policy in (1, 2, 3)),
+    constraint task_session_is_whole check (
+        (session is null) = (session_order is null) and (session is null) = (session_policy is null)
+    ),
     -- The entity's own status is final or absent: while the task lives its status is the assoc's.
     constraint task_status_is_final check (status in ('success', 'fatal_failure', 'cancelled', 'dropped')),
     -- A task is finished exactly if it has a final status, and then its counts are settled.
@@ -220,10 +230,26 @@ create table task_assoc (
     crashed_at timestamptz[],
     -- Since when it is held, if it is; for people to see.
     claimed_at timestamptz,
+    -- As in task; tasks of a session run by rank, then by seq.
+    session text,
+    session_rank timestamptz,
+    session_seq bigint,
+    session_policy smallint,
+    -- Why a task that waits is to end without a run: a failure kind. The Store Consumer ends it (end_waiting).
+    doom smallint,
     -- The assoc row of a task that ended is gone.
-    constraint assoc_is_live check (status in ('new', 'enqueued', 'claimed', 'processing', 'retriable_failure')),
-    -- Every live task is looked at again: no status is without a deadline.
-    constraint assoc_has_a_trigger check (isfinite(next_trigger_at)),
+    constraint assoc_is_live check (status in ('new', 'waiting', 'enqueued', 'claimed', 'processing', 'retriable_failure')),
+    -- Every live task is looked at again: no status is without a deadline, but that of a task that waits for another one
+    -- and does not expire. The end of the other one releases it.
+    constraint assoc_has_a_trigger check (
+        isfinite(next_trigger_at) or (status = 'waiting' and next_trigger_at = 'infinity')
+    ),
+    constraint assoc_waits_for_something check (status <> 'waiting' or session is not null),
+    constraint assoc_session_is_whole check (
+        (session is null) = (session_rank is null) and (session is null) = (session_seq is null)
+        and (session is null) = (session_policy is null)
+    ),
+    constraint assoc_doom_is_waiting check (doom is null or status = 'waiting'),
     -- Exactly a held task has a token, and a holder.
     constraint assoc_token_means_held check ((status in ('claimed', 'processing')) = (token is not null)),
     constraint assoc_holder_means_held check ((token is null) = (holder is null)),
@@ -244,6 +270,176 @@ create index task_assoc_watched on task_assoc (next_trigger_at)
 -- What ends by itself if it does not start in time, by that time; tasks without one are not in it.
 create index task_assoc_expiring on task_assoc (expires_at)
     where status in ('new', 'retriable_failure', 'enqueued') and expires_at is not null;
+
+-- What waits for its turn, by session.
+create index task_assoc_in_session on task_assoc (session, session_rank, session_seq)
+    where status = 'waiting' and doom is null;
+-- What waits and is to end without a run, by the time at which it is.
+create index task_assoc_waiting_until on task_assoc (next_trigger_at)
+    where status = 'waiting' and next_trigger_at < 'infinity';
+
+-- One row for each session that has live tasks or is blocked. Whoever changes a task that waits locks the row of its
+-- session first, in the order of the keys.
+create table session (
+    key text primary key check (octet_length(key) between 1 and 255),
+    -- The one task that may run; null while a failed task blocks the session.
+    head uuid,
+    -- Live tasks, the head among them.
+    length integer not null check (length >= 0),
+    -- Of the length: those that wait and are to end without a run.
+    doomed integer not null default 0 check (doomed >= 0 and doomed <= length),
+    last_seq bigint not null,
+    -- The task whose failure stopped the session, and when it did.
+    blocked_by uuid,
+    blocked_at timestamptz,
+    constraint session_block_is_whole check ((blocked_by is null) = (blocked_at is null)),
+    constraint session_runs_or_is_blocked check ((head is null) = (blocked_by is not null))
+) with (
+    fillfactor = 60,
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+create index session_blocked on session (blocked_at) where blocked_at is not null;
+
+-- Sessions move on in these functions, and not in the statements that call them: a statement sees the rows as they were
+-- before it waited for a lock, each statement of a function sees them as they are after. (transitions.sql has the moves.)
+
+-- What the ends of these tasks do to their sessions; `failures` has the session_policy of those that ended as
+-- fatal_failure, `dooms` why one that waited had to end. A session whose head ended has a new head, is blocked, or is gone.
+-- move: waiting -> new
+-- Returns the lambdas of new heads, and how far ahead these are due.
+create function duly_advance_sessions(keys text[], task_ids uuid[], failures int2[], dooms int2[])
+    returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+begin
+    perform from session where key = any (keys) order by key for update;
+    return query
+    with line as (
+        select session.key, session.head, session.length - count(*)::int4 as length,
+            session.doomed - count(ended.doom)::int4 as doomed, session.blocked_by,
+            coalesce(bool_or(ended.task_id = session.head), false) as headless,
+            max(ended.failure) filter (where ended.task_id = session.head) as failure,
+            -- the tasks that were to fail with it are gone
+            session.doomed > 0 and session.doomed = count(ended.doom) as failed
+        from unnest(keys, task_ids, failures, dooms) as ended (key, task_id, failure, doom)
+        join session on session.key = any (array[ended.key])
+        group by session.key
+    ), doomed as (
+        update task_assoc as assoc
+        set doom = 11, next_trigger_at = (select duly_now())
+        from line
+        where line.headless and line.failure = 3 and assoc.session = line.key and assoc.status = 'waiting'
+            and assoc.doom is null
+        returning line.key
+    ), moved as (
+        select line.*, next.task_id as next_head,
+            (select count(*)::int4 from doomed where doomed.key = line.key) as more_doomed
+        from line left join lateral (
+            select assoc.task_id
+            from task_assoc as assoc
+            where assoc.session = line.key and assoc.status = 'waiting' and assoc.doom is null
+                and line.length > 0
+                and (line.headless and coalesce(line.failure, 1) = 1 or line.failed and line.head is null)
+            order by assoc.session, assoc.session_rank, assoc.session_seq
+            limit 1
+        ) as next on true
+    ), drained as (
+        delete from session using moved
+        where session.key = any (array[moved.key]) and moved.length = 0
+            and (moved.headless and coalesce(moved.failure, 1) <> 2 or moved.failed and moved.head is null)
+    ), updated as (
+        update session
+        set length = moved.length, doomed = moved.doomed + moved.more_doomed,
+            head = coalesce(moved.next_head, case when not moved.headless then moved.head end),
+            blocked_by = case
+                when moved.next_head is not null then null
+                when moved.headless then moved.head
+                else session.blocked_by
+            end,
+            blocked_at = case
+                when moved.next_head is not null then null
+                when moved.headless then (select duly_now())
+                else session.blocked_at
+            end
+        from moved
+        where session.key = any (array[moved.key]) and not (
+            moved.length = 0
+            and (moved.headless and coalesce(moved.failure, 1) <> 2 or moved.failed and moved.head is null)
+        )
+    ), promoted as (
+        update task_assoc as assoc
+        set status = 'new', next_trigger_at = greatest(assoc.due_at, (select duly_now())),
+            due_at = greatest(assoc.due_at, (select duly_now()))
+        from moved
+        where assoc.task_id = any (array[moved.next_head]) and assoc.status::text = 'waiting'
+        returning assoc.lambda, assoc.due_at
+    )
+    select promoted.lambda, min(promoted.due_at) - (select duly_now()) from promoted group by promoted.lambda;
+end $$;
+
+-- Ends the block of a session: the next task runs, whatever became of the one that failed. False: it is not blocked.
+-- move: waiting -> new
+create function duly_unblock_session(asked text) returns boolean language plpgsql as $$
+declare
+    line record;
+    next_head uuid;
+begin
+    select * into line from session where key = asked and blocked_by is not null and doomed = 0 for update;
+    if not found then
+        return false;
+    end if;
+    select assoc.task_id into next_head
+    from task_assoc as assoc
+    where assoc.session = asked and assoc.status = 'waiting' and assoc.doom is null
+    order by assoc.session, assoc.session_rank, assoc.session_seq
+    limit 1;
+    if next_head is null then
+        delete from session where key = asked;
+    else
+        update session set head = next_head, blocked_by = null, blocked_at = null where key = asked;
+        update task_assoc as assoc
+        set status = 'new', next_trigger_at = greatest(assoc.due_at, duly_now()), due_at = greatest(assoc.due_at, duly_now())
+        where assoc.task_id = next_head and assoc.status::text = 'waiting';
+    end if;
+    return true;
+end $$;
+
+-- Where a task that waits is due before its session's head, which nobody has claimed yet, they change places. It is for
+-- sessions whose rows the caller has locked; a head that somebody else works on stays.
+-- move: new -> waiting
+-- move: waiting -> new
+create function duly_put_earlier_first(keys text[]) returns void language plpgsql strict as $$
+begin
+    with earlier as (
+        select session.key, first.task_id, head.task_id as head
+        from unnest(keys) as asked (key)
+        join session on session.key = any (array[asked.key])
+        cross join lateral (
+            select assoc.task_id, assoc.session_rank, assoc.session_seq
+            from task_assoc as assoc
+            where assoc.session = asked.key and assoc.status = 'waiting' and assoc.doom is null
+            order by assoc.session, assoc.session_rank, assoc.session_seq
+            limit 1
+        ) as first
+        cross join lateral (
+            select assoc.task_id
+            from task_assoc as assoc
+            where assoc.task_id = session.head and assoc.status::text = 'new' and assoc.fence = 0
+                and (assoc.session_rank, assoc.session_seq) > (first.session_rank, first.session_seq)
+            for update skip locked
+        ) as head
+    ), demoted as (
+        update task_assoc as assoc
+        set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity')
+        from earlier
+        where assoc.task_id = any (array[earlier.head])
+    ), promoted as (
+        update task_assoc as assoc
+        set status = 'new', next_trigger_at = assoc.due_at
+        from earlier
+        where assoc.task_id = any (array[earlier.task_id])
+    )
+    update session set head = earlier.task_id from earlier where session.key = any (array[earlier.key]);
+end $$;
 
 -- Keys of the callers' own choice; apart from task, which is partitioned. Removed with their tasks, and found by them.
 create table idempotency_key (
@@ -290,8 +486,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute(
-        "drop table own_setting, setting, store_epoch, idempotency_key, task_assoc, dead_letter, attempt, task, lambda;"
-        "drop function duly_keep_dead_letter, duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, "
-        "duly_recent, duly_backoff, duly_now;"
+        "drop table own_setting, setting, store_epoch, idempotency_key, session, task_assoc, dead_letter, attempt, task, lambda;"
+        "drop function duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
+        "duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, duly_recent, duly_backoff, duly_now;"
         "drop type attempt_outcome, task_status;"
     )

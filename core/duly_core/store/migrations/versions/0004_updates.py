@@ -100,7 +100,8 @@ begin
         end if;
         if holder is not null then
             select
-                task.lambda = duly_schedule.lambda and task.collection = duly_schedule.collection and case
+                task.lambda = duly_schedule.lambda and task.collection = duly_schedule.collection
+                    and task.session is null and case
                     when task.scheduled_as is not null then task.scheduled_as = sha256(
                         data || int2send(encoding) || int2send(duly_schedule.priority::smallint))
                     else task.payload = data and task.payload_encoding = encoding

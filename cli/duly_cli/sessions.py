@@ -1,0 +1,109 @@
+"""`duly sessions`: tasks that run one at a time, in order; what stands in a session, and why it does not move on."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+import duly
+from duly_cli.table import columns
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.text import one_line, say
+
+_Key = Annotated[str, typer.Argument(metavar="KEY", help="The session's key.")]
+
+_sessions = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `sessions` with its verbs."""
+    app.add_typer(
+        _sessions,
+        name="sessions",
+        rich_help_panel="Tasks",
+        help="List sessions, show one, end its block.",
+    )
+
+
+@_sessions.command("list")
+def list_sessions(
+    blocked: Annotated[bool, typer.Option("--blocked", help="Only those that a failed task blocks.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, by key.")] = 50,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """List the sessions that have live tasks or are blocked."""
+    found = []
+    with connected(address) as client:
+        for session in client.sessions(blocked=blocked, page_size=min(limit, 1000)):
+            found.append(session)
+            if len(found) == limit:
+                break
+    if as_json:
+        for session in found:
+            say(json.dumps(_as_json(session)))
+    else:
+        say("\n".join(_table(found)))
+
+
+@_sessions.command("get")
+def get_session(
+    key: _Key,
+    max_tasks: Annotated[
+        int, typer.Option(min=0, max=1000, help="Show at most so many of those that wait.")
+    ] = 10,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show a session: which task may run, which wait, and what blocks it; exit 1 if it has none."""
+    with connected(address) as client:
+        session = client.get_session(key, max_tasks=max_tasks)
+    if session is None:
+        say(f"duly: the session {key!r} has no live tasks, and is not blocked", err=True)
+        raise typer.Exit(1)
+    if as_json:
+        say(json.dumps(_as_json(session) | {"waiting_task_ids": session.waiting_task_ids}))
+        return
+    values = {name: value for name, value in _as_json(session).items() if value}
+    for name, value in values.items():
+        say(f"{name.replace('_', ' '):>18}  {one_line(str(value))}")
+    for place, task_id in enumerate(session.waiting_task_ids):
+        say(f"{'' if place else 'next':>18}  {task_id}")
+
+
+@_sessions.command()
+def unblock(key: _Key, address: Address = DEFAULT_ADDRESS) -> None:
+    """Let the next task of a blocked session run; to run the failed task again, use `duly redrive`."""
+    with connected(address) as client:
+        client.unblock_session(key)
+    say(f"{key}: unblocked")
+
+
+def _as_json(session: duly.SessionState) -> dict[str, Any]:
+    return {
+        "key": session.key,
+        "length": session.length,
+        "head_task_id": session.head_task_id,
+        "head_status": session.head_status.name.lower() if session.head_status else None,
+        "blocked_by_task_id": session.blocked_by_task_id,
+        "blocked_at": session.blocked_at.isoformat() if session.blocked_at else None,
+        "failing": session.failing,
+    }
+
+
+def _table(sessions: Iterable[duly.SessionState]) -> Iterator[str]:
+    rows = []
+    for session in sessions:
+        state = session.head_status.name.lower() if session.head_status else "blocked"
+        rows.append(
+            (
+                one_line(session.key),
+                str(session.length),
+                "failing" if session.failing else state,
+                session.head_task_id or session.blocked_by_task_id or "",
+            )
+        )
+    if not rows:
+        return iter(["no sessions: `duly schedule --session KEY` puts a task into one"])
+    return columns(("SESSION", "TASKS", "STATE", "HEAD, OR WHAT BLOCKS IT"), rows)

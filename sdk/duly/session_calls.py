@@ -1,0 +1,64 @@
+"""The part of AsyncClient that is about sessions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from typing import Any
+
+from duly import error_mapping
+from duly.caller import Caller
+from duly.session import SessionState
+from duly.v1 import sessions_pb2, task_pb2
+
+
+class SessionCalls(ABC):
+    """Reads sessions, and ends their blocks."""
+
+    @abstractmethod
+    def _open(self) -> tuple[Caller, Any]:
+        """Return the connection of this event loop."""
+
+    async def get_session(self, key: str, *, max_tasks: int = 100) -> SessionState | None:
+        """Return a session with up to `max_tasks` (at most 1,000) of its waiting tasks.
+
+        None: it has no live tasks, and is not blocked. Raises InvalidTaskError.
+        """
+        caller, _ = self._open()
+        request = sessions_pb2.GetSessionRequest(keys=[key], max_tasks=max_tasks)
+        (result,) = (await caller.call(caller.sessions.GetSession, request)).results
+        if not result.HasField("error"):
+            return SessionState.from_proto(result.session, tuple(result.waiting_task_ids))
+        if result.error.code == task_pb2.ERROR_CODE_NOT_FOUND:
+            return None
+        raise error_mapping.from_item(result.error)
+
+    async def sessions(self, *, blocked: bool = False, page_size: int = 100) -> AsyncIterator[SessionState]:
+        """Yield the sessions that have live tasks or are blocked, by key; with `blocked` only the blocked ones."""
+        async for page in self.session_pages(blocked=blocked, page_size=page_size):
+            for session in page:
+                yield session
+
+    async def session_pages(
+        self, *, blocked: bool = False, page_size: int = 100
+    ) -> AsyncIterator[list[SessionState]]:
+        """Yield what `sessions` yields a page at a time; `page_size` is 1 to 1,000."""
+        caller, _ = self._open()
+        request = sessions_pb2.ListSessionsRequest(blocked=blocked, page_size=page_size)
+        while True:
+            response = await caller.call(caller.sessions.ListSessions, request)
+            yield [SessionState.from_proto(each) for each in response.sessions]
+            if not response.next_page_token:
+                return
+            request.page_token = response.next_page_token
+
+    async def unblock_session(self, key: str) -> None:
+        """Let the next task of a blocked session run; the one that blocked it stays a dead letter.
+
+        Raises SessionNotBlockedError, InvalidTaskError.
+        """
+        caller, _ = self._open()
+        request = sessions_pb2.UnblockSessionRequest(keys=[key])
+        (result,) = (await caller.call(caller.sessions.UnblockSession, request)).results
+        if result.HasField("error"):
+            raise error_mapping.from_item(result.error)

@@ -1,0 +1,137 @@
+"""SessionService: shows sessions, and ends their blocks."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.new_tasks import Problem, check_session_key
+from duly_core.rpc.stubs import Context
+from duly_core.store import sessions as store_sessions
+from duly_core.store.notifications import Notifier
+from duly_core.store.sessions import SessionState
+from duly_frontend import events
+from duly_frontend.convert import STATUS_TO_WIRE
+from duly_frontend.stores import FrontendStores
+
+_MOST = 1000
+_DEFAULT_PAGE = 100
+
+
+class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
+    """Answers each session for itself; one with an error has changed nothing."""
+
+    def __init__(self, stores: FrontendStores, notifier: Notifier) -> None:
+        self._stores = stores
+        self._notifier = notifier
+
+    async def GetSession(  # noqa: N802 (the wire's name)
+        self, request: sessions_pb2.GetSessionRequest, _context: Context
+    ) -> sessions_pb2.GetSessionResponse:
+        keys = _checked(request.keys)
+        if not 0 <= request.max_tasks <= _MOST:
+            raise InvalidRequestError("max_tasks", f"must be from 0 to {_MOST:,}")
+        asked = [key for key in keys if isinstance(key, str)]
+        found = await store_sessions.get_sessions(self._stores.reads, asked, request.max_tasks)
+        return sessions_pb2.GetSessionResponse(
+            results=[
+                sessions_pb2.GetSessionResult(error=key.to_wire())
+                if isinstance(key, Problem)
+                else _result(found.get(key))
+                for key in keys
+            ]
+        )
+
+    async def ListSessions(  # noqa: N802
+        self, request: sessions_pb2.ListSessionsRequest, _context: Context
+    ) -> sessions_pb2.ListSessionsResponse:
+        size = request.page_size or _DEFAULT_PAGE
+        if not 1 <= size <= _MOST:
+            raise InvalidRequestError("page_size", f"must be from 1 to {_MOST:,}")
+        after = _read_token(request.page_token)
+        with self._stores.listing("ListSessions") as lists:
+            found = await store_sessions.list_sessions(
+                lists, after=after, blocked=request.blocked, limit=size + 1
+            )
+        token = _write_token(found[size - 1].key) if len(found) > size else ""
+        return sessions_pb2.ListSessionsResponse(sessions=map(_to_wire, found[:size]), next_page_token=token)
+
+    async def UnblockSession(  # noqa: N802
+        self, request: sessions_pb2.UnblockSessionRequest, _context: Context
+    ) -> sessions_pb2.UnblockSessionResponse:
+        keys = _checked(request.keys)
+        asked = [key for key in keys if isinstance(key, str)]
+        done = await store_sessions.unblock_sessions(self._stores.writes, asked)
+        if done:
+            self._notifier.due_in(timedelta(), tasks=len(done))
+            events.sessions_unblocked(len(done))
+        return sessions_pb2.UnblockSessionResponse(
+            results=[
+                sessions_pb2.UnblockSessionResult(error=problem.to_wire() if problem else None)
+                for problem in (
+                    key if isinstance(key, Problem) else None if key in done else _NOT_BLOCKED for key in keys
+                )
+            ]
+        )
+
+
+_NOT_BLOCKED = Problem(
+    "key", "the session is not blocked, or its tasks still fail", task_pb2.ERROR_CODE_NOT_BLOCKED
+)
+_NOT_FOUND = Problem(
+    "key", "the session has no live tasks, and is not blocked", task_pb2.ERROR_CODE_NOT_FOUND
+)
+
+
+def _checked(keys: Sequence[str]) -> list[str | Problem]:
+    if not 1 <= len(keys) <= _MOST:
+        raise InvalidRequestError("keys", f"there must be 1 to {_MOST:,} in one call, not {len(keys):,}")
+    checked: list[str | Problem] = []
+    for key in keys:
+        try:
+            check_session_key("key", key)
+        except Problem as problem:
+            checked.append(problem)
+        else:
+            checked.append(key)
+    return checked
+
+
+def _result(state: SessionState | None) -> sessions_pb2.GetSessionResult:
+    if state is None:
+        return sessions_pb2.GetSessionResult(error=_NOT_FOUND.to_wire())
+    return sessions_pb2.GetSessionResult(
+        session=_to_wire(state),
+        waiting_task_ids=[str(UUID(bytes=task_id)) for task_id in state.waiting],
+    )
+
+
+def _to_wire(state: SessionState) -> sessions_pb2.SessionState:
+    message = sessions_pb2.SessionState(
+        key=state.key,
+        length=state.length,
+        head_task_id=str(UUID(bytes=state.head)) if state.head else "",
+        blocked_by_task_id=str(UUID(bytes=state.blocked_by)) if state.blocked_by else "",
+        failing=state.failing,
+    )
+    if state.head_status is not None:
+        message.head_status = STATUS_TO_WIRE[state.head_status]
+    if state.blocked_at is not None:
+        message.blocked_at.FromDatetime(state.blocked_at)
+    return message
+
+
+def _write_token(key: str) -> str:
+    return base64.urlsafe_b64encode(key.encode()).decode()
+
+
+def _read_token(token: str) -> str:
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise InvalidRequestError(
+            "page_token", "not a page token: use the next_page_token of the page before"
+        ) from None

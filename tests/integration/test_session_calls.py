@@ -1,0 +1,125 @@
+"""Sessions from the SDK and from the shell, and every refusal."""
+
+import json
+
+import pytest
+
+import duly
+from duly.enums import Outcome
+from duly.v1 import frontend_pb2, sessions_pb2, sessions_pb2_grpc, task_pb2
+from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA
+
+KEY = "vlan-7"
+
+
+@pytest.fixture
+async def registered(task_states):
+    await task_states.register()
+
+
+async def test_a_task_says_its_session_and_waits_for_its_turn(client, registered):
+    blocking = duly.Session(KEY, duly.SessionOrder.DUE, duly.SessionPolicy.BLOCK)
+    first = await client.schedule(LAMBDA, session=KEY)
+    second = await client.schedule(LAMBDA, session=blocking)
+
+    waiting = await client.get(second)
+
+    assert (await client.get(first)).session == duly.Session(KEY)
+    assert waiting.session == blocking
+    assert waiting.status is duly.TaskStatus.WAITING
+    assert not waiting.status.is_final
+    assert waiting.next_trigger_at is None
+
+
+async def test_a_session_is_read_listed_and_unblocked(client, registered, task_states):
+    first = await client.schedule(LAMBDA, session=duly.Session(KEY, on_failure=duly.SessionPolicy.BLOCK))
+    second = await client.schedule(LAMBDA, session=KEY)
+    await client.schedule(LAMBDA, session="another")
+
+    state = await client.get_session(KEY)
+    assert state is not None
+    assert (state.length, state.head_task_id, state.head_status) == (2, first.task_id, duly.TaskStatus.NEW)
+    assert state.waiting_task_ids == (second.task_id,)
+    assert not state.is_blocked
+    assert [each.key async for each in client.sessions(page_size=1)] == ["another", KEY]
+    with pytest.raises(duly.SessionNotBlockedError):
+        await client.unblock_session(KEY)
+
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+
+    (blocked,) = [each async for each in client.sessions(blocked=True)]
+    assert blocked.is_blocked
+    assert (blocked.blocked_by_task_id, blocked.head_task_id) == (first.task_id, None)
+    assert blocked.blocked_at is not None
+    await client.unblock_session(KEY)
+    assert (await client.get(second)).status is duly.TaskStatus.NEW
+    await client.cancel(second)
+    assert await client.get_session(KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("session", "field"),
+    [
+        (task_pb2.Session(), "session.key"),
+        (task_pb2.Session(key="k" * 256), "session.key"),
+        (task_pb2.Session(key="a\0b"), "session.key"),
+        (task_pb2.Session(key=KEY, order=7), "session.order"),
+        (task_pb2.Session(key=KEY, on_failure=7), "session.on_failure"),
+    ],
+)
+async def test_an_invalid_session_is_refused_with_its_field_and_nothing_is_written(
+    frontend, registered, client, session, field
+):
+    new = frontend_pb2.NewTask(payload=b"{}", session=session, **{"lambda": LAMBDA})
+    request = frontend_pb2.ScheduleRequest(tasks=[new])
+
+    (result,) = (await frontend.stub.Schedule(request)).results
+
+    assert result.error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT
+    assert result.error.field == field
+    assert [each async for each in client.list()] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "field"),
+    [
+        ("GetSession", sessions_pb2.GetSessionRequest(), "keys"),
+        ("GetSession", sessions_pb2.GetSessionRequest(keys=["a"], max_tasks=1001), "max_tasks"),
+        ("ListSessions", sessions_pb2.ListSessionsRequest(page_size=-1), "page_size"),
+        ("ListSessions", sessions_pb2.ListSessionsRequest(page_token="?"), "page_token"),
+        ("UnblockSession", sessions_pb2.UnblockSessionRequest(keys=["a"] * 1001), "keys"),
+    ],
+)
+async def test_an_invalid_request_is_refused_as_a_whole(frontend, method, request_, field):
+    stub = sessions_pb2_grpc.SessionServiceStub(frontend.channel)
+
+    assert (await refusal(getattr(stub, method)(request_))).field == field
+
+
+async def test_the_shell_shows_a_session_and_why_it_does_not_move_on(
+    client, registered, task_states, run_duly
+):
+    scheduled = await run_duly(
+        "schedule", LAMBDA, "--session", KEY, "--session-on-failure", "block", "--session-order", "due"
+    )
+    assert scheduled.exit_code == 0
+    waiting = await client.schedule(LAMBDA, session=KEY)
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+
+    listed = await run_duly("sessions", "list", "--blocked")
+    shown = await run_duly("sessions", "get", KEY)
+    as_json = json.loads((await run_duly("sessions", "get", KEY, "--json")).stdout)
+
+    blocker = scheduled.stdout.strip()
+    assert KEY in listed.stdout
+    assert blocker in shown.stdout
+    assert waiting.task_id in shown.stdout
+    assert as_json["blocked_by_task_id"] == blocker
+    assert (await run_duly("sessions", "unblock", KEY)).stdout == f"{KEY}: unblocked\n"
+    again = await run_duly("sessions", "unblock", KEY)
+    assert again.exit_code == 1
+    assert "not blocked" in again.stderr
+    assert (await run_duly("sessions", "get", "unknown")).exit_code == 1
+    assert (await run_duly("schedule", LAMBDA, "--session-order", "due")).exit_code == 2
+    assert (await run_duly("schedule", LAMBDA, "--session", KEY, "--session-order", "odd")).exit_code == 2
