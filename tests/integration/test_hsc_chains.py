@@ -30,6 +30,7 @@ async def succeed(hsc, task, *children):
         ({"priority": 9}, "priority: 9 is not a priority"),
         ({"task_id": ""}, "task_id: a task that a callback schedules has an id"),
         ({"collection": "NO"}, "collection: must be"),
+        ({"session": {"key": "s"}}, "session: a task that a callback schedules cannot be in a session yet"),
     ],
 )
 async def test_a_child_that_no_frontend_would_take_makes_the_attempt_a_fatal_failure(

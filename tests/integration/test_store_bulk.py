@@ -12,7 +12,7 @@ from duly_core.store.bulk import Place
 from duly_core.store.results import set_results
 from duly_core.store.statements import ENTITIES
 from duly_core.store.tasks import TaskFilter
-from duly_core.task import Result
+from duly_core.task import Result, Session
 from tests.fixtures.database import count
 from tests.fixtures.task_states import LAMBDA
 
@@ -143,3 +143,18 @@ async def test_an_empty_page_is_the_last(task_states, nothing):
 
     assert (page.count, page.more, page.place.after) == (0, False, None)
     assert page.place.as_of is not None
+
+
+async def test_a_cancel_by_filter_ends_what_waits_in_sessions_and_releases_nothing_of_it(task_states):
+    session = Session("s")
+    made = [await task_states.new(session=session, collection="spring") for _ in range(4)]
+    last = await task_states.new(session=session)
+    statuses = PENDING | {Status.WAITING}
+
+    page = await bulk.cancel_where(
+        task_states.store, TaskFilter(collection="spring", statuses=statuses), Place(), 10
+    )
+
+    assert (page.count, set(page.released)) == (4, {LAMBDA})
+    assert {await task_states.status(each.task_id) for each in made} == {"cancelled"}
+    assert await task_states.status(last.task_id) == "new"

@@ -10,7 +10,7 @@ from duly_core.routing import QueueKey
 from duly_core.store import claims
 from duly_core.store.results import set_results
 from duly_core.store.tasks import get_tasks
-from duly_core.task import Applied, HeartbeatAnswer, NewTask, ReleasedClaim, Result, TaskHeartbeat
+from duly_core.task import Applied, HeartbeatAnswer, NewTask, ReleasedClaim, Result, Session, TaskHeartbeat
 from tests.fixtures.database import count
 from tests.fixtures.task_states import CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
@@ -190,3 +190,15 @@ async def test_results_with_and_without_children_are_written_side_by_side(task_s
     assert written.due_in == SECOND
     statuses = [await task_states.status(each.task_id) for each in (plain, parent, fails, kid)]
     assert statuses == ["success", "success", "fatal_failure", "new"]
+
+
+async def test_the_end_of_a_parent_releases_the_next_of_its_session(task_states):
+    await task_states.new(session=Session("s"))
+    waits = await task_states.new(session=Session("s"))
+    (head,) = await next_claim(task_states)
+
+    written = await end(task_states, head, Outcome.SUCCESS, children=(child(delay=HOUR),))
+
+    assert written.verdicts == [Applied.APPLIED]
+    assert (written.due_in <= timedelta(), written.due_lambdas) == (True, {LAMBDA})
+    assert await task_states.status(waits.task_id) == "new"

@@ -15,7 +15,7 @@ from duly_core.store import changes, claims, polling, schedule, tasks
 from duly_core.store.changes import Changed, ChangeVerdict
 from duly_core.store.dead_letters import redrive
 from duly_core.store.results import set_results
-from duly_core.task import Encoding, Proposal, Result, Scheduling, TaskChange
+from duly_core.task import Encoding, Proposal, Result, Scheduling, Session, TaskChange
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
@@ -225,3 +225,13 @@ async def test_a_change_of_the_time_moves_both_ways(task_states, clock):
     assert await work(task_states) == []
     await clock.tick(SECOND)
     assert len(await work(task_states)) == 1
+
+
+async def test_a_task_that_waits_in_a_session_is_left_alone_until_it_is_the_first(task_states):
+    head, waits = [await task_states.new(session=Session("s")) for _ in range(2)]
+
+    refused = await change(task_states, waits, priority=Priority.LOW)
+    changed = await change(task_states, head, priority=Priority.LOW)
+
+    assert (refused.verdict, refused.status) == (ChangeVerdict.NOT_PENDING, Status.WAITING)
+    assert changed.verdict is ChangeVerdict.CHANGED
