@@ -24,6 +24,7 @@ from duly_cli import (
     cancel,
     db,
     dead_letters,
+    graphs,
     purge,
     run,
     schedule,
@@ -32,6 +33,7 @@ from duly_cli import (
     settings,
     stack,
     tasks,
+    time_tables,
     update,
 )
 
@@ -78,9 +80,11 @@ schedule.add_command(app)
 tasks.add_commands(app)
 update.add_command(app)
 cancel.add_command(app)
+time_tables.add_commands(app)
 dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)
+graphs.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)
 db.add_commands(app)

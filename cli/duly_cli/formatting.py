@@ -46,6 +46,7 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "lambda": task.lambda_name,
         "collection": task.collection,
         "session": task.session and task.session.key,
+        "time_table": task.time_table or None,
         "priority": task.priority.name.lower(),
         "status": task.status.name.lower(),
         "created_at": _instant(task.created_at),

@@ -99,6 +99,8 @@ FAILPOINTS = {
         Failpoint(
             "store_consumer.reclaim.after", "duly_store_consumer.timeouts", "taken back, and no message is sent", "store"
         ),
+        Failpoint("store_consumer.tick.before", "duly_store_consumer.time_table_loop", "ticks are due, nothing is written", "store"),
+        Failpoint("store_consumer.tick.after", "duly_store_consumer.time_table_loop", "their tasks are written, the round goes on", "store"),
         Failpoint("controller.receive.after", "duly_controller.queue_poller", "messages are hidden from others", "queue"),
         Failpoint("controller.claim.before", "duly_controller.claimer", "references are picked, nothing is claimed"),
         Failpoint("controller.claim.after", "duly_controller.claimer", "claims are granted, nobody has them"),

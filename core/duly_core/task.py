@@ -14,6 +14,9 @@ from duly_core.routing import QueueKey
 TaskId = bytes
 """A UUIDv7's 16 bytes; text only at the edges."""
 
+GraphId = bytes
+"""A UUID's 16 bytes."""
+
 Token = bytes
 """A claim token: 16 bytes that nobody can guess, made by who claims."""
 
@@ -124,6 +127,10 @@ class ClaimedTask(NamedTuple):
     payload: bytes
     encoding: int
     max_runtime: timedelta
+    tick_at_us: int | None = None
+    """The tick of the time table that scheduled it, likewise; None: none did."""
+    graph_id: GraphId | None = None
+    """A node of this graph; its predecessors are read apart (store/graph_reads.py)."""
     checkpoint: bytes | None = None
     """JSON that an attempt before kept."""
     is_stale: bool = False

@@ -16,6 +16,7 @@ from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError, TaskFailedError
+from duly.graph_calls import GraphCalls
 from duly.lambda_info import LambdaInfo
 from duly.schedule_calls import ScheduleCalls
 from duly.scheduling import Scheduler
@@ -23,6 +24,7 @@ from duly.session_calls import SessionCalls
 from duly.settings import SettingCalls
 from duly.task import Task
 from duly.task_reads import TaskRef, id_of
+from duly.time_tables import TimeTableCalls
 from duly.v1 import frontend_pb2, registry_pb2
 
 # Within the class `list` is a method, so these say what it would hide.
@@ -32,7 +34,7 @@ _Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
-class AsyncClient(ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls):
+class AsyncClient(ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls, GraphCalls, TimeTableCalls):
     """Schedules tasks and follows them, through one Frontend.
 
         async with duly.AsyncClient() as client:

@@ -15,6 +15,7 @@ from duly.handles import name_of
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import Cancelled
 from duly.payload import decode, encode
+from duly.predecessors import Predecessors
 from duly.time_conversion import EPOCH, to_datetime, to_timedelta
 from duly.v1 import task_pb2
 
@@ -45,7 +46,8 @@ class TaskContext:
 
     __slots__ = (
         "_cancelled", "_child_bytes", "_interrupted", "_keep", "_report", "_waiter", "attempt", "checkpointed",
-        "children", "deadline", "due_at", "fence", "lambda_name", "priority", "started_ns", "task_id",
+        "children", "deadline", "due_at", "fence", "graph_id", "label", "lambda_name", "predecessors", "priority",
+        "started_ns", "task_id", "tick_at",
     )  # fmt: skip
 
     def __init__(
@@ -58,8 +60,11 @@ class TaskContext:
         fence: int,
         due_at: datetime,
         deadline: datetime,
+        tick_at: datetime | None = None,
         report: Callable[[float, str], None] | None = None,
-        checkpointed: Any = None,
+        graph_id: str = "",
+        label: str = "",
+        predecessors: Predecessors | None = None,
     ) -> None:
         """Make a context; callbacks are given theirs. `report` is called with each progress told."""
         self.task_id = task_id
@@ -75,9 +80,17 @@ class TaskContext:
         """When this attempt was due (aware, UTC); lateness counts from here."""
         self.deadline = deadline
         """When max_runtime ends (aware, UTC): the callback is interrupted then, and the attempt has failed."""
+        self.tick_at = tick_at
+        """The tick of the time table that scheduled the task (aware, UTC), the same for each attempt; None: none did."""
         self.started_ns = time.time_ns()
         """When this attempt started, on the host's clock; for people, not for decisions."""
-        self.checkpointed = checkpointed
+        self.graph_id = graph_id
+        """The graph that the task is a node of, or empty."""
+        self.label = label
+        """The node's label in it, or empty."""
+        self.predecessors = predecessors if predecessors is not None else Predecessors()
+        """The nodes that it waited for, by label: `ctx.predecessors["disks"].result`."""
+        self.checkpointed: Any = None
         """What the attempt before kept with `checkpoint`, decoded; None: nothing, or this is the first."""
         self.children: list[frontend_pb2.NewTask] | None = None
         """What `schedule` was asked for, as it is sent; None: nothing."""
@@ -97,6 +110,13 @@ class TaskContext:
     ) -> TaskContext:
         """Make the context of an attempt that starts now; `keep` is called with the task's id and each checkpoint."""
         return _OfTask(task, report, keep)
+
+    def result_of(self, label: str) -> Any:
+        """Return the result of a node that this one waited for, decoded; None if it did not succeed.
+
+        Raises KeyError if it waited for no such node, ResultOmittedError if the results were too large to come along.
+        """
+        return self.predecessors[label].result
 
     @property
     def cancelled(self) -> bool:
@@ -239,12 +259,29 @@ class _OfTask(TaskContext):
         self.due_at = to_datetime(task.due_at)
         started_at = EPOCH + timedelta(microseconds=self.started_ns // 1000)
         self.deadline = started_at + to_timedelta(task.max_runtime)
+        self.tick_at = to_datetime(task.tick_at) if task.HasField("tick_at") else None
+        self.graph_id = str(UUID(bytes=task.graph.graph_id)) if task.HasField("graph") else ""
+        self.label = task.graph.label
+        self.predecessors = Predecessors.from_proto(task.graph)
         self.checkpointed = decode(task.checkpoint, task_pb2.ENCODING_JSON)
         return object.__getattribute__(self, name)
 
 
 _SAID_BY_THE_TASK = frozenset(
-    ("task_id", "lambda_name", "priority", "attempt", "fence", "due_at", "deadline", "checkpointed")
+    (
+        "task_id",
+        "lambda_name",
+        "priority",
+        "attempt",
+        "fence",
+        "due_at",
+        "deadline",
+        "checkpointed",
+        "tick_at",
+        "graph_id",
+        "label",
+        "predecessors",
+    )
 )
 _waiter_lock = threading.Lock()
 """For all contexts: few callbacks wait for a cancel, and each task would pay for a lock of its own."""

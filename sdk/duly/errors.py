@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from duly.enums import TaskStatus
+    from duly.graph import Graph
     from duly.new_task import ScheduledTask
     from duly.task import Task
 
@@ -76,6 +77,10 @@ class TaskNotFoundError(DulyError):
     """No task has this id: it was never scheduled, or was removed after its retention."""
 
 
+class GraphNotFoundError(DulyError):
+    """There is no graph, or no definition, of this id or name: never scheduled, or removed some days after its end."""
+
+
 class TaskFinalError(DulyError):
     """The task had already ended, so it cannot be cancelled."""
 
@@ -92,6 +97,14 @@ class NotPendingError(DulyError):
 
 class SessionNotBlockedError(DulyError):
     """Only a blocked session can be unblocked; one whose tasks still fail goes on by itself."""
+
+
+class TimeTableNotFoundError(DulyError):
+    """There is no time table of this name."""
+
+
+class TimeTableConflictError(DulyError):
+    """The time table's name is taken by another definition, or somebody changed it since it was read."""
 
 
 class UnknownSettingError(DulyError):
@@ -115,6 +128,23 @@ class WaitTimeoutError(DulyError, TimeoutError):
     def __init__(self, message: str, tasks: Sequence[Task]) -> None:
         super().__init__(message)
         self.tasks = tuple(tasks)
+
+
+class GraphWaitTimeoutError(DulyError, TimeoutError):
+    """Not all nodes of the graph had ended when the caller's patience did; they go on regardless.
+
+    `graph` is how it stood at the last look, without its nodes.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(
+            f"graph {graph.graph_id} ({graph.name}): {graph.ended} of {graph.total} nodes have ended"
+        )
+        self.graph = graph
+
+
+class ResultOmittedError(DulyError):
+    """The results of the nodes before this one are too large to come along: read it with a client, by its task id."""
 
 
 class UnavailableError(DulyError, ConnectionError):

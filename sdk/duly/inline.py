@@ -15,7 +15,7 @@ from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from duly.invoke import RunAsync
     from duly.registry import App
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOUR = timedelta(hours=1)
 
 
-def run_inline(
+def run_inline(  # noqa: PLR0913 (each is something that a test may say of the attempt)
     app: App,
     name: str,
     payload: object,
@@ -34,9 +34,11 @@ def run_inline(
     fence: int | None = None,
     priority: Priority = Priority.NORMAL,
     due_at: datetime | None = None,
+    tick_at: datetime | None = None,
     cancelled: bool = False,
     checkpoint: object = None,
     keep: Callable[[bytes, bytes], None] | None = None,
+    results: Mapping[str, object] | None = None,
 ) -> hsc_pb2.TaskResult:
     """Run the callback of lambda `name` once and return what an Executor would report.
 
@@ -62,9 +64,21 @@ def run_inline(
         fence=attempt if fence is None else fence,
         due_at=to_timestamp(due_at or datetime.now(UTC)),
         max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
+        tick_at=to_timestamp(tick_at) if tick_at is not None else None,
     )
     setattr(task, "lambda", name)
     task.checkpoint, _ = encode(checkpoint)
+    for label, value in (results or {}).items():
+        before, written_as = encode(value)
+        task.graph.predecessors.add(
+            label=label,
+            task_id=new_task_id().bytes,
+            status=task_pb2.TASK_STATUS_SUCCESS,
+            result=before,
+            result_encoding=written_as,
+        )
+    if results is not None:
+        task.graph.graph_id = new_task_id().bytes
     context = TaskContext.for_task(task, report, keep)
     if cancelled:
         context.request_cancel()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from duly import handles
 from duly.callbacks import Callback, make_callback
-from duly.errors import RegistrationError
+from duly.errors import DulyError, RegistrationError
+from duly.new_time_table import NewTimeTable, TimeTableOptions
 from duly.payload import DEFAULT_LIMIT_BYTES
 from duly.policy import Backoff, OnException, Policy
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
 
-    from duly.v1 import registry_pb2
+    from duly.v1 import registry_pb2, time_tables_pb2
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -36,6 +37,7 @@ class App:
         self.owner = owner
         self.version = version
         self._callbacks: dict[str, Callback] = {}
+        self._time_tables: dict[str, time_tables_pb2.TimeTable] = {}
 
     @property
     def callbacks(self) -> Mapping[str, Callback]:
@@ -98,9 +100,42 @@ class App:
 
         return register
 
+    def time_table(
+        self,
+        name: str,
+        lambda_name: str | Callable[..., Any],
+        payload: object = None,
+        **options: Unpack[TimeTableOptions],
+    ) -> None:
+        """Declare a time table of a lambda of this application: it is written when a worker attaches.
+
+        Example:
+            app.time_table("mail.digest.daily", send_digest, cron="0 7 * * 1-5", zone="Europe/Berlin")
+
+        The options are those of `client.create_table`. The newest declaration holds. What operators decide stays: a pause,
+        and the definition of a time table that they changed. What is declared no more stays until it is deleted.
+
+        Raises RegistrationError for a name taken, and for a lambda that this application does not declare.
+        """
+        try:
+            table = NewTimeTable(name, handles.name_of(lambda_name), payload, **options).to_proto()
+        except (DulyError, TypeError, ValueError) as error:
+            raise RegistrationError(f"time table {name!r}: {error}") from error
+        served = getattr(table, "lambda")
+        if served not in self._callbacks:
+            raise RegistrationError(
+                f"time table {name!r}: this application has no lambda {served!r}; declare the callback before it"
+            )
+        if name in self._time_tables:
+            raise RegistrationError(f"time table {name!r} is declared twice")
+        self._time_tables[name] = table
+
     def lambdas(self) -> list[registry_pb2.Lambda]:
-        """Return the lambdas as they are told to the registry, in the order they were declared."""
-        return [
-            callback.policy.declare(name, self.owner, self.version)
+        """Return the lambdas as they are told to the registry, with their time tables, in the order they were declared."""
+        declared = {
+            name: callback.policy.declare(name, self.owner, self.version)
             for name, callback in self._callbacks.items()
-        ]
+        }
+        for table in self._time_tables.values():
+            declared[getattr(table, "lambda")].time_tables.append(table)
+        return list(declared.values())

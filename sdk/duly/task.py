@@ -57,6 +57,8 @@ class Task:
     # What the callback last told: 0 to 1, and a note.
     progress: float
     progress_note: str
+    # The graph that it is a node of, or empty.
+    graph_id: str
     failure: Failure | None
     payload_bytes: bytes = field(repr=False)
     payload_encoding: int = field(repr=False)
@@ -64,6 +66,8 @@ class Task:
     result_encoding: int = field(repr=False)
     # The attempts that did not succeed, oldest first, the newest 100 at most; from `get` only.
     attempts: tuple[Attempt, ...] = ()
+    # The time table that scheduled it, whose tick scheduled_at is; empty: a client did.
+    time_table: str = ""
     # How often `update` changed it.
     edits: int = 0
     checkpoint_bytes: bytes = field(default=b"", repr=False)
@@ -107,12 +111,14 @@ class Task:
             cancel_requested=task.cancel_requested,
             progress=task.progress,
             progress_note=task.progress_note,
+            graph_id=task.graph_id,
             failure=_failure(task.last_failure) if task.HasField("last_failure") else None,
             payload_bytes=task.payload,
             payload_encoding=task.payload_encoding,
             result_bytes=task.result,
             result_encoding=task.result_encoding,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
+            time_table=task.time_table,
             edits=task.edits,
             checkpoint_bytes=task.checkpoint,
         )

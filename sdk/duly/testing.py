@@ -23,7 +23,7 @@ from duly.time_conversion import to_datetime, to_timedelta
 from duly.v1 import task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
     from datetime import datetime, timedelta
 
     from duly.registry import App
@@ -63,14 +63,17 @@ def run(
     fence: int | None = None,
     priority: Priority = Priority.NORMAL,
     due_at: datetime | None = None,
+    tick_at: datetime | None = None,
     cancelled: bool = False,
     checkpoint: object = None,
+    results: Mapping[str, object] | None = None,
 ) -> TestRun:
     """Run the callback of lambda `name` once and return what came of it.
 
     The payload is encoded, decoded and checked as it would be on its way through Duly: raises
     EncodingError or PayloadTooLargeError where `schedule` would. `cancelled=True`: somebody asked for
-    its cancellation before it started. `checkpoint`: what an attempt before kept. Exceptions of the callback are outcomes here as they are there
+    its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. `checkpoint`: what an attempt before kept. `results`: of the nodes
+    before it in its graph, by label. Exceptions of the callback are outcomes here as they are there
     (their traceback is in the log).
     """
     told: list[tuple[float, str]] = []
@@ -85,9 +88,11 @@ def run(
         fence=fence,
         priority=priority,
         due_at=due_at,
+        tick_at=tick_at,
         cancelled=cancelled,
         checkpoint=checkpoint,
         keep=lambda _, data: kept.append(decode(data, task_pb2.ENCODING_JSON)),
+        results=results,
     )
     return _as_run(result, told, kept)
 

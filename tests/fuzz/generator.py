@@ -62,6 +62,12 @@ _BYTES = [
 ]
 
 
+_TIME_TABLES = {
+    "cron": ["@daily", "*/5 * * * *", "0 0 29 2 1#5", "0 0 30 2 *", "0 0 L * *"],
+    "zone": ["", "UTC", "Europe/Berlin", "Australia/Lord_Howe"],
+}
+
+
 @dataclass
 class Known:
     """What is really there, as far as the fuzzer was told."""
@@ -160,8 +166,10 @@ class Generator:
                 return pick([*self.known.prefixes, self.random.randbytes(TOKEN_PREFIX_BYTES)])
             case _F.TYPE_BYTES:
                 return self.random.randbytes(16) if name == "token" else b"{}"
-            case _F.TYPE_STRING if name in ("lambda", "lambdas", "name"):
+            case _F.TYPE_STRING if name in ("lambda", "lambdas", "name", "names"):
                 return pick(self.known.lambdas)
+            case _F.TYPE_STRING if name in _TIME_TABLES:
+                return pick(_TIME_TABLES[name])
             case _F.TYPE_STRING if name == "task_ids":
                 return pick(self.known.texts)
             case _F.TYPE_STRING:

@@ -143,6 +143,7 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
                 "RegistryService": frontend.channel,
                 "SessionService": frontend.channel,
                 "SettingsService": frontend.channel,
+                "TimeTableService": frontend.channel,
                 "HscService": hsc.channel,
                 "ControllerService": channel,
             }

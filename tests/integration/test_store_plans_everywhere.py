@@ -18,7 +18,7 @@ MILLION = 1_000_000
 pytestmark = (
     pytest.mark.long
 )  # tables of thousands of rows on each Postgres; test_store_plans.py has those of one
-TABLES = ("task", "task_assoc", "idempotency_key", "attempt", "dead_letter")
+TABLES = ("task", "task_assoc", "idempotency_key", "attempt", "dead_letter", "time_table")
 READS_ALL = {"claimed_under", "claim_again"}
 """Made to read all that is held, after a caller died or a reply was lost."""
 OF_SESSIONS = {
@@ -30,9 +30,20 @@ OF_SESSIONS = {
     "session_keys",
 }
 """test_session_costs.py has those."""
+OF_GRAPHS = {
+    "schedule_graph",
+    "cancel_graph",
+    "graph_digest",
+    "live_nodes",
+    "running_graphs",
+    "graph_places",
+    "registered",
+}
+"""test_graph_costs.py has those that stand on a task's path."""
 
 PAGES = {
     "schedule": (753, 976),
+    "tick": (875, 1190),
     "existing": (162, 220),
     "enqueue": (1515, 1808),
     "enqueue_again": (560, 702),
@@ -65,7 +76,7 @@ which look each id of an array up by itself; from 17 on it is two thirds on smal
 
 
 def test_every_statement_of_the_task_path_has_its_cost():
-    assert (TRANSITIONS.keys() | READS.keys()) == CASES.keys() | READS_ALL | OF_SESSIONS
+    assert (TRANSITIONS.keys() | READS.keys()) == CASES.keys() | READS_ALL | OF_SESSIONS | OF_GRAPHS
     assert PAGES.keys() == CASES.keys()
 
 

@@ -26,6 +26,7 @@ from duly_core.store.tables import metadata
 from tests.fixtures.rows import ATTEMPT, ENDED, FAILED, TASK, insert
 
 SCRIPTS = Path(migrate_module.__file__).parent / "migrations"
+HEAD = max(path.stem for path in (Path(SCRIPTS) / "versions").glob("[0-9]*.py")).split("_")[0]
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ def test_a_migration_takes_its_time_whatever_the_role_is_set_to(empty_dsn):
 
     migrate(empty_dsn)
 
-    assert revision_of(empty_dsn) == [("0004",)]
+    assert revision_of(empty_dsn) == [(HEAD,)]
 
 
 def test_migrations_are_one_line_without_branches():

@@ -9,6 +9,7 @@ from typer.main import get_command
 import duly
 from duly.bulk import CancelFilter, PurgeFilter
 from duly.dead_letters import DeadLetterFilter
+from duly.new_time_table import TimeTableOptions
 from duly_cli.__main__ import app
 
 METHODS = {
@@ -37,6 +38,14 @@ METHODS = {
     "set_setting": "settings set",
     "set_settings": "settings set",
     "reset_settings": "settings reset",
+    "tables": "tables",
+    "table": "tables show",
+    "create_table": "tables create",
+    "change_table": "tables change",
+    "pause_table": "tables pause",
+    "resume_table": "tables resume",
+    "delete_table": "tables delete",
+    "backfill_table": "tables backfill",
 }
 OPTIONS = {
     "statuses": "status",
@@ -77,6 +86,8 @@ def parameters(method: str) -> set[str]:
     names = set(inspect.signature(getattr(duly.Client, method)).parameters) - {"self"}
     if "which" in names:
         names = names - {"which"} | set(get_type_hints(FILTERS.get(method, DeadLetterFilter)))
+    if "options" in names:
+        names = names - {"options"} | set(TimeTableOptions.__annotations__)
     return {name for name in names if (method, name) not in ANOTHER_WAY}
 
 

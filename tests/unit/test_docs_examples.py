@@ -2,6 +2,7 @@
 
 import ast
 import runpy
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,19 @@ def test_the_application_of_the_quickstart_runs(tmp_path: Path) -> None:
     assert run(app, "mail.send", {"to": "ada@example.org"}).result == "sent to ada@example.org"
 
 
-@pytest.mark.parametrize("page", ["quickstart.md", "clients.md"])
+def test_the_application_of_the_page_on_time_tables_declares_what_it_says(tmp_path: Path) -> None:
+    application, _ = python_blocks("time-tables.md")
+    (tmp_path / "report.py").write_text(application, encoding="utf-8")
+
+    app = runpy.run_path(str(tmp_path / "report.py"))["app"]
+
+    (declared,) = app.lambdas()
+    assert [table.name for table in declared.time_tables] == ["report.nightly", "report.often"]
+    tick = datetime(2026, 11, 22, tzinfo=UTC)
+    assert run(app, "report.build", "sales", tick_at=tick).result == f"sales until {tick}"
+
+
+@pytest.mark.parametrize("page", ["quickstart.md", "clients.md", "time-tables.md"])
 def test_every_method_of_an_example_exists(page: str) -> None:
     used = {
         node.func.attr

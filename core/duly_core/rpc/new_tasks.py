@@ -71,10 +71,10 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
         ProblemUnlessRepeatedError: its time has passed.
     """
     name: str = getattr(asked, "lambda")
-    _check_name("lambda", name)
+    check_name("lambda", name)
     collection = asked.collection
     if collection:
-        _check_name("collection", collection)
+        check_name("collection", collection)
     if name not in payload_limits:
         raise Problem(
             "lambda",
@@ -161,7 +161,12 @@ def _is_name(text: str) -> bool:
     return LAMBDA_NAME.fullmatch(text) is not None
 
 
-def _check_name(field: str, name: str) -> None:
+def check_name(field: str, name: str) -> None:
+    """Check a name of a lambda, or one written like it.
+
+    Raises:
+        Problem: it is none.
+    """
     if len(name) > _LONGEST_NAME or not _is_name(name):
         raise Problem(
             field,
@@ -177,6 +182,24 @@ def payload_too_large(size: int, limit: int, name: str) -> Problem:
         f"send its address, or raise the lambda's payload_limit (at most {HARD_PAYLOAD_LIMIT:,})",
         task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE,
     )
+
+
+def read_encoding(value: int) -> Encoding:
+    """Return an encoding of the wire.
+
+    Raises:
+        Problem: there is no such encoding.
+    """
+    return ENCODINGS.get(value) or no_encoding(value)
+
+
+def read_priority(value: int) -> Priority:
+    """Return a priority of the wire.
+
+    Raises:
+        Problem: there is no such priority.
+    """
+    return PRIORITIES.get(value) or no_priority(value)
 
 
 def no_encoding(value: int) -> Never:

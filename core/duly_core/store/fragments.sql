@@ -44,11 +44,14 @@ assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.fai
 -- the statement's snapshot has it: if it was changed since (update_pending) it is stale, and is read again.
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
-    entity.payload, entity.payload_encoding::int4 as encoding, {{policy.max_runtime}} as max_runtime,
+    entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, {{policy.max_runtime}}) as max_runtime,
+    case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
+    entity.graph as graph_id,
     entity.checkpoint, entity.edits <> claimed.edits as is_stale
 from claimed
 left join lateral (
-    select task.priority, task.payload, task.payload_encoding, task.checkpoint, task.edits
+    select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
+        task.max_runtime, task.checkpoint, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda {{}}
     limit 1
@@ -117,7 +120,7 @@ null::int2 as failure_kind, null::text as failure_message
 
 -- fragment: links
 -- What `end_task` needs of an assoc to release the tasks that wait for its end.
-assoc.session, assoc.session_policy, assoc.doom
+assoc.session, assoc.session_policy, assoc.graph, assoc.doom
 
 -- fragment: released
 -- To the rows of an ending statement, which have so many columns (TEXT: "null, " for each but two), adds what its ends
@@ -160,6 +163,15 @@ entity as (
         from ended
         where session is not null
     ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.task_ids, linked.failures, linked.dooms)
+        as released
+    union all
+    select released.lambda, released.due_in
+    from (
+        select array_agg(graph) as graphs, array_agg(task_id) as task_ids, array_agg(status::text) as statuses,
+            array_agg(doom) as dooms
+        from ended
+        where graph is not null
+    ) as linked cross join lateral duly_advance_graphs(linked.graphs, linked.task_ids, linked.statuses, linked.dooms)
         as released
 )
 
@@ -211,3 +223,10 @@ numbered as (
     from joined
     where session_rank > '-infinity'
 )
+
+-- fragment: time_table_columns
+-- The fields of TableRow, but for the payload.
+name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
+    catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
+    pause_note, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
+    octet_length(payload) as payload_bytes, (select duly_now()) as read_at

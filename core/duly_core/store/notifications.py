@@ -24,6 +24,9 @@ DUE_CHANNEL = "duly_due"
 """The payload is how many milliseconds ahead something is due (0: now), and of which lambdas: `250 mail.send,mail.sort`.
 Without names: of any."""
 
+TIME_TABLE_CHANNEL = "duly_time_table"
+"""Told when the next tick of a time table may have changed, so that Store Consumers look at once."""
+
 _MOST_NAMES = 32
 """A notification of more lambdas names none: a payload holds less than 8,000 bytes."""
 
@@ -119,6 +122,7 @@ class Listener:
         settings: StoreSettings,
         on_due: Callable[[timedelta, Collection[str]], object],
         on_change: Callable[[], None],
+        on_time_table: Callable[[], None] = lambda: None,
     ) -> None:
         """Make one.
 
@@ -126,10 +130,12 @@ class Listener:
             settings: of the store to listen to.
             on_due: takes how far ahead something is due, and of which lambdas (empty: any).
             on_change: called when lambdas were registered, or settings changed.
+            on_time_table: called when time tables changed.
         """
         self._settings = settings
         self._on_due = on_due
         self._on_change = on_change
+        self._on_time_table = on_time_table
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until `stop`; behind a pooler that is not possible, and the poll goes on alone."""
@@ -151,10 +157,11 @@ class Listener:
                 async with await Connection.connect(
                     **connect_arguments(direct(self._settings)), autocommit=True
                 ) as connection:
-                    for channel in (DUE_CHANNEL, *_CHANGES):
+                    for channel in (DUE_CHANNEL, TIME_TABLE_CHANNEL, *_CHANGES):
                         await connection.execute(f"listen {channel}")
                     failures = 0
                     self._on_change()  # what was told while nobody listened
+                    self._on_time_table()
                     async for notification in connection.notifies():
                         self._tell(notification.channel, notification.payload)
             except (psycopg.Error, OSError) as error:
@@ -167,5 +174,7 @@ class Listener:
     def _tell(self, channel: str, payload: str) -> None:
         if channel in _CHANGES:
             self._on_change()
+        elif channel == TIME_TABLE_CHANNEL:
+            self._on_time_table()
         elif told := _DUE_PAYLOAD.fullmatch(payload):  # anybody with a connection may notify
             self._on_due(timedelta(milliseconds=int(told[1])), told[2].split(",") if told[2] else ())

@@ -158,7 +158,7 @@ class Store:
     ) -> list[Row]:
         """Do the same, with rows as `shape` makes them (rows.py)."""
         async with self.connection() as connection:
-            return await _fetch_as(shape, connection, statement, parameters)
+            return await fetch_as(shape, connection, statement, parameters)
 
     async def ping(self) -> None:
         """Ask Postgres whether it can be written to.
@@ -218,12 +218,13 @@ async def fetch(
     connection: Connection, statement: Statement, parameters: Mapping[str, Any]
 ) -> list[TupleRow]:
     """Run a statement on this connection, in binary and prepared unless it is planned anew, and fetch its rows."""
-    return await _fetch_as(tuple_row, connection, statement, parameters)
+    return await fetch_as(tuple_row, connection, statement, parameters)
 
 
-async def _fetch_as(
+async def fetch_as(
     shape: AsyncRowFactory[Row], connection: Connection, statement: Statement, parameters: Mapping[str, Any]
 ) -> list[Row]:
+    """Do the same, with rows as `shape` makes them (rows.py)."""
     cursor = connection.cursor(binary=True, row_factory=shape)
     await cursor.execute(statement.sql, parameters, prepare=not statement.anew)
     return await cursor.fetchall()

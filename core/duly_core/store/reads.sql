@@ -134,3 +134,52 @@ from session
 where session.key > %(after)b::text and (session.blocked_at is not null or not %(blocked)b)
 order by session.key
 limit %(limit)b
+
+-- name: registered
+-- Which of these lambdas are registered.
+select lambda.name from unnest(%(names)b::text[]) as asked (name) join lambda on lambda.name = any (array[asked.name])
+
+-- name: graph_digest
+-- What a graph was made of.
+select digest from graph where graph_id = %(graph_id)b
+
+-- name: live_nodes
+-- The tasks of a graph that have not ended; those that are to end without a run are left out.
+select assoc.task_id
+from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
+where node.graph_id = %(graph_id)b and assoc.doom is null
+
+-- name: graph_places
+-- The labels of these tasks in their graphs, and what each waited for: the first of its predecessors by label, with as
+-- many of their results as fit. A task without any has one row.
+-- Planned anew, as existing is.
+select node.task_id, node.label as own_label, before.label, before.from_task,
+    coalesce(assoc.status, ended.status)::text as status,
+    case
+        when sum(octet_length(ended.result)) over (partition by node.task_id order by before.label) <= %(most_bytes)b::int8
+            then ended.result
+    end as result,
+    ended.result_encoding::int4 as encoding, ended.result is not null as has_result
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+cross join lateral (
+    select node.task_id, node.label from graph_node as node where node.task_id = asked.task_id limit 1
+) as node
+left join lateral (
+    select source.label, edge.from_task
+    from graph_edge as edge
+    cross join lateral (
+        select source.label from graph_node as source where source.task_id = edge.from_task limit 1
+    ) as source
+    where edge.to_task = any (array[asked.task_id])
+    order by source.label
+    limit %(most)b::int4
+) as before on true
+left join task_assoc as assoc on assoc.task_id = any (array[before.from_task])
+left join lateral (
+    select task.status, task.result, task.result_encoding from task where task.task_id = before.from_task limit 1
+) as ended on true
+order by node.task_id, before.label
+
+-- name: running_graphs
+-- Which of these graphs have not finished.
+select graph.graph_id from graph where graph.graph_id = any (%(graph_ids)b::uuid[]) and graph.open > 0

@@ -59,6 +59,9 @@ task = sa.Table(
     sa.Column("session", sa.Text),
     sa.Column("session_order", sa.SmallInteger),
     sa.Column("session_policy", sa.SmallInteger),
+    sa.Column("time_table", sa.Text),
+    sa.Column("graph", sa.Uuid),
+    sa.Column("max_runtime", pg.INTERVAL),
     sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("scheduled_as", sa.LargeBinary),
     sa.Column("checkpoint", sa.LargeBinary),
@@ -103,6 +106,9 @@ task_assoc = sa.Table(
     sa.Column("session_rank", sa.TIMESTAMP(timezone=True)),
     sa.Column("session_seq", sa.BigInteger),
     sa.Column("session_policy", sa.SmallInteger),
+    sa.Column("graph", sa.Uuid),
+    sa.Column("open_edges", sa.Integer),
+    sa.Column("any_of", sa.Boolean),
     sa.Column("doom", sa.SmallInteger),
     sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index(
@@ -149,6 +155,59 @@ session = sa.Table(
     sa.Column("blocked_by", sa.Uuid),
     sa.Column("blocked_at", sa.TIMESTAMP(timezone=True)),
     sa.Index("session_blocked", "blocked_at", postgresql_where=sa.text("blocked_at is not null")),
+)
+
+graph = sa.Table(
+    "graph",
+    metadata,
+    sa.Column("graph_id", sa.Uuid, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("definition", sa.Text),
+    sa.Column("version", sa.Integer),
+    sa.Column("created_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("finished_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    sa.Column("total", sa.Integer, nullable=False),
+    sa.Column("open", sa.Integer, nullable=False),
+    sa.Column("succeeded", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("failed", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("skipped", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("cancelled", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("unhandled", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Index("graph_by_end", "finished_at", postgresql_where=sa.text("finished_at is not null")),
+)
+
+graph_node = sa.Table(
+    "graph_node",
+    metadata,
+    sa.Column("graph_id", sa.Uuid, primary_key=True),
+    sa.Column("label", sa.Text, primary_key=True),
+    sa.Column("task_id", sa.Uuid, nullable=False),
+    sa.Column("place", sa.Integer, nullable=False),
+    sa.Column("any_of", sa.Boolean, nullable=False),
+    sa.Column("ignore_failure", sa.Boolean, nullable=False),
+    sa.Column("handled", sa.Boolean, nullable=False),
+    sa.Index("graph_node_by_task", "task_id"),
+)
+
+graph_edge = sa.Table(
+    "graph_edge",
+    metadata,
+    sa.Column("from_task", sa.Uuid, primary_key=True),
+    sa.Column("to_task", sa.Uuid, primary_key=True),
+    sa.Column("condition", sa.SmallInteger, nullable=False),
+    sa.Column("fires_on", sa.SmallInteger, nullable=False),
+    sa.Index("graph_edge_by_target", "to_task"),
+)
+
+graph_definition = sa.Table(
+    "graph_definition",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("definition", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.TIMESTAMP(timezone=True), nullable=False),
 )
 
 store_epoch = sa.Table(
@@ -199,4 +258,45 @@ own_setting = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
     sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
+)
+
+time_table = sa.Table(
+    "time_table",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("lambda", sa.Text, nullable=False),
+    sa.Column("collection", sa.Text, nullable=False),
+    sa.Column("priority", sa.SmallInteger, nullable=False),
+    sa.Column("payload_encoding", sa.SmallInteger, nullable=False),
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+    sa.Column("cron", sa.Text),
+    sa.Column("every", pg.INTERVAL),
+    sa.Column("every_offset", pg.INTERVAL, nullable=False),
+    sa.Column("zone", sa.Text, nullable=False),
+    sa.Column("catch_up", sa.SmallInteger, nullable=False),
+    sa.Column("catch_up_window", pg.INTERVAL, nullable=False),
+    sa.Column("overlap", sa.SmallInteger, nullable=False),
+    sa.Column("jitter", pg.INTERVAL, nullable=False),
+    sa.Column("declared", sa.Boolean, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("created_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("updated_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("paused_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("pause_note", sa.Text),
+    sa.Column("next_tick_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("next_fire_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("buffered_tick_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("last_tick_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("last_task_id", sa.Uuid),
+    sa.Column("problem", sa.Text),
+    sa.Index(
+        "time_table_due",
+        "next_fire_at",
+        postgresql_where=sa.text("paused_at is null and next_fire_at is not null"),
+    ),
+    sa.Index(
+        "time_table_buffered",
+        "name",
+        postgresql_where=sa.text("paused_at is null and buffered_tick_at is not null"),
+    ),
 )

@@ -55,6 +55,40 @@ select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 
 )
 from entity
 
+-- name: tick
+-- move: -> new
+-- Writes the tasks of time tables' ticks, in the transaction that decides about the ticks. A tick whose key is taken has
+-- its task. Its scheduled_at is the tick, which may be long past; it is due at once.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tables)b::text[], %(instants)b::timestamptz[], %(due_at)b::timestamptz[], %(keys)b::text[]
+    ) as asked (task_id, name, tick_at, due_at, key)
+), known as (
+    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload,
+        (select duly_now()) as asked_at
+    from asked join time_table as table_ on table_.name = any (array[asked.name])
+), keyed as (
+    insert into idempotency_key (lambda, key, task_id, created_at)
+    select lambda, key, task_id, asked_at from known
+    on conflict do nothing
+    returning task_id
+), entity as (
+    insert into task (
+        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, time_table
+    )
+    select task_id, lambda, collection, priority, payload_encoding, payload, asked_at, tick_at, name
+    from known
+    where task_id in (select task_id from keyed)
+    returning task_id, lambda
+), assoc as (
+    insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
+    select task_id, lambda, collection, priority, 'new', asked_at, due_at
+    from known
+    where task_id in (select task_id from keyed)
+)
+select task_id, lambda from entity
+
 -- name: schedule_in_sessions
 -- move: -> new|waiting
 -- As schedule, for tasks that have a session: the first of a session may run, the others wait for the end of the one
@@ -98,6 +132,70 @@ select joined.task_id,
     case when joined.status = 'new' or joined.session_rank > '-infinity'
         then greatest(0, (extract(epoch from joined.due_at - (select duly_now())) * 1000000)::int8) end as due_in_us
 from joined, (select count(done) from ordered) as once
+
+-- name: schedule_graph
+-- move: -> new|waiting
+-- Writes a graph, its nodes and its edges, all or nothing: the caller takes it back unless each task is answered. A node
+-- that waits for no other is scheduled; the others wait for the ends of those before them. Writes nothing if the graph is
+-- there already: the row without a task tells how many graphs were made.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
+        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
+        %(delays)b::interval[], %(expires_at)b::timestamptz[],
+        %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(any_of)b::bool[],
+        %(ignore_failure)b::bool[], %(handled)b::bool[]
+    ) with ordinality as asked (
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
+        label, waits_for, any_of, ignore_failure, handled, place
+    )
+), made as (
+    insert into graph (graph_id, name, digest, definition, version, created_at, total, open)
+    select %(graph_id)b::uuid, %(name)b::text, %(digest)b::bytea, %(definition)b::text, %(version)b::int4, duly_now(),
+        cardinality(%(task_ids)b::uuid[]), cardinality(%(task_ids)b::uuid[])
+    on conflict do nothing
+    returning graph_id, created_at
+), known as (
+    select asked.*, made.graph_id, made.created_at
+    from made cross join asked join lambda on lambda.name = any (array[asked.lambda])
+), entity as (
+    insert into task (
+        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
+        graph, max_runtime
+    )
+    select
+        task_id, lambda, collection, priority, encoding, payload, created_at,
+        greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at)), expires_at, graph_id, max_runtime
+    from known
+    order by task_id
+    on conflict (task_id) do nothing
+    returning task_id, scheduled_at - created_at as ahead
+), assoc as (
+    insert into task_assoc (
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, graph, open_edges, any_of
+    )
+    select task_id, lambda, collection, priority,
+        case when waits_for = 0 then 'new' else 'waiting' end::task_status,
+        case when waits_for = 0 then greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at))
+            else coalesce(expires_at, 'infinity') end,
+        greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at)),
+        expires_at, graph_id, waits_for, any_of
+    from known
+    where (select count(*) from entity) = (select count(*) from known)
+    order by task_id
+), node as (
+    insert into graph_node (graph_id, label, task_id, place, any_of, ignore_failure, handled)
+    select graph_id, label, task_id, place - 1, any_of, ignore_failure, handled from known order by label
+), edge as (
+    insert into graph_edge (from_task, to_task, condition, fires_on)
+    select edge.* from made cross join unnest(
+        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(conditions)b::int2[], %(fires_on)b::int2[]
+    ) as edge (from_task, to_task, condition, fires_on)
+)
+select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
+union all
+select null, (select count(*) from made)
 
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued
@@ -152,7 +250,8 @@ with clock as materialized (
 select answered.*, null::interval as due_in
 from ({{claimed_tasks}}) as answered
 union all
-select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, {{eligible_in}}
+select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, null, null,
+    {{eligible_in}}
 from queue
 where queue.skip = 0 and (select count(*) from placed) < %(most)b
 
@@ -302,27 +401,37 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
 -- name: end_waiting
--- move: waiting -> fatal_failure
--- It expired before its turn came, or what it waited for can never happen. The session is locked before the task, as in
--- cancel_waiting; one that somebody else works on is left to the next round.
+-- move: waiting -> fatal_failure|dropped
+-- It expired before its turn came, or what it waited for can never happen. The session or graph is locked before the
+-- task, as in cancel_waiting; one that somebody else works on is left to the next round.
 with over as (
-    select task_id, session
+    select task_id, session, graph
     from task_assoc
     where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
     order by next_trigger_at
     limit %(limit)b
 ), locked as materialized (
     select key from session where key = any (array(select session from over)) order by key for update skip locked
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where graph_id = any (array(select graph from over)) and (select count(*) from locked) >= 0
+    order by graph_id
+    for update skip locked
 ), ended as (
     delete from task_assoc as assoc
     using over
     where assoc.task_id = any (array[over.task_id]) and assoc.status::text = 'waiting'
-        and assoc.next_trigger_at <= (select duly_now()) and over.session in (select key from locked)
-    returning assoc.task_id, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at,
+        and assoc.next_trigger_at <= (select duly_now())
+        and (over.session in (select key from locked) or over.graph in (select graph_id from locked_graphs))
+    returning assoc.task_id,
+        case when abs(assoc.doom) = {{kind.graph_skipped}} then 'dropped' else 'fatal_failure' end::task_status as status,
+        (select duly_now()) as ended_at,
         null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
-        coalesce(assoc.doom, {{kind.expired}}) as failure_kind,
-        case when assoc.doom is null
-            then 'expires_at passed before it could start'
+        coalesce(abs(assoc.doom), {{kind.expired}}) as failure_kind,
+        case coalesce(abs(assoc.doom), {{kind.expired}})
+            when {{kind.expired}} then 'expires_at passed before it could start'
+            when {{kind.graph_skipped}} then 'what it waits for in its graph did not happen'
             else 'a task before it in its session failed for good'
         end as failure_message
 ), {{end_task}}
@@ -568,7 +677,7 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 
 -- name: cancel_waiting
 -- move: waiting -> cancelled
--- As cancel. The session is locked before the task, so that nothing releases it meanwhile (duly_advance_sessions).
+-- As cancel. The session or graph is locked before the task, so that nothing releases it meanwhile.
 with locked as materialized (
     select key
     from session
@@ -580,11 +689,38 @@ with locked as materialized (
     ))
     order by key
     for update
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where (select count(*) from locked) >= 0 and graph_id = any (array(
+        select assoc.graph
+        from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        where assoc.status::text = 'waiting'
+    ))
+    order by graph_id
+    for update
 ), ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
-        and assoc.session in (select key from locked)
+        and (assoc.session in (select key from locked) or assoc.graph in (select graph_id from locked_graphs))
+    returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
+), {{end_task}}
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
+
+-- name: cancel_graph
+-- move: waiting -> cancelled
+-- Nothing of the graph is released any more: what waits ends at once. What may run or runs is cancelled as any task is.
+-- The caller's transaction has locked the graph before (cancel_graph in graphs.py), so this sees all that was released.
+with node as (
+    select node.task_id from graph_node as node where node.graph_id = %(graph_id)b order by node.task_id
+), ended as (
+    delete from task_assoc as assoc
+    using node
+    where assoc.task_id = any (array[node.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
 ), {{end_task}}

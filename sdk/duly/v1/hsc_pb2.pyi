@@ -387,7 +387,9 @@ class ClaimedTask(_message.Message):
     DUE_AT_FIELD_NUMBER: _builtins.int
     MAX_RUNTIME_FIELD_NUMBER: _builtins.int
     CRASHES_FIELD_NUMBER: _builtins.int
+    TICK_AT_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    GRAPH_FIELD_NUMBER: _builtins.int
     priority: _task_pb2.Priority.ValueType
     payload: _builtins.bytes
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -407,6 +409,14 @@ class ClaimedTask(_message.Message):
 
     @_builtins.property
     def max_runtime(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def tick_at(self) -> _timestamp_pb2.Timestamp:
+        """The tick that it was scheduled for; absent: no time table scheduled it."""
+
+    @_builtins.property
+    def graph(self) -> Global___GraphPlace:
+        """Absent: it is no node of a graph."""
+
     def __init__(
         self,
         *,
@@ -419,15 +429,92 @@ class ClaimedTask(_message.Message):
         due_at: _timestamp_pb2.Timestamp | None = ...,
         max_runtime: _duration_pb2.Duration | None = ...,
         crashes: _builtins.int = ...,
+        tick_at: _timestamp_pb2.Timestamp | None = ...,
         checkpoint: _builtins.bytes = ...,
+        graph: Global___GraphPlace | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "max_runtime", b"max_runtime"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "graph", b"graph", "max_runtime", b"max_runtime", "tick_at", b"tick_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "tick_at", b"tick_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClaimedTask: _TypeAlias = ClaimedTask  # noqa: Y015
+
+@_typing.final
+class GraphPlace(_message.Message):
+    """What a node of a graph knows of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRAPH_ID_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    PREDECESSORS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    graph_id: _builtins.bytes
+    """A UUID's 16 bytes."""
+    label: _builtins.str
+    truncated: _builtins.bool
+    """There are others."""
+    @_builtins.property
+    def predecessors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Predecessor]:
+        """The nodes that it waits for, by label; the first 1,000."""
+
+    def __init__(
+        self,
+        *,
+        graph_id: _builtins.bytes = ...,
+        label: _builtins.str = ...,
+        predecessors: _abc.Iterable[Global___Predecessor] | None = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["graph_id", b"graph_id", "label", b"label", "predecessors", b"predecessors", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GraphPlace: _TypeAlias = GraphPlace  # noqa: Y015
+
+@_typing.final
+class Predecessor(_message.Message):
+    """A node that a claimed one waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    RESULT_ENCODING_FIELD_NUMBER: _builtins.int
+    RESULT_OMITTED_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    task_id: _builtins.bytes
+    """A UUID's 16 bytes."""
+    status: _task_pb2.TaskStatus.ValueType
+    """With any_of it may not have ended."""
+    result: _builtins.bytes
+    """Of a SUCCESS."""
+    result_encoding: _task_pb2.Encoding.ValueType
+    result_omitted: _builtins.bool
+    """The results of all are larger than 1 MiB, and this one is left out: read it with a client."""
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        task_id: _builtins.bytes = ...,
+        status: _task_pb2.TaskStatus.ValueType = ...,
+        result: _builtins.bytes = ...,
+        result_encoding: _task_pb2.Encoding.ValueType = ...,
+        result_omitted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "result", b"result", "result_encoding", b"result_encoding", "result_omitted", b"result_omitted", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Predecessor: _TypeAlias = Predecessor  # noqa: Y015
 
 @_typing.final
 class HeartbeatRequest(_message.Message):

@@ -23,33 +23,34 @@ _sym_db = _symbol_database.Default()
 
 
 from duly.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
+from duly.v1 import time_tables_pb2 as duly_dot_v1_dot_time__tables__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/registry.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x02\n\x06Lambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x19\n\x0cmax_attempts\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0bmax_crashes\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12.\n\x0bmax_runtime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x07\x62\x61\x63koff\x18\x07 \x01(\x0b\x32\x10.duly.v1.Backoff\x12\x1a\n\rpayload_limit\x18\x08 \x01(\x05H\x02\x88\x01\x01\x12/\n\x0c\x63rash_window\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\n\r_max_attemptsB\x0e\n\x0c_max_crashesB\x10\n\x0e_payload_limit\"}\n\x07\x42\x61\x63koff\x12*\n\x07initial\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x06\x66\x61\x63tor\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12&\n\x03max\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_factor\":\n\x16RegisterLambdasRequest\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"J\n\x17RegisterLambdasResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.duly.v1.RegisterLambdasResult\"K\n\x15RegisterLambdasResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07warning\x18\x02 \x01(\t\"\x14\n\x12ListLambdasRequest\"A\n\x13ListLambdasResponse\x12*\n\x07lambdas\x18\x01 \x03(\x0b\x32\x19.duly.v1.RegisteredLambda\"\x96\x01\n\x10RegisteredLambda\x12\x1f\n\x06lambda\x18\x01 \x01(\x0b\x32\x0f.duly.v1.Lambda\x12\x31\n\rregistered_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xb1\x01\n\x0fRegistryService\x12T\n\x0fRegisterLambdas\x12\x1f.duly.v1.RegisterLambdasRequest\x1a .duly.v1.RegisterLambdasResponse\x12H\n\x0bListLambdas\x12\x1b.duly.v1.ListLambdasRequest\x1a\x1c.duly.v1.ListLambdasResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/registry.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x19\x64uly/v1/time_tables.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe7\x02\n\x06Lambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x19\n\x0cmax_attempts\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0bmax_crashes\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12.\n\x0bmax_runtime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x07\x62\x61\x63koff\x18\x07 \x01(\x0b\x32\x10.duly.v1.Backoff\x12\x1a\n\rpayload_limit\x18\x08 \x01(\x05H\x02\x88\x01\x01\x12/\n\x0c\x63rash_window\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x0btime_tables\x18\x14 \x03(\x0b\x32\x12.duly.v1.TimeTableB\x0f\n\r_max_attemptsB\x0e\n\x0c_max_crashesB\x10\n\x0e_payload_limit\"}\n\x07\x42\x61\x63koff\x12*\n\x07initial\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x06\x66\x61\x63tor\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12&\n\x03max\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_factor\":\n\x16RegisterLambdasRequest\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"J\n\x17RegisterLambdasResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.duly.v1.RegisterLambdasResult\"K\n\x15RegisterLambdasResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07warning\x18\x02 \x01(\t\"\x14\n\x12ListLambdasRequest\"A\n\x13ListLambdasResponse\x12*\n\x07lambdas\x18\x01 \x03(\x0b\x32\x19.duly.v1.RegisteredLambda\"\x96\x01\n\x10RegisteredLambda\x12\x1f\n\x06lambda\x18\x01 \x01(\x0b\x32\x0f.duly.v1.Lambda\x12\x31\n\rregistered_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xb1\x01\n\x0fRegistryService\x12T\n\x0fRegisterLambdas\x12\x1f.duly.v1.RegisterLambdasRequest\x1a .duly.v1.RegisterLambdasResponse\x12H\n\x0bListLambdas\x12\x1b.duly.v1.ListLambdasRequest\x1a\x1c.duly.v1.ListLambdasResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly.v1.registry_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LAMBDA']._serialized_start=121
-  _globals['_LAMBDA']._serialized_end=439
-  _globals['_BACKOFF']._serialized_start=441
-  _globals['_BACKOFF']._serialized_end=566
-  _globals['_REGISTERLAMBDASREQUEST']._serialized_start=568
-  _globals['_REGISTERLAMBDASREQUEST']._serialized_end=626
-  _globals['_REGISTERLAMBDASRESPONSE']._serialized_start=628
-  _globals['_REGISTERLAMBDASRESPONSE']._serialized_end=702
-  _globals['_REGISTERLAMBDASRESULT']._serialized_start=704
-  _globals['_REGISTERLAMBDASRESULT']._serialized_end=779
-  _globals['_LISTLAMBDASREQUEST']._serialized_start=781
-  _globals['_LISTLAMBDASREQUEST']._serialized_end=801
-  _globals['_LISTLAMBDASRESPONSE']._serialized_start=803
-  _globals['_LISTLAMBDASRESPONSE']._serialized_end=868
-  _globals['_REGISTEREDLAMBDA']._serialized_start=871
-  _globals['_REGISTEREDLAMBDA']._serialized_end=1021
-  _globals['_REGISTRYSERVICE']._serialized_start=1024
-  _globals['_REGISTRYSERVICE']._serialized_end=1201
+  _globals['_LAMBDA']._serialized_start=148
+  _globals['_LAMBDA']._serialized_end=507
+  _globals['_BACKOFF']._serialized_start=509
+  _globals['_BACKOFF']._serialized_end=634
+  _globals['_REGISTERLAMBDASREQUEST']._serialized_start=636
+  _globals['_REGISTERLAMBDASREQUEST']._serialized_end=694
+  _globals['_REGISTERLAMBDASRESPONSE']._serialized_start=696
+  _globals['_REGISTERLAMBDASRESPONSE']._serialized_end=770
+  _globals['_REGISTERLAMBDASRESULT']._serialized_start=772
+  _globals['_REGISTERLAMBDASRESULT']._serialized_end=847
+  _globals['_LISTLAMBDASREQUEST']._serialized_start=849
+  _globals['_LISTLAMBDASREQUEST']._serialized_end=869
+  _globals['_LISTLAMBDASRESPONSE']._serialized_start=871
+  _globals['_LISTLAMBDASRESPONSE']._serialized_end=936
+  _globals['_REGISTEREDLAMBDA']._serialized_start=939
+  _globals['_REGISTEREDLAMBDA']._serialized_end=1089
+  _globals['_REGISTRYSERVICE']._serialized_start=1092
+  _globals['_REGISTRYSERVICE']._serialized_end=1269
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ Which lambdas exist, and their owners' policy for each. Served by the Frontend."
 
 from collections import abc as _abc
 from duly.v1 import task_pb2 as _task_pb2
+from duly.v1 import time_tables_pb2 as _time_tables_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
@@ -36,6 +37,7 @@ class Lambda(_message.Message):
     BACKOFF_FIELD_NUMBER: _builtins.int
     PAYLOAD_LIMIT_FIELD_NUMBER: _builtins.int
     CRASH_WINDOW_FIELD_NUMBER: _builtins.int
+    TIME_TABLES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     owner: _builtins.str
     """Who answers for it: a team, an address."""
@@ -57,6 +59,12 @@ class Lambda(_message.Message):
     def crash_window(self) -> _duration_pb2.Duration:
         """Crashes that are longer ago do not count for the quarantine; default 72 h."""
 
+    @_builtins.property
+    def time_tables(self) -> _containers.RepeatedCompositeFieldContainer[_time_tables_pb2.TimeTable]:
+        """Time tables that the application declares for it; each names this lambda, or none. They are written with it, but
+        for those that somebody made or changed by PutTimeTables. What is declared no more stays until it is deleted.
+        """
+
     def __init__(
         self,
         *,
@@ -69,10 +77,11 @@ class Lambda(_message.Message):
         backoff: Global___Backoff | None = ...,
         payload_limit: _builtins.int | None = ...,
         crash_window: _duration_pb2.Duration | None = ...,
+        time_tables: _abc.Iterable[_time_tables_pb2.TimeTable] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "payload_limit", b"payload_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "time_tables", b"time_tables", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015

@@ -5,12 +5,16 @@ import asyncio
 from duly.v1 import (
     frontend_pb2,
     frontend_pb2_grpc,
+    graphs_pb2,
+    graphs_pb2_grpc,
     registry_pb2,
     registry_pb2_grpc,
     sessions_pb2,
     sessions_pb2_grpc,
     settings_pb2,
     settings_pb2_grpc,
+    time_tables_pb2,
+    time_tables_pb2_grpc,
 )
 from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
@@ -23,12 +27,14 @@ from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_frontend import events
+from duly_frontend.graphs import GraphServicer
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
 from duly_frontend.servicer import FrontendServicer
 from duly_frontend.sessions import SessionServicer
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import open_stores
+from duly_frontend.time_tables import TimeTableServicer
 
 
 def build(
@@ -55,14 +61,20 @@ def build(
             notifier = Notifier(store, notifications)
             frontend = FrontendServicer(stores, settings, known, notifier, rpc_settings)
             sessions = SessionServicer(stores, notifier)
+            graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
+            time_tables = TimeTableServicer(store, Notifier(store, notifications))
             server = RpcServer(
                 settings.listen,
                 [
                     Service(
                         frontend_pb2.DESCRIPTOR.services_by_name["FrontendService"].full_name,
                         lambda grpc: frontend_pb2_grpc.add_FrontendServiceServicer_to_server(frontend, grpc),
+                    ),
+                    Service(
+                        graphs_pb2.DESCRIPTOR.services_by_name["GraphService"].full_name,
+                        lambda grpc: graphs_pb2_grpc.add_GraphServiceServicer_to_server(graphs, grpc),
                     ),
                     Service(
                         registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name,
@@ -76,6 +88,12 @@ def build(
                         settings_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name,
                         lambda grpc: settings_pb2_grpc.add_SettingsServiceServicer_to_server(live, grpc),
                     ),
+                    Service(
+                        time_tables_pb2.DESCRIPTOR.services_by_name["TimeTableService"].full_name,
+                        lambda grpc: time_tables_pb2_grpc.add_TimeTableServiceServicer_to_server(
+                            time_tables, grpc
+                        ),
+                    ),
                 ],
                 rpc_settings,
                 observe_call,
@@ -85,6 +103,7 @@ def build(
                 events.serving(address)
                 await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
             frontend.close()
+            graphs.close()
             await server.stop()
 
     return serve

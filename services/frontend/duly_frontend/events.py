@@ -1,6 +1,6 @@
 """Everything the Frontend logs and counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -11,6 +11,8 @@ log = structlog.get_logger()
 
 _scheduled = Counter("duly_scheduled_total", "Tasks in Schedule calls, by verdict.", ["verdict"])
 _taken, _refused = _scheduled.labels("taken"), _scheduled.labels("refused")
+_graphs = Counter("duly_graphs_scheduled_total", "Graphs in ScheduleGraph calls, by verdict.", ["verdict"])
+_graphs_taken, _graphs_refused = _graphs.labels("taken"), _graphs.labels("refused")
 _unblocked = Counter("duly_sessions_unblocked_total", "Sessions whose block an operator ended.")
 _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
 _updated = Counter("duly_updated_total", "Tasks that were changed before they ran.")
@@ -27,6 +29,17 @@ def scheduled(taken: int, refused: int) -> None:
     """So many tasks of one call are there, and so many are not."""
     _taken.inc(taken)
     _refused.inc(refused)
+
+
+def graph_scheduled(nodes: int) -> None:
+    """A graph of so many tasks is there."""
+    _graphs_taken.inc()
+    _taken.inc(nodes)
+
+
+def graph_refused() -> None:
+    """A graph was not written."""
+    _graphs_refused.inc()
 
 
 def redriven(count: int) -> None:
@@ -75,3 +88,18 @@ def settings_set(values: Mapping[str, str]) -> None:
 def settings_reset(names: Sequence[str]) -> None:
     """An operator reset these."""
     log.info("settings reset", settings=list(names))
+
+
+def time_table_put(name: str, verdict: str) -> None:
+    """A time table was created or changed, or was so already."""
+    log.info("time table defined", time_table=name, verdict=verdict)
+
+
+def time_tables_changed(change: str, names: Iterable[str]) -> None:
+    """Somebody deleted, paused or resumed these."""
+    log.info("time tables changed", change=change, time_tables=sorted(names))
+
+
+def time_table_backfilled(name: str, created: int) -> None:
+    """So many past ticks of a time table have tasks now."""
+    log.info("time table backfilled", time_table=name, created=created)

@@ -1,5 +1,6 @@
 """RegistryService: lambdas as their hosts declare them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,15 +14,21 @@ from duly_core.rpc.convert import from_duration
 from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
+from duly_core.store import time_tables as store_time_tables
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.lambdas import RegisteredLambda
 from duly_core.store.pool import Store
+from duly_core.store.time_tables import PutVerdict
 from duly_core.task import HARD_PAYLOAD_LIMIT
+from duly_core.time_table import TimeTable
 from duly_frontend import events
 from duly_frontend.replaced_lambdas import ReplacedLambdas
+from duly_frontend.time_table_definitions import time_table
+from duly_frontend.time_table_wire import put_problem
 
 _MOST_LAMBDAS = 1000
+_MOST_TABLES = 1000
 _TEXT_LIMIT = 256
 _LONGEST = timedelta(days=365)
 
@@ -40,10 +47,12 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         if not 1 <= len(request.lambdas) <= _MOST_LAMBDAS:
             raise InvalidRequestError("lambdas", f"there must be 1 to {_MOST_LAMBDAS:,} in one call")
         results = []
-        valid = {}
+        valid: dict[str, LambdaPolicy] = {}
+        tables: dict[str, list[TimeTable]] = {}
         for declared in request.lambdas:
             try:
                 policy = policy_from_wire(declared)
+                tables[policy.name] = declared_tables(declared)
                 valid[policy.name] = policy
                 results.append(registry_pb2.RegisterLambdasResult())
             except Problem as problem:
@@ -56,17 +65,64 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
             warnings = {
                 name: self._replaced.warning(before.get(name), policy) for name, policy in valid.items()
             }
+            kept = await self._declare(tables)
+            warnings |= {name: "; ".join(filter(None, (warnings[name], *kept[name]))) for name in kept}
             events.lambdas_replaced({name: warning for name, warning in warnings.items() if warning})
             for declared, result in zip(request.lambdas, results, strict=True):
                 if not result.HasField("error"):
                     result.warning = warnings[declared.name]
         return registry_pb2.RegisterLambdasResponse(results=results)
 
+    async def _declare(self, tables: Mapping[str, Sequence[TimeTable]]) -> dict[str, list[str]]:
+        """Write declared time tables; return, by lambda, what was not taken."""
+        problems: dict[str, list[str]] = {}
+        for lambda_name, declared in tables.items():
+            for table in declared:
+                answer = await store_time_tables.put(self._store, table, declared=True)
+                if answer.verdict is PutVerdict.KEPT:
+                    problems.setdefault(lambda_name, []).append(
+                        f"time table {table.name!r} was defined by an operator, and stays so: to take the declaration, "
+                        f"delete it (duly tables delete {table.name}) and attach again"
+                    )
+                elif refused := put_problem(answer, table.name, lambda_name):
+                    problems.setdefault(lambda_name, []).append(
+                        f"time table {table.name!r} not written: {refused.field}: {refused.message}"
+                    )
+        return problems
+
     async def ListLambdas(  # noqa: N802
         self, _request: registry_pb2.ListLambdasRequest, _context: Context
     ) -> registry_pb2.ListLambdasResponse:
         registered = await lambdas.list_lambdas(self._store)
         return registry_pb2.ListLambdasResponse(lambdas=[_to_wire(each) for each in registered])
+
+
+def declared_tables(declared: registry_pb2.Lambda) -> list[TimeTable]:
+    """The time tables that an application declares for a lambda.
+
+    Raises:
+        Problem: names the time table, the field and the fix.
+    """
+    if len(declared.time_tables) > _MOST_TABLES:
+        raise Problem("time_tables", f"there must be at most {_MOST_TABLES} for one lambda")
+    tables = []
+    for asked in declared.time_tables:
+        setattr(asked, "lambda", declared.name)
+        try:
+            table = time_table(asked)
+        except Problem as problem:
+            where = f"time_tables[{asked.name[:128]!r}].{problem.field}"
+            raise Problem(where, problem.message, problem.code) from problem
+        limit = (
+            declared.payload_limit if declared.HasField("payload_limit") else LambdaPolicy("").payload_limit
+        )
+        if len(table.payload) > limit:
+            raise Problem(
+                f"time_tables[{table.name!r}].payload",
+                f"is larger than the {limit:,} bytes that the lambda takes",
+            )
+        tables.append(table)
+    return tables
 
 
 def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:

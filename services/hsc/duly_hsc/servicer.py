@@ -19,7 +19,9 @@ from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
+from duly_core.store import graph_places as store_graph_places
 from duly_core.store import results as store_results
+from duly_core.store.graph_places import GraphPlace
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.notifications import Notifier
 from duly_core.task import (
@@ -30,6 +32,7 @@ from duly_core.task import (
     ReleasedClaim,
     Result,
     TaskHeartbeat,
+    TaskId,
 )
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
@@ -135,7 +138,12 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         convert.check_holder(request.holder)
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
         tasks = await self._claim(asked, context.time_remaining())
-        return convert.claimed_to_wire(tasks, self._terms, self._most_bytes)
+        return convert.claimed_to_wire(tasks, self._terms, self._most_bytes, await self._places(tasks))
+
+    async def _places(self, tasks: Sequence[ClaimedTask | None]) -> dict[TaskId, GraphPlace]:
+        """Read what the nodes of graphs among these know of their graphs."""
+        nodes = [task.task_id for task in tasks if task and task.graph_id]
+        return await store_graph_places.graph_places(self._stores.claims, nodes) if nodes else {}
 
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
         async with failpoints.around("hsc.claim"):
@@ -158,9 +166,10 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             if found:
                 number = min(asked.most, fitting(found, self._most_bytes))
                 await self._hand_back(found[number:])
-                return convert.work_to_wire(Claimed(found[:number], timedelta()), self._terms)
+                again = Claimed(found[:number], timedelta())
+                return convert.work_to_wire(again, self._terms, await self._places(again.tasks))
         claimed = await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout)
-        return convert.work_to_wire(claimed, self._terms)
+        return convert.work_to_wire(claimed, self._terms, await self._places(claimed.tasks))
 
     async def Work(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
         self, _requests: object, context: Context

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
 from duly_core.loop import repeat
 from duly_core.queues.factory import open_sender
@@ -23,6 +24,7 @@ from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.retention_loop import RetentionLoop
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_store_consumer.time_table_loop import TimeTableLoop
 from duly_store_consumer.timeout_loop import TimeoutLoop
 
 
@@ -54,14 +56,24 @@ def build(
             return
         async with Store(store_settings) as store, AsyncExitStack() as at_the_end:
             consumer: Consumer | TimeoutLoop
+            notifier = Notifier(store, notifications)
+            time_tables = TimeTableLoop(
+                store,
+                lambda: consumer.poll_interval,
+                lambda lambdas, tasks: notifier.due_in(timedelta(), lambdas, tasks),
+            )
             if queue_settings.backend == "store":
-                consumer = TimeoutLoop(store, settings, ReclaimGuard(timing), Notifier(store, notifications))
-                listener = Listener(store_settings, lambda *_: None, consumer.config_changed)
+                consumer = TimeoutLoop(store, settings, ReclaimGuard(timing), notifier)
+                listener = Listener(
+                    store_settings, lambda *_: None, consumer.config_changed, time_tables.wake.set
+                )
             else:
                 sender = await open_sender(queue_settings)
                 at_the_end.push_async_callback(sender.close)
                 consumer = Consumer(store, sender, settings, ReclaimGuard(timing))
-                listener = Listener(store_settings, consumer.note_due, consumer.config_changed)
+                listener = Listener(
+                    store_settings, consumer.note_due, consumer.config_changed, time_tables.wake.set
+                )
                 if notifications is not None:
                     notifications.subscribe(consumer)
             retention_loop = RetentionLoop(
@@ -80,6 +92,7 @@ def build(
                 group.create_task(health.run(stop))
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
+                group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
                 group.create_task(repeat("retention", retention_loop.run_once, stop, asyncio.Event()))
         await server.stop()
 

@@ -10,6 +10,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from duly_core.routing import QueueKey
 from duly_core.store.polling import TimedOut
 from duly_core.store.retention import RetentionRound
+from duly_core.store.ticks import Fired
 from duly_core.task import DueTask
 from duly_core.telemetry import SIZES
 
@@ -44,6 +45,13 @@ _moved = Counter(
 _rest_bytes = Gauge(
     "duly_default_partition_bytes",
     "Size of the default partition. Beyond 64 MB no partition is made.",
+)
+_ticks = Counter("duly_ticks_total", "Tasks that time tables scheduled.")
+_ticks_left_out = Counter(
+    "duly_ticks_left_out_total", "Rounds in which a time table left ticks out: missed, or overlapping."
+)
+_ticks_put_off = Counter(
+    "duly_ticks_put_off_total", "Rounds in which the ticks of a time table could not be computed."
 )
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
@@ -148,3 +156,18 @@ def retention_round(done: RetentionRound) -> None:
 def retention_failed(reason: str) -> None:
     """Log a retention round that failed: new rows go to the default partition, finished ones stay."""
     log.warning("retention failed; trying again later", reason=reason)
+
+
+def ticked(fired: Fired) -> None:
+    """Count and log what a round of the time tables did."""
+    _ticks.inc(fired.tasks)
+    _ticks_left_out.inc(len(fired.left_out))
+    _ticks_put_off.inc(len(fired.put_off))
+    if fired.left_out:
+        log.info(
+            "ticks left out by their policies", time_tables=fired.left_out[:20], count=len(fired.left_out)
+        )
+    if fired.cancelled:
+        log.info("running tasks cancelled by the next tick", count=fired.cancelled)
+    for name, problem in fired.put_off.items():
+        log.warning("time table put off: its ticks cannot be computed", time_table=name, reason=problem)

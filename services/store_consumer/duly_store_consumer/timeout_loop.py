@@ -44,6 +44,11 @@ class TimeoutLoop:
         self._liveness.completed()
         return min(pause, self._live_config.settings.poll_interval, self._live_config.fresh_for(now))
 
+    @property
+    def poll_interval(self) -> timedelta:
+        """Return the longest time between two looks at the store, as it is set now."""
+        return self._live_config.settings.poll_interval
+
     def unhealthy_reason(self) -> str | None:
         """Return why health checks fail: no round was completed for long. None: all is well."""
         return self._liveness.unhealthy_reason(self._live_config.settings.poll_interval)

@@ -1,0 +1,122 @@
+"""Time tables as text and as JSON."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from duly_cli.text import one_line
+
+if TYPE_CHECKING:  # it loads gRPC
+    from duly.time_tables import TimeTable
+
+_PAYLOAD = 200
+"""Characters shown of a payload."""
+
+
+def rhythm_of(table: "TimeTable") -> str:
+    """Return when it fires, as it was said."""
+    if table.cron:
+        return f"{table.cron} {table.zone}"
+    text = f"every {table.every}"
+    return f"{text} + {table.offset}" if table.offset else text
+
+
+def status_of(table: "TimeTable") -> str:
+    """Return what an operator must know of it first."""
+    if table.paused_at:
+        return f"paused: {table.pause_note}" if table.pause_note else "paused"
+    if table.problem:
+        return f"problem: {table.problem}"
+    if table.buffered_tick_at:
+        return "waits for its last task"
+    return "active" if table.next_tick_at else "never fires again"
+
+
+def short(instant: datetime | None) -> str:
+    """Return an instant to the second, in UTC."""
+    return instant.strftime("%Y-%m-%d %H:%M:%SZ") if instant else ""
+
+
+def described(table: "TimeTable") -> Iterator[str]:
+    """Yield a time table line by line, its next ticks last."""
+    payload = one_line(repr(table.payload))
+    facts = {
+        "name": table.name,
+        "lambda": table.lambda_name,
+        "fires": rhythm_of(table),
+        "status": status_of(table),
+        "overlap": table.overlap.name.lower().replace("_", "-"),
+        "catch-up": table.catch_up.name.lower()
+        + (f" within {table.catch_up_window}" if table.catch_up_window else ""),
+        "jitter": str(table.jitter) if table.jitter else "",
+        "priority": table.priority.name.lower(),
+        "collection": table.collection,
+        "payload": payload if len(payload) <= _PAYLOAD else f"{payload[:_PAYLOAD]}...",
+        "declared": "by its application" if table.declared else "",
+        "revision": str(table.revision),
+        "paused at": short(table.paused_at),
+        "last tick": f"{short(table.last_tick_at)}  {table.last_task_id}" if table.last_tick_at else "",
+        "waits": short(table.buffered_tick_at),
+        "next fires": short(table.next_fire_at) if not table.paused_at else "",
+    }
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        if value:
+            yield f"{name:<{width}}  {value}"
+    for place, tick in enumerate(table.next_ticks):
+        yield f"{'next ticks' if place == 0 else '':<{width}}  {short(tick)}{_local(tick, table.zone)}"
+
+
+def _local(tick: datetime, zone: str) -> str:
+    """Return what clocks in its zone show then; empty where they show UTC, or the zone is unknown here."""
+    if zone in ("", "UTC"):
+        return ""
+    try:
+        return f"  {tick.astimezone(ZoneInfo(zone)).strftime('%a %Y-%m-%d %H:%M:%S %Z')}"
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ""
+
+
+def as_json_text(table: "TimeTable") -> str:
+    """Return a time table as an object on one line."""
+    instants = {
+        name: instant.isoformat() if instant else None
+        for name in (
+            "paused_at",
+            "next_tick_at",
+            "next_fire_at",
+            "buffered_tick_at",
+            "last_tick_at",
+            "created_at",
+            "updated_at",
+        )
+        for instant in [getattr(table, name)]
+    }
+    return json.dumps(
+        {
+            "name": table.name,
+            "lambda": table.lambda_name,
+            "cron": table.cron,
+            "zone": table.zone or None,
+            "every_seconds": table.every.total_seconds() if table.every else None,
+            "offset_seconds": table.offset.total_seconds(),
+            "catch_up": table.catch_up.name.lower(),
+            "catch_up_window_seconds": table.catch_up_window.total_seconds()
+            if table.catch_up_window
+            else None,
+            "overlap": table.overlap.name.lower(),
+            "jitter_seconds": table.jitter.total_seconds(),
+            "priority": table.priority.name.lower(),
+            "collection": table.collection,
+            "payload": table.payload if not isinstance(table.payload, bytes) else table.payload.hex(),
+            "revision": table.revision,
+            "declared": table.declared,
+            "pause_note": table.pause_note,
+            "last_task_id": table.last_task_id or None,
+            "problem": table.problem or None,
+            **instants,
+            "next_ticks": [instant.isoformat() for instant in table.next_ticks],
+        }
+    )

@@ -1,0 +1,210 @@
+"""Fires time tables: the ticks that are due become tasks in the transaction that moves the tables on."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from duly_core.store.arrays import texts, timestamps, uuids
+from duly_core.store.pool import Connection, Store, fetch, fetch_as
+from duly_core.store.rows import named
+from duly_core.store.statements import READS, TIME_TABLES, TRANSITIONS
+from duly_core.store.time_table_rows import TableRow
+from duly_core.task import TaskId
+from duly_core.tick_plan import TickPlan, fire_at, plan_ticks
+from duly_core.time_table import Tick
+
+MOST_TABLES = 500
+"""Time tables of one transaction."""
+MOST_TASKS = 1_000
+"""Tasks that one statement writes."""
+MOST_BYTES = 32 << 20
+"""Payloads that it writes."""
+_PUT_OFF = timedelta(minutes=1)
+_NO_TASK = bytes(16)
+
+
+@dataclass(slots=True)
+class Fired:
+    """What one round did."""
+
+    tables: int = 0
+    tasks: int = 0
+    lambdas: set[str] = field(default_factory=set)
+    """Of the tasks that were written."""
+    left_out: list[str] = field(default_factory=list)
+    """Tables of which ticks were missed, or overlapped."""
+    cancelled: int = 0
+    """Running tasks that were asked to stop."""
+    put_off: dict[str, str] = field(default_factory=dict)
+    """Tables that cannot be computed, and why."""
+
+
+async def next_fire_in(store: Store) -> tuple[timedelta | None, bool]:
+    """Return how long until the next tick fires (None: there is none), and whether ticks wait for the end of a task."""
+    ((ahead, buffered),) = await store.run(TIME_TABLES["next_time_table"], {})
+    return ahead, buffered
+
+
+async def fire_due(store: Store, new_task_id: Callable[[], TaskId]) -> Fired:
+    """Decide about the ticks that are due now, of up to MOST_TABLES tables, in one transaction.
+
+    What another Store Consumer works on is left to it. A tick fires in the transaction that moves its table on, so that
+    each has exactly one task, whoever dies.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; another round finds what is left.
+    """
+    async with store.connection() as connection, connection.transaction():
+        due = await _locked(connection, "due_time_tables")
+        if len(due) < MOST_TABLES:
+            due += await _locked(connection, "released_time_tables")
+        if not due:
+            return Fired()
+        return await _fire(connection, due, new_task_id)
+
+
+async def backfill(
+    store: Store, table: str, instants: Sequence[datetime], new_task_id: Callable[[], TaskId]
+) -> tuple[int, set[str]]:
+    """Write the tasks of past ticks, all or none; return how many were not there yet, and their lambdas.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; asked again, it writes what is missing.
+    """
+    written: list[tuple[TaskId, str]] = []
+    async with store.connection() as connection, connection.transaction():
+        ((now, _),) = await fetch(connection, TIME_TABLES["time_table_clock"], {"lambda": ""})
+        for start in range(0, len(instants), MOST_TASKS):
+            ticks = [
+                Tick(new_task_id(), table, instant, now) for instant in instants[start : start + MOST_TASKS]
+            ]
+            written += await _write(connection, ticks)
+    return len(written), {name for _, name in written}
+
+
+async def _fire(connection: Connection, due: list[TableRow], new_task_id: Callable[[], TaskId]) -> Fired:
+    fired = Fired()
+    running = await _live(connection, [row.last_task_id for row in due if row.last_task_id])
+    plans = _plan_all(due, running, fired)
+    if ended := await _cancel(connection, [row for row in due if _cancels(plans, row)], fired):
+        again = [row for row in due if row.last_task_id in ended]
+        plans |= _plan_all(again, running - ended, fired)
+    ticks = {row.name: _ticks(row, plans[row.name], new_task_id) for row in due if row.name in plans}
+    written = dict(await _write(connection, [tick for each in ticks.values() for tick in each]))
+    await _move_on(connection, [row for row in due if row.name in plans], plans, ticks, written)
+    for name, problem in fired.put_off.items():
+        parameters = {"name": name, "delay": _PUT_OFF, "problem": problem}
+        await fetch(connection, TIME_TABLES["put_off_time_table"], parameters)
+    fired.tables, fired.tasks, fired.lambdas = len(plans), len(written), set(written.values())
+    fired.left_out = sorted(name for name, plan in plans.items() if plan.left_out)
+    return fired
+
+
+def _plan_all(due: Sequence[TableRow], running: Collection[TaskId], fired: Fired) -> dict[str, TickPlan]:
+    """Plan as many tables as one transaction can write, one at least."""
+    plans: dict[str, TickPlan] = {}
+    tasks, size = 0, 0
+    for row in due:
+        room = MOST_TASKS - tasks
+        if row.payload_bytes:
+            room = min(room, (MOST_BYTES - size) // row.payload_bytes)
+        if room < 1 and plans:
+            break
+        try:
+            plan = plan_ticks(row.state, row.read_at, running=row.last_task_id in running, most=max(1, room))
+        except Exception as error:  # noqa: BLE001 (one bad table must not stop the others)
+            fired.put_off[row.name] = f"{type(error).__name__}: {error}"[:256]
+            continue
+        plans[row.name] = plan
+        tasks += len(plan.fire)
+        size += len(plan.fire) * row.payload_bytes
+    return plans
+
+
+def _cancels(plans: dict[str, TickPlan], row: TableRow) -> bool:
+    return row.name in plans and plans[row.name].cancel
+
+
+async def _live(connection: Connection, task_ids: Sequence[TaskId]) -> set[TaskId]:
+    if not task_ids:
+        return set()
+    return {row[0] for row in await fetch(connection, READS["live"], {"task_ids": uuids(sorted(task_ids))})}
+
+
+async def _cancel(connection: Connection, rows: Sequence[TableRow], fired: Fired) -> set[TaskId]:
+    """Cancel the last tasks of these; return those that ended by it, because nobody ran them."""
+    task_ids = sorted(row.last_task_id for row in rows if row.last_task_id)
+    if not task_ids:
+        return set()
+    parameters: dict[str, Any] = {"task_ids": uuids(task_ids)}
+    ended = await fetch(connection, TRANSITIONS["cancel"], parameters | {"only_if_requested": False})
+    asked = await fetch(connection, TRANSITIONS["request_cancel"], parameters)
+    fired.cancelled = len(ended) + len(asked)
+    return set(task_ids) - await _live(connection, task_ids)
+
+
+def _ticks(row: TableRow, plan: TickPlan, new_task_id: Callable[[], TaskId]) -> list[Tick]:
+    jitter = row.policy.jitter
+    return [
+        Tick(
+            new_task_id(),
+            row.name,
+            tick_at,
+            row.read_at if tick_at == row.buffered_tick_at else fire_at(row.name, tick_at, jitter),
+        )
+        for tick_at in plan.fire
+    ]
+
+
+async def _write(connection: Connection, ticks: Sequence[Tick]) -> list[tuple[TaskId, str]]:
+    """Write the tasks of ticks that have none yet; return their ids and lambdas."""
+    if not ticks:
+        return []
+    ordered = sorted(ticks, key=lambda tick: tick.task_id)
+    rows = await fetch(
+        connection,
+        TRANSITIONS["tick"],
+        {
+            "task_ids": uuids([tick.task_id for tick in ordered]),
+            "tables": texts([tick.table for tick in ordered]),
+            "instants": timestamps([tick.tick_at for tick in ordered]),
+            "due_at": timestamps([tick.due_at for tick in ordered]),
+            "keys": texts([tick.key for tick in ordered]),
+        },
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+async def _move_on(
+    connection: Connection,
+    rows: Sequence[TableRow],
+    plans: dict[str, TickPlan],
+    ticks: dict[str, list[Tick]],
+    written: Collection[TaskId],
+) -> None:
+    ordered = sorted(rows, key=lambda row: row.name)
+    chosen = [plans[row.name] for row in ordered]
+    last = [
+        next((tick for tick in reversed(ticks[row.name]) if tick.task_id in written), None) for row in ordered
+    ]
+    next_fires = [
+        plan.next_tick_at and fire_at(row.name, plan.next_tick_at, row.jitter)
+        for row, plan in zip(ordered, chosen, strict=True)
+    ]
+    await fetch(
+        connection,
+        TIME_TABLES["move_time_tables_on"],
+        {
+            "names": texts([row.name for row in ordered]),
+            "next_ticks": timestamps([plan.next_tick_at for plan in chosen]),
+            "next_fires": timestamps(next_fires),
+            "buffered": timestamps([plan.buffered for plan in chosen]),
+            "last_ticks": timestamps([tick and tick.tick_at for tick in last]),
+            "last_tasks": uuids([tick.task_id if tick else _NO_TASK for tick in last]),
+        },
+    )
+
+
+async def _locked(connection: Connection, statement: str) -> list[TableRow]:
+    return await fetch_as(named(TableRow), connection, TIME_TABLES[statement], {"limit": MOST_TABLES})

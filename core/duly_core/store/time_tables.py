@@ -1,0 +1,155 @@
+"""Time tables in the store: create, change, read, list, delete, pause, resume."""
+
+import enum
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from duly_core.store.notifications import TIME_TABLE_CHANNEL
+from duly_core.store.pool import Connection, Store, fetch, fetch_as
+from duly_core.store.rows import named
+from duly_core.store.statements import TIME_TABLES
+from duly_core.store.time_table_rows import TableRow, definition_columns, trigger_columns
+from duly_core.time_table import TimeTable
+
+_TRIES = 3
+"""A table may be created between the look at it and the insert."""
+
+
+class PutVerdict(enum.Enum):
+    """What became of a definition."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    """It was there already, and said the same."""
+    CONFLICT = "conflict"
+    """Its revision is another than was asked for."""
+    UNKNOWN = "unknown"
+    """It was to be changed, and is not there."""
+    UNKNOWN_LAMBDA = "unknown lambda"
+    PAYLOAD_TOO_LARGE = "payload too large"
+    KEPT = "kept"
+    """Somebody changed it since it was declared: the declaration was not taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutAnswer:
+    """What became of a definition, and how the table is now."""
+
+    verdict: PutVerdict
+    row: TableRow | None = None
+    payload_limit: int = 0
+
+
+async def put(
+    store: Store, table: TimeTable, *, declared: bool = False, if_revision: int | None = None
+) -> PutAnswer:
+    """Create a time table, or change it, in one transaction; the next tick moves only if the rhythm or the jitter changes.
+
+    Args:
+        store: where.
+        table: the whole definition.
+        declared: an application says so, and gives way to what was said otherwise.
+        if_revision: 0: it must be new. Otherwise the revision that it must have. None: whatever it is.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    async with store.connection() as connection, connection.transaction():
+        ((now, limit),) = await fetch(
+            connection, TIME_TABLES["time_table_clock"], {"lambda": table.lambda_name}
+        )
+        if limit is None:
+            return PutAnswer(PutVerdict.UNKNOWN_LAMBDA)
+        if len(table.payload) > limit:
+            return PutAnswer(PutVerdict.PAYLOAD_TOO_LARGE, payload_limit=limit)
+        columns = definition_columns(table) | {"declared": declared, "now": now}
+        for _ in range(_TRIES):
+            found = await _rows(connection, "locked_time_tables", {"names": [table.name]})
+            if found:
+                return await _change(connection, found[0], table, columns, if_revision)
+            if if_revision:
+                return PutAnswer(PutVerdict.UNKNOWN)
+            first = trigger_columns(table.name, table.rhythm, table.policy.jitter, now)
+            created = await _rows(connection, "create_time_table", columns | first)
+            if created:
+                await _wake(connection)
+                return PutAnswer(PutVerdict.CREATED, created[0])
+        return PutAnswer(PutVerdict.CONFLICT)
+
+
+async def _change(
+    connection: Connection, row: TableRow, table: TimeTable, columns: dict[str, Any], if_revision: int | None
+) -> PutAnswer:
+    declared: bool = columns["declared"]
+    if row.definition == table and (declared or not row.declared):
+        return PutAnswer(PutVerdict.UNCHANGED, row)
+    if declared and not row.declared:
+        return PutAnswer(PutVerdict.KEPT, row)
+    if if_revision is not None and if_revision != row.revision:
+        return PutAnswer(PutVerdict.CONFLICT, row)
+    trigger = {"next_tick_at": row.next_tick_at, "next_fire_at": row.next_fire_at}
+    if (row.rhythm, row.policy.jitter) != (table.rhythm, table.policy.jitter):
+        trigger = trigger_columns(table.name, table.rhythm, table.policy.jitter, columns["now"])
+    (changed,) = await _rows(connection, "change_time_table", columns | trigger)
+    await _wake(connection)
+    return PutAnswer(PutVerdict.CHANGED, changed)
+
+
+async def get(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
+    """Return time tables by name; those that do not exist are left out."""
+    rows = await store.run_as(named(TableRow), TIME_TABLES["time_tables_by_name"], {"names": list(names)})
+    return {row.name: row for row in rows}
+
+
+async def page(store: Store, after: str, lambda_name: str, limit: int) -> list[TableRow]:
+    """Return up to `limit` time tables by name, from after a name on, of a lambda or of any; without payloads."""
+    parameters = {"after": after, "lambda": lambda_name, "limit": limit}
+    return await store.run_as(named(TableRow), TIME_TABLES["time_tables_page"], parameters)
+
+
+async def delete(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
+    """Delete time tables; return those that were there. Their tasks stay."""
+    async with _changing(store) as connection:
+        await _rows(connection, "locked_time_tables", {"names": list(names)})
+        rows = await _rows(connection, "delete_time_tables", {"names": list(names)})
+    return {row.name: row for row in rows}
+
+
+async def pause(store: Store, names: Sequence[str], note: str) -> dict[str, TableRow]:
+    """Pause time tables; return those that are there."""
+    async with _changing(store) as connection:
+        await _rows(connection, "locked_time_tables", {"names": list(names)})
+        rows = await _rows(connection, "pause_time_tables", {"names": list(names), "note": note or None})
+    return {row.name: row for row in rows}
+
+
+async def resume(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
+    """Resume time tables with their first tick from now on; return those that are there, paused or not."""
+    async with _changing(store) as connection:
+        found = {
+            row.name: row for row in await _rows(connection, "locked_time_tables", {"names": list(names)})
+        }
+        for name, row in found.items():
+            if row.paused_at is not None:
+                trigger = trigger_columns(name, row.rhythm, row.policy.jitter, row.read_at)
+                (found[name],) = await _rows(connection, "resume_time_table", trigger | {"name": name})
+    return found
+
+
+async def _rows(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[TableRow]:
+    return await fetch_as(named(TableRow), connection, TIME_TABLES[statement], parameters)
+
+
+@asynccontextmanager
+async def _changing(store: Store) -> AsyncIterator[Connection]:
+    """One transaction, whose commit wakes the Store Consumers."""
+    async with store.connection() as connection, connection.transaction():
+        yield connection
+        await _wake(connection)
+
+
+async def _wake(connection: Connection) -> None:
+    await connection.execute("select pg_notify(%s, '')", (TIME_TABLE_CHANNEL,))

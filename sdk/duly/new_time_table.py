@@ -1,0 +1,96 @@
+"""A time table to be, as a client or an application says it. Free of gRPC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from duly.enums import CatchUp, Overlap, Priority, member
+from duly.errors import InvalidTaskError
+from duly.payload import encode
+from duly.time_conversion import to_duration
+from duly.v1 import time_tables_pb2
+
+
+class TimeTableOptions(TypedDict, total=False):
+    """What a time table may be told beside its name, its lambda and the payload; see AsyncClient.create_table."""
+
+    cron: str | None
+    every: timedelta | None
+    offset: timedelta | None
+    zone: str
+    catch_up: CatchUp
+    catch_up_window: timedelta | None
+    overlap: Overlap
+    jitter: timedelta | None
+    priority: Priority
+    collection: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewTimeTable:
+    """The whole definition of a time table; the fields mean what they mean for AsyncClient.create_table."""
+
+    name: str
+    lambda_name: str
+    payload: Any = None
+    cron: str | None = None
+    every: timedelta | None = None
+    offset: timedelta | None = None
+    zone: str = ""
+    catch_up: CatchUp = CatchUp.ONE
+    catch_up_window: timedelta | None = None
+    overlap: Overlap = Overlap.ALLOW
+    jitter: timedelta | None = None
+    priority: Priority = Priority.NORMAL
+    collection: str = ""
+
+    def to_proto(self) -> time_tables_pb2.TimeTable:
+        """Return the definition as it is sent; what it says is for the Frontend to check.
+
+        Raises InvalidTaskError for what cannot be sent, EncodingError for a payload that JSON cannot carry.
+        """
+        if (self.cron is None) is (self.every is None):
+            raise InvalidTaskError("say when it fires: either cron or every", "cron")
+        table = time_tables_pb2.TimeTable(name=self.name)
+        write_payload(table, self.payload)
+        setattr(table, "lambda", self.lambda_name)
+        write_options(
+            table,
+            {name: getattr(self, name) for name in TimeTableOptions.__annotations__},
+        )
+        return table
+
+
+def write_payload(table: time_tables_pb2.TimeTable, payload: object) -> None:
+    """Set what each task of a time table is given."""
+    table.payload, table.payload_encoding = encode(payload)
+
+
+def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | dict[str, Any]) -> None:
+    """Set what is said of a definition, and leave the rest as it is; None clears a field.
+
+    Raises InvalidTaskError, naming the option, for a value of another kind.
+    """
+    for name, value in options.items():
+        if name in _KINDS:
+            setattr(table, name, member(name, value, _KINDS[name]))
+        elif value is None:
+            table.ClearField(name)  # type: ignore[arg-type]  # options are fields
+        elif name in _DURATIONS:
+            if not isinstance(value, timedelta):
+                raise InvalidTaskError(f"{name} must be a timedelta, not {type(value).__name__}", name)
+            getattr(table, name).CopyFrom(to_duration(value))
+        elif isinstance(value, str):
+            setattr(table, name, value)
+        else:
+            raise InvalidTaskError(f"{name} must be a str, not {type(value).__name__}", name)
+
+
+_KINDS: dict[str, type[CatchUp | Overlap | Priority]] = {
+    "catch_up": CatchUp,
+    "overlap": Overlap,
+    "priority": Priority,
+}
+_DURATIONS = frozenset(("every", "offset", "catch_up_window", "jitter"))

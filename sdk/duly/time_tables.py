@@ -1,0 +1,267 @@
+"""Time tables: create, change, show, pause, resume, delete, backfill."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+
+from duly import error_mapping
+from duly.caller import Caller
+from duly.enums import CatchUp, Overlap, Priority
+from duly.handles import name_of
+from duly.new_task import aware
+from duly.new_time_table import NewTimeTable, TimeTableOptions, write_options, write_payload
+from duly.payload import decode
+from duly.time_conversion import to_datetime, to_timedelta, to_timestamp
+from duly.v1 import time_tables_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+KEEP: Any = object()
+"""A payload that is not to be changed: None is one."""
+_BACKFILL = timedelta(seconds=30)
+_PAGE = 1_000
+
+_TimeTables: TypeAlias = "list[TimeTable]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeTable:
+    """A time table as it stands."""
+
+    name: str
+    lambda_name: str
+    # What each task is given; None where a list does not bring it.
+    payload: Any
+    priority: Priority
+    collection: str
+    # Either of the two.
+    cron: str | None
+    every: timedelta | None
+    offset: timedelta
+    # Of a cron expression; empty for an interval.
+    zone: str
+    catch_up: CatchUp
+    # With CatchUp.ALL.
+    catch_up_window: timedelta | None
+    overlap: Overlap
+    jitter: timedelta
+    # How often its definition was changed, from 1.
+    revision: int
+    # An application declared it, and nobody changed it since.
+    declared: bool
+    paused_at: datetime | None
+    pause_note: str
+    # The next tick, and when it fires: they differ by the jitter. None: there is none.
+    next_tick_at: datetime | None
+    next_fire_at: datetime | None
+    # The tick that waits for the end of the last task.
+    buffered_tick_at: datetime | None
+    # The last tick that fired, and its task; empty: none did yet.
+    last_tick_at: datetime | None
+    last_task_id: str
+    # Why it cannot fire; empty: it can.
+    problem: str
+    created_at: datetime
+    updated_at: datetime
+    # The next ticks, as many as were asked for.
+    next_ticks: tuple[datetime, ...]
+
+    @classmethod
+    def from_proto(cls, state: time_tables_pb2.TimeTableState) -> TimeTable:
+        """Return the view of a time table as it came over the wire."""
+        table = state.table
+        return cls(
+            name=table.name,
+            lambda_name=getattr(table, "lambda"),
+            payload=decode(table.payload, table.payload_encoding),
+            priority=Priority(table.priority),
+            collection=table.collection,
+            cron=table.cron or None,
+            every=_delta(table, "every"),
+            offset=to_timedelta(table.offset),
+            zone=table.zone,
+            catch_up=CatchUp(table.catch_up),
+            catch_up_window=_delta(table, "catch_up_window"),
+            overlap=Overlap(table.overlap),
+            jitter=to_timedelta(table.jitter),
+            revision=state.revision,
+            declared=state.declared,
+            pause_note=state.pause_note,
+            last_task_id=state.last_task_id,
+            problem=state.problem,
+            created_at=to_datetime(state.created_at),
+            updated_at=to_datetime(state.updated_at),
+            next_ticks=tuple(map(to_datetime, state.next_ticks)),
+            paused_at=_instant(state, "paused_at"),
+            next_tick_at=_instant(state, "next_tick_at"),
+            next_fire_at=_instant(state, "next_fire_at"),
+            buffered_tick_at=_instant(state, "buffered_tick_at"),
+            last_tick_at=_instant(state, "last_tick_at"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """What a backfill did."""
+
+    # Ticks in the range.
+    ticks: int
+    # Tasks that were written; the other ticks have theirs already. 0 after a dry run.
+    created: int
+
+
+class TimeTableCalls(ABC):
+    """The part of AsyncClient that is about time tables."""
+
+    @abstractmethod
+    def _open(self) -> tuple[Caller, object]:
+        """Return the connection of this event loop."""
+
+    async def create_table(
+        self,
+        name: str,
+        lambda_name: str | Callable[..., Any],
+        payload: Any = None,
+        **options: Unpack[TimeTableOptions],
+    ) -> TimeTable:
+        """Create a time table: a task of a lambda at each of its ticks.
+
+            await client.create_table("report.nightly", "report.build", {"of": "sales"}, cron="0 2 * * *", zone="Europe/Berlin")
+
+        - `cron`: minute, hour, day of month, month, day of week, in `zone` (an IANA name; UTC if left out); or @daily.
+        - `every`: the multiples of this time since 1970 UTC, plus `offset`. Give either `cron` or `every`.
+        - `catch_up`: what becomes of ticks missed while Duly was down: SKIP, ONE (default), ALL within `catch_up_window`.
+        - `overlap`: what becomes of a tick while the task before runs: ALLOW (default), SKIP, BUFFER_ONE, CANCEL_RUNNING.
+        - `jitter`: each tick fires up to so much later.
+        - `priority`, `collection`: of its tasks.
+
+        Creating the same one twice does no harm. Raises TimeTableConflictError for a name that is taken,
+        UnknownLambdaError, InvalidTaskError.
+        """
+        table = NewTimeTable(name, name_of(lambda_name), payload, **options).to_proto()
+        return await self._put(table, if_revision=0)
+
+    async def change_table(
+        self,
+        name: str,
+        lambda_name: str | Callable[..., Any] | None = None,
+        payload: Any = KEEP,
+        **options: Unpack[TimeTableOptions],
+    ) -> TimeTable:
+        """Change what is said here of a time table, and leave the rest as it is.
+
+        Its next tick is the first of the new rhythm from now on. One that an application declares is no longer changed
+        by declarations. Raises TimeTableNotFoundError, TimeTableConflictError if somebody else changed it meanwhile.
+        """
+        state = await self._state(name, 0)
+        table = state.table
+        if lambda_name is not None:
+            setattr(table, "lambda", name_of(lambda_name))
+        if payload is not KEEP:
+            write_payload(table, payload)
+        if options.get("cron") is not None:
+            table.ClearField("offset")
+        if options.get("every") is not None:
+            table.ClearField("zone")
+        if options.get("catch_up", CatchUp.ALL) is not CatchUp.ALL:
+            table.ClearField("catch_up_window")
+        write_options(table, options)
+        return await self._put(table, if_revision=state.revision)
+
+    async def table(self, name: str, *, next_ticks: int = 0) -> TimeTable:
+        """Return a time table with so many of its next ticks (at most 1,000). Raises TimeTableNotFoundError."""
+        return TimeTable.from_proto(await self._state(name, next_ticks))
+
+    async def tables(self, *, lambda_name: str = "") -> _TimeTables:
+        """Return the time tables, of a lambda or all, by name, without their payloads."""
+        caller, _ = self._open()
+        found: _TimeTables = []
+        request = time_tables_pb2.ListTimeTablesRequest(page_size=_PAGE)
+        setattr(request, "lambda", lambda_name)
+        while True:
+            response = await caller.call(caller.time_tables.ListTimeTables, request)
+            found += map(TimeTable.from_proto, response.tables)
+            if not response.next_page_token:
+                return found
+            request.page_token = response.next_page_token
+
+    async def pause_table(self, name: str, *, note: str = "") -> TimeTable:
+        """Pause a time table until it is resumed; nothing else ends that. Raises TimeTableNotFoundError."""
+        caller, _ = self._open()
+        request = time_tables_pb2.PauseTimeTablesRequest(names=[name], note=note)
+        return _one((await caller.call(caller.time_tables.PauseTimeTables, request)).results[0])
+
+    async def resume_table(self, name: str) -> TimeTable:
+        """Resume a time table with its first tick from now on. Raises TimeTableNotFoundError.
+
+        What fell into the pause is left out: `backfill_table` schedules it.
+        """
+        caller, _ = self._open()
+        request = time_tables_pb2.ResumeTimeTablesRequest(names=[name])
+        return _one((await caller.call(caller.time_tables.ResumeTimeTables, request)).results[0])
+
+    async def delete_table(self, name: str) -> TimeTable:
+        """Delete a time table, and return it as it was; its tasks stay. Raises TimeTableNotFoundError.
+
+        One that an application declares comes back when a worker attaches: pause it instead.
+        """
+        caller, _ = self._open()
+        request = time_tables_pb2.DeleteTimeTablesRequest(names=[name])
+        return _one((await caller.call(caller.time_tables.DeleteTimeTables, request)).results[0])
+
+    async def backfill_table(
+        self, name: str, start: datetime, end: datetime | None = None, *, dry_run: bool = False
+    ) -> Backfill:
+        """Schedule the ticks from `start` to before `end` (None: now) at once; at most 10,000.
+
+        A tick that has its task already is left out, so that a repeat does no harm. Overlap and catch-up policies do not
+        count. `dry_run`: only count. Raises TimeTableNotFoundError, InvalidTaskError for an impossible range.
+        """
+        caller, _ = self._open()
+        request = time_tables_pb2.BackfillTimeTableRequest(name=name, dry_run=dry_run)
+        getattr(request, "from").CopyFrom(to_timestamp(aware("start", start)))
+        if end is not None:
+            request.to.CopyFrom(to_timestamp(aware("end", end)))
+        response = await caller.call(
+            caller.time_tables.BackfillTimeTable, request, _BACKFILL, one_try=_BACKFILL
+        )
+        if response.HasField("error"):
+            raise error_mapping.from_item(response.error)
+        return Backfill(ticks=response.ticks, created=response.created)
+
+    async def _put(self, table: time_tables_pb2.TimeTable, if_revision: int) -> TimeTable:
+        caller, _ = self._open()
+        new = time_tables_pb2.NewTimeTable(table=table, if_revision=if_revision)
+        request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
+        return _one((await caller.call(caller.time_tables.PutTimeTables, request)).results[0])
+
+    async def _state(self, name: str, next_ticks: int) -> time_tables_pb2.TimeTableState:
+        caller, _ = self._open()
+        request = time_tables_pb2.GetTimeTablesRequest(names=[name], next=next_ticks)
+        response = await caller.call(caller.time_tables.GetTimeTables, request)
+        result: time_tables_pb2.TimeTableResult = response.results[0]
+        if result.HasField("error"):
+            raise error_mapping.from_item(result.error)
+        return result.table
+
+
+def _one(result: time_tables_pb2.TimeTableResult) -> TimeTable:
+    if result.HasField("error"):
+        raise error_mapping.from_item(result.error)
+    return TimeTable.from_proto(result.table)
+
+
+def _delta(table: time_tables_pb2.TimeTable, field: str) -> timedelta | None:
+    duration: Duration = getattr(table, field)
+    return to_timedelta(duration) if table.HasField(field) else None  # type: ignore[arg-type]  # its own fields
+
+
+def _instant(state: time_tables_pb2.TimeTableState, field: str) -> datetime | None:
+    stamp: Timestamp = getattr(state, field)
+    return to_datetime(stamp) if state.HasField(field) else None  # type: ignore[arg-type]  # its own fields

@@ -1,0 +1,169 @@
+"""Holds the definition of a time table against the rules; what passes is a TimeTable that the store will take."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from duly.enums import CatchUp, Overlap
+from duly.v1 import task_pb2, time_tables_pb2
+from duly_core.rpc.convert import from_duration
+from duly_core.rpc.new_tasks import Problem, check_name, read_encoding, read_priority
+from duly_core.settings import format_duration
+from duly_core.task import HARD_PAYLOAD_LIMIT
+from duly_core.time_table import MOST_TICKS, Rhythm, TickPolicy, TimeTable
+
+if TYPE_CHECKING:
+    from google.protobuf.duration_pb2 import Duration
+
+_LONGEST_CRON = 256
+_SHORTEST = timedelta(seconds=1)
+_LONGEST = timedelta(days=366)
+_LONGEST_JITTER = timedelta(days=1)
+_DEFAULT_WINDOW = timedelta(days=1)
+
+
+def time_table(asked: time_tables_pb2.TimeTable) -> TimeTable:
+    """Check a definition; whether its lambda takes the payload is for the store to tell.
+
+    Raises:
+        Problem: names the field and the fix.
+    """
+    check_name("name", asked.name)
+    lambda_name: str = getattr(asked, "lambda")
+    check_name("lambda", lambda_name)
+    if asked.collection:
+        check_name("collection", asked.collection)
+    if len(asked.payload) > HARD_PAYLOAD_LIMIT:
+        raise Problem(
+            "payload",
+            f"{len(asked.payload):,} bytes exceed {HARD_PAYLOAD_LIMIT:,}: put large data elsewhere and send its address",
+            task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE,
+        )
+    rhythm = _rhythm(asked)
+    return TimeTable(
+        name=asked.name,
+        lambda_name=lambda_name,
+        rhythm=rhythm,
+        payload=asked.payload,
+        encoding=read_encoding(asked.payload_encoding),
+        priority=read_priority(asked.priority),
+        collection=asked.collection,
+        policy=_policy(asked, rhythm),
+    )
+
+
+def _rhythm(asked: time_tables_pb2.TimeTable) -> Rhythm:
+    said = asked.WhichOneof("rhythm")
+    if said is None:
+        raise Problem("cron", "say when it fires: a cron expression, such as '0 2 * * *', or `every`")
+    if said == "every":
+        every = _duration("every", asked.every)
+        if not _SHORTEST <= every <= _LONGEST:
+            raise Problem("every", "must be from 1 s to 366 days")
+        if asked.zone:
+            raise Problem(
+                "zone", "belongs to a cron expression: an interval is the same in every zone, leave it out"
+            )
+        offset = _duration("offset", asked.offset)
+        if not timedelta() <= offset < every:
+            raise Problem("offset", f"must be from 0 to less than `every`, {format_duration(every)}")
+        return Rhythm(every=every, offset=offset)
+    if asked.HasField("offset"):
+        raise Problem("offset", "belongs to `every`: name the minute and the hour in the cron expression")
+    return Rhythm(cron=_cron(asked.cron), zone=_zone(asked.zone))
+
+
+def _cron(text: str) -> str:
+    from cronsim import CronSimError
+
+    from duly_core import ticks
+
+    cron = " ".join(text.split())
+    if len(cron) > _LONGEST_CRON:
+        raise Problem("cron", f"must be at most {_LONGEST_CRON} characters: make several time tables of it")
+    never = Problem("cron", f"{cron!r} never fires: the months that it names have no such day")
+    try:
+        ticks.parse(cron)
+    except CronSimError as error:
+        fields = cron.split()
+        if len(fields) == 5 and all(_is_cron(fields, any_of=place) for place in (2, 3)):
+            raise never from error
+        reason = str(error)
+        raise Problem(
+            "cron",
+            f"{cron!r} is no cron expression ({reason[:1].lower()}{reason[1:]}): write five fields, minute hour "
+            "day-of-month month day-of-week, such as '30 2 * * 1-5', or one of " + ", ".join(ticks.ALIASES),
+        ) from error
+    if ticks.next_after(Rhythm(cron=cron), datetime.now(UTC)) is None:
+        raise never
+    return cron
+
+
+def _is_cron(fields: list[str], any_of: int) -> bool:
+    """Tell whether these fields, with `*` in one place, are an expression."""
+    from cronsim import CronSimError
+
+    from duly_core import ticks
+
+    try:
+        ticks.parse(" ".join([*fields[:any_of], "*", *fields[any_of + 1 :]]))
+    except CronSimError:
+        return False
+    return True
+
+
+def _zone(name: str) -> str:
+    from zoneinfo import ZoneInfo, available_timezones
+
+    if not name:
+        return "UTC"
+    try:
+        known = len(name) <= 64 and name not in {"localtime", "Factory"} and ZoneInfo(name).key == name
+    except (KeyError, ValueError, OSError):
+        known = False
+    if not known:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name[:64], available_timezones(), 3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "use an IANA name such as Europe/Berlin"
+        raise Problem("zone", f"{name[:64]!r} is no time zone: {hint}")
+    return name
+
+
+def _policy(asked: time_tables_pb2.TimeTable, rhythm: Rhythm) -> TickPolicy:
+    from duly_core import ticks
+
+    try:
+        catch_up = CatchUp(asked.catch_up or CatchUp.ONE)
+    except ValueError:
+        raise Problem("catch_up", f"{asked.catch_up} is no policy: use SKIP, ONE or ALL") from None
+    try:
+        overlap = Overlap(asked.overlap or Overlap.ALLOW)
+    except ValueError:
+        raise Problem(
+            "overlap", f"{asked.overlap} is no policy: use ALLOW, SKIP, BUFFER_ONE or CANCEL_RUNNING"
+        ) from None
+    window = _DEFAULT_WINDOW
+    if asked.HasField("catch_up_window"):
+        window = _duration("catch_up_window", asked.catch_up_window)
+        if catch_up is not CatchUp.ALL:
+            raise Problem("catch_up_window", "belongs to catch_up ALL: leave it out, or choose ALL")
+        if not timedelta() < window <= _LONGEST:
+            raise Problem("catch_up_window", "must be more than 0, and at most 366 days")
+    if catch_up is CatchUp.ALL and (most := ticks.most_within(rhythm, window)) > MOST_TICKS:
+        raise Problem(
+            "catch_up_window",
+            f"{most:,} ticks may lie in {format_duration(window)}, and at most {MOST_TICKS:,} are caught up with: "
+            "shorten it, or let it fire less often",
+        )
+    jitter = _duration("jitter", asked.jitter)
+    longest = min(_LONGEST_JITTER, rhythm.every or _LONGEST_JITTER)
+    if not timedelta() <= jitter <= longest or jitter == rhythm.every:
+        raise Problem("jitter", "must be from 0 to a day, and shorter than `every`")
+    return TickPolicy(catch_up, window, overlap, jitter)
+
+
+def _duration(field: str, message: "Duration") -> timedelta:
+    try:
+        return from_duration(message)
+    except ValueError as error:
+        raise Problem(field, str(error)) from error

@@ -1,0 +1,188 @@
+"""TimeTableService: periodic tasks, created, changed, shown, paused, deleted and backfilled while Duly runs."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from duly.ids import new_task_id
+from duly.time_conversion import EPOCH
+from duly.v1 import time_tables_pb2, time_tables_pb2_grpc
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.convert import from_timestamp
+from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.stubs import Context
+from duly_core.store import ticks as store_ticks
+from duly_core.store import time_tables as store_time_tables
+from duly_core.store.notifications import Notifier
+from duly_core.store.pool import Store
+from duly_core.store.time_table_rows import TableRow
+from duly_core.ticks import ticks_from
+from duly_core.time_table import MOST_TICKS
+from duly_frontend import events
+from duly_frontend.time_table_definitions import time_table
+from duly_frontend.time_table_wire import put_problem, state_to_wire, unknown_table
+
+_MOST = 100
+_LARGEST_PAGE = 1_000
+_DEFAULT_PAGE = 100
+_MOST_NEXT = 1_000
+_LONGEST_NOTE = 256
+_MOST_BYTES = 64 << 20
+"""Payloads of one backfill: it is one transaction."""
+
+
+class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
+    """Answers each time table for itself; one with an error has changed nothing."""
+
+    def __init__(self, store: Store, notifier: Notifier) -> None:
+        """Make one; `notifier` reports the tasks of a backfill."""
+        self._store = store
+        self._notifier = notifier
+
+    async def PutTimeTables(  # noqa: N802 (the wire's name)
+        self, request: time_tables_pb2.PutTimeTablesRequest, _context: Context
+    ) -> time_tables_pb2.PutTimeTablesResponse:
+        _check_count("tables", len(request.tables))
+        results = [await self._put(asked) for asked in request.tables]
+        return time_tables_pb2.PutTimeTablesResponse(results=results)
+
+    async def _put(self, asked: time_tables_pb2.NewTimeTable) -> time_tables_pb2.TimeTableResult:
+        try:
+            table = time_table(asked.table)
+        except Problem as problem:
+            return time_tables_pb2.TimeTableResult(error=problem.to_wire())
+        if_revision = asked.if_revision if asked.HasField("if_revision") else None
+        answer = await store_time_tables.put(self._store, table, if_revision=if_revision)
+        refused = put_problem(answer, table.name, table.lambda_name)
+        if refused is not None or answer.row is None:
+            return time_tables_pb2.TimeTableResult(error=refused.to_wire() if refused else None)
+        events.time_table_put(table.name, answer.verdict.value)
+        return time_tables_pb2.TimeTableResult(table=state_to_wire(answer.row))
+
+    async def GetTimeTables(  # noqa: N802
+        self, request: time_tables_pb2.GetTimeTablesRequest, _context: Context
+    ) -> time_tables_pb2.GetTimeTablesResponse:
+        _check_names(request.names)
+        if not 0 <= request.next * len(request.names) <= _MOST_NEXT:
+            raise InvalidRequestError("next", f"must be from 0 to {_MOST_NEXT:,} for all tables together")
+        found = await store_time_tables.get(self._store, request.names)
+        results = await asyncio.to_thread(_results, request.names, found, request.next)
+        return time_tables_pb2.GetTimeTablesResponse(results=results)
+
+    async def ListTimeTables(  # noqa: N802
+        self, request: time_tables_pb2.ListTimeTablesRequest, _context: Context
+    ) -> time_tables_pb2.ListTimeTablesResponse:
+        size = request.page_size or _DEFAULT_PAGE
+        if not 1 <= size <= _LARGEST_PAGE:
+            raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE:,}")
+        for field in ("lambda", "page_token"):
+            if "\x00" in getattr(request, field):
+                raise InvalidRequestError(field, "must not contain NUL")
+        rows = await store_time_tables.page(
+            self._store, request.page_token, getattr(request, "lambda"), size + 1
+        )
+        return time_tables_pb2.ListTimeTablesResponse(
+            tables=[state_to_wire(row) for row in rows[:size]],
+            next_page_token=rows[size - 1].name if len(rows) > size else "",
+        )
+
+    async def DeleteTimeTables(  # noqa: N802
+        self, request: time_tables_pb2.DeleteTimeTablesRequest, _context: Context
+    ) -> time_tables_pb2.DeleteTimeTablesResponse:
+        _check_names(request.names)
+        found = await store_time_tables.delete(self._store, request.names)
+        events.time_tables_changed("deleted", found)
+        return time_tables_pb2.DeleteTimeTablesResponse(results=_results(request.names, found))
+
+    async def PauseTimeTables(  # noqa: N802
+        self, request: time_tables_pb2.PauseTimeTablesRequest, _context: Context
+    ) -> time_tables_pb2.PauseTimeTablesResponse:
+        _check_names(request.names)
+        if len(request.note) > _LONGEST_NOTE or "\x00" in request.note:
+            raise InvalidRequestError("note", f"must be at most {_LONGEST_NOTE} characters, without NUL")
+        found = await store_time_tables.pause(self._store, request.names, request.note)
+        events.time_tables_changed("paused", found)
+        return time_tables_pb2.PauseTimeTablesResponse(results=_results(request.names, found))
+
+    async def ResumeTimeTables(  # noqa: N802
+        self, request: time_tables_pb2.ResumeTimeTablesRequest, _context: Context
+    ) -> time_tables_pb2.ResumeTimeTablesResponse:
+        _check_names(request.names)
+        found = await store_time_tables.resume(self._store, request.names)
+        events.time_tables_changed("resumed", found)
+        return time_tables_pb2.ResumeTimeTablesResponse(results=_results(request.names, found))
+
+    async def BackfillTimeTable(  # noqa: N802
+        self, request: time_tables_pb2.BackfillTimeTableRequest, _context: Context
+    ) -> time_tables_pb2.BackfillTimeTableResponse:
+        _check_names([request.name])
+        row = (await store_time_tables.get(self._store, [request.name])).get(request.name)
+        if row is None:
+            return time_tables_pb2.BackfillTimeTableResponse(error=unknown_table(request.name).to_wire())
+        begin, end = _range(request, row.read_at)
+        instants = await asyncio.to_thread(_ticks_within, row, begin, end)
+        if len(instants) > MOST_TICKS or len(instants) * row.payload_bytes > _MOST_BYTES:
+            raise InvalidRequestError(
+                "from",
+                f"more than {MOST_TICKS:,} ticks, or 64 MiB of payloads, lie between {begin.isoformat()} and "
+                f"{end.isoformat()}: backfill in several shorter ranges",
+            )
+        if request.dry_run or not instants:
+            return time_tables_pb2.BackfillTimeTableResponse(ticks=len(instants))
+        created, lambdas = await store_ticks.backfill(
+            self._store, row.name, instants, lambda: new_task_id().bytes
+        )
+        if created:
+            self._notifier.due_in(timedelta(), lambdas, created)
+        events.time_table_backfilled(row.name, created)
+        return time_tables_pb2.BackfillTimeTableResponse(ticks=len(instants), created=created)
+
+
+def _results(
+    names: Sequence[str], found: Mapping[str, TableRow], following: int = 0
+) -> list[time_tables_pb2.TimeTableResult]:
+    return [
+        time_tables_pb2.TimeTableResult(table=state_to_wire(found[name], following))
+        if name in found
+        else time_tables_pb2.TimeTableResult(error=unknown_table(name).to_wire())
+        for name in names
+    ]
+
+
+def _ticks_within(row: TableRow, begin: datetime, end: datetime) -> list[datetime]:
+    instants: list[datetime] = []
+    for instant in ticks_from(row.rhythm, begin):
+        if instant >= end or len(instants) > MOST_TICKS:
+            break
+        instants.append(instant)
+    return instants
+
+
+def _range(request: time_tables_pb2.BackfillTimeTableRequest, now: datetime) -> tuple[datetime, datetime]:
+    if not request.HasField("from"):
+        raise InvalidRequestError("from", "say where the range begins")
+    ends = {"from": now, "to": now}
+    for field in ends:
+        if request.HasField(field):  # type: ignore[arg-type]  # they stand above
+            try:
+                ends[field] = from_timestamp(getattr(request, field))
+            except ValueError as error:
+                raise InvalidRequestError(field, f"not an instant: {error}") from error
+    if ends["from"] < EPOCH:
+        raise InvalidRequestError("from", "must be in 1970 or later")
+    if ends["to"] > now:
+        raise InvalidRequestError("to", "must not be in the future: those ticks are still to fire")
+    if ends["from"] >= ends["to"]:
+        raise InvalidRequestError("from", "must be earlier than `to`")
+    return ends["from"], ends["to"]
+
+
+def _check_names(names: Sequence[str]) -> None:
+    _check_count("names", len(names))
+    if any("\x00" in name for name in names):
+        raise InvalidRequestError("names", "must not contain NUL")
+
+
+def _check_count(field: str, count: int) -> None:
+    if not 1 <= count <= _MOST:
+        raise InvalidRequestError(field, f"there must be 1 to {_MOST} in one call, not {count:,}")

@@ -1,0 +1,270 @@
+"""Time tables over the wire: created, changed, shown, paused, deleted, backfilled, declared, refused."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import duly
+from duly.v1 import registry_pb2, time_tables_pb2
+from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA
+from tests.fixtures.time_tables import NAME
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def client(frontend, tables):
+    async with duly.AsyncClient(frontend.address) as opened:
+        yield opened
+
+
+async def test_a_time_table_is_shown_as_it_was_created(client):
+    made = await client.create_table(
+        NAME, LAMBDA, {"to": "ann"}, cron="30 2 * * 1-5", zone="Europe/Berlin", overlap=duly.Overlap.SKIP
+    )
+
+    shown = await client.table(NAME, next_ticks=3)
+
+    assert (shown.payload, shown.cron, shown.zone, shown.overlap) == (
+        {"to": "ann"},
+        "30 2 * * 1-5",
+        "Europe/Berlin",
+        duly.Overlap.SKIP,
+    )
+    assert shown.next_ticks[0] == made.next_tick_at == shown.next_fire_at
+    assert len(shown.next_ticks) == 3
+
+
+async def test_creating_the_same_twice_does_no_harm_and_another_of_that_name_is_refused(client):
+    first = await client.create_table(NAME, LAMBDA, every=HOUR)
+
+    again = await client.create_table(NAME, LAMBDA, every=HOUR)
+
+    assert again == first
+    with pytest.raises(duly.TimeTableConflictError, match="revision 1"):
+        await client.create_table(NAME, LAMBDA, every=2 * HOUR)
+
+
+async def test_a_change_leaves_the_rest_as_it_is(client):
+    await client.create_table(NAME, LAMBDA, {"to": "ann"}, cron="@daily", zone="Asia/Tokyo", jitter=HOUR)
+
+    changed = await client.change_table(NAME, every=HOUR, jitter=None)
+
+    assert (changed.every, changed.cron, changed.zone, changed.jitter) == (HOUR, None, "", timedelta())
+    assert changed.revision == 2
+    assert (await client.table(NAME)).payload == {"to": "ann"}
+
+
+async def test_a_change_that_another_one_overtook_is_refused(client, frontend):
+    await client.create_table(NAME, LAMBDA, every=HOUR)
+    table = time_tables_pb2.TimeTable(name=NAME, cron="@daily", **{"lambda": LAMBDA})
+    new = time_tables_pb2.NewTimeTable(table=table, if_revision=7)
+
+    response = await frontend.time_tables.PutTimeTables(time_tables_pb2.PutTimeTablesRequest(tables=[new]))
+
+    assert "revision 1" in response.results[0].error.message
+
+
+async def test_a_paused_time_table_does_not_fire_and_a_resumed_one_goes_on_from_now(client, tables):
+    await client.create_table(NAME, LAMBDA, every=timedelta(minutes=1))
+    paused = await client.pause_table(NAME, note="the mail server is being moved")
+    await tables.until_due(ticks_more=3)
+
+    fired = await tables.fire()
+    resumed = await client.resume_table(NAME)
+
+    assert (paused.pause_note, fired.tasks) == ("the mail server is being moved", 0)
+    assert resumed.paused_at is None
+    assert resumed.next_tick_at > (await tables.row()).read_at
+
+
+async def test_a_deleted_time_table_is_gone_and_its_task_is_not(client, tables):
+    await client.create_table(NAME, LAMBDA, every=HOUR)
+    await tables.until_due()
+    await tables.fire()
+
+    await client.delete_table(NAME)
+
+    assert await client.tables() == []
+    assert len(await tables.tasks()) == 1
+    for call in (
+        client.table,
+        client.pause_table,
+        client.resume_table,
+        client.delete_table,
+        client.change_table,
+    ):
+        with pytest.raises(duly.TimeTableNotFoundError, match=NAME):
+            await call(NAME)
+
+
+async def test_tables_are_listed_by_name_beyond_a_page(client, monkeypatch):
+    monkeypatch.setattr("duly.time_tables._PAGE", 2)
+    for number in (3, 1, 2, 5, 4):
+        await client.create_table(f"t{number}", LAMBDA, every=HOUR)
+
+    assert [table.name for table in await client.tables()] == ["t1", "t2", "t3", "t4", "t5"]
+    assert await client.tables(lambda_name="no.other") == []
+
+
+async def test_a_backfill_schedules_each_past_tick_once(client, tables):
+    await client.create_table(NAME, LAMBDA, every=HOUR)
+    end = (await tables.row()).read_at
+    start = end - 10 * HOUR
+
+    counted = await client.backfill_table(NAME, start, end, dry_run=True)
+    first = await client.backfill_table(NAME, start, end)
+    second = await client.backfill_table(NAME, start - HOUR, end)
+
+    assert (counted.ticks, counted.created) == (10, 0)
+    assert (first.ticks, first.created) == (10, 10)
+    assert (second.ticks, second.created) == (11, 1)
+    instants = [instant for instant, _ in await tables.tasks()]
+    assert instants == [instants[0] + place * HOUR for place in range(11)]
+
+
+async def test_a_task_names_its_time_table(client, tables):
+    await client.create_table(NAME, LAMBDA, every=HOUR)
+    await tables.until_due()
+    await tables.fire()
+
+    task = await client.get((await client.table(NAME)).last_task_id)
+
+    assert (task.time_table, task.scheduled_at) == (NAME, (await client.table(NAME)).last_tick_at)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "said"),
+    [
+        ({}, "cron", "either cron or every"),
+        ({"cron": "0 0 30 2 *"}, "cron", "never fires"),
+        ({"cron": "0 0 31 4,6 *"}, "cron", "never fires"),
+        ({"cron": "61 * * * *"}, "cron", "bad minute"),
+        ({"cron": "* * * *"}, "cron", "five fields"),
+        ({"cron": "* * * * * *"}, "cron", "five fields"),
+        ({"cron": "@noon"}, "cron", "@hourly"),
+        ({"cron": ",".join(map(str, range(60))) * 4 + " * * * *"}, "cron", "at most 256"),
+        ({"cron": "@daily", "zone": "Europe/Berlim"}, "zone", "Europe/Berlin"),
+        ({"cron": "@daily", "zone": "localtime"}, "zone", "is no time zone"),
+        ({"cron": "@daily", "zone": "../../etc/passwd"}, "zone", "is no time zone"),
+        ({"cron": "@daily", "offset": HOUR}, "offset", "belongs to `every`"),
+        ({"every": -HOUR}, "every", "from 1 s"),
+        ({"every": timedelta()}, "every", "from 1 s"),
+        ({"every": HOUR, "zone": "Europe/Berlin"}, "zone", "leave it out"),
+        ({"every": HOUR, "offset": HOUR}, "offset", "less than"),
+        ({"every": HOUR, "jitter": HOUR}, "jitter", "shorter"),
+        ({"every": HOUR, "jitter": -HOUR}, "jitter", "from 0"),
+        ({"every": HOUR, "catch_up_window": HOUR}, "catch_up_window", "choose ALL"),
+        (
+            {"cron": "* * * * *", "catch_up": duly.CatchUp.ALL, "catch_up_window": timedelta(days=8)},
+            "catch_up_window",
+            "10,000",
+        ),
+        ({"every": HOUR, "collection": "A B"}, "collection", "1 to 128"),
+    ],
+)
+async def test_what_could_never_work_is_refused_with_field_and_fix(client, options, field, said):
+    with pytest.raises(duly.InvalidTaskError, match=said) as refused:
+        await client.create_table(NAME, LAMBDA, **options)
+
+    assert refused.value.field == field
+    assert await client.tables() == []
+
+
+async def test_a_name_a_lambda_and_a_payload_that_cannot_be_are_refused(client, task_states):
+    await task_states.register("small.one", payload_limit=10)
+
+    with pytest.raises(duly.InvalidTaskError, match="name"):
+        await client.create_table("Mail Digest", LAMBDA, every=HOUR)
+    with pytest.raises(duly.UnknownLambdaError, match=r"no\.such"):
+        await client.create_table(NAME, "no.such", every=HOUR)
+    with pytest.raises(duly.PayloadTooLargeError, match="at most 10"):
+        await client.create_table(NAME, "small.one", "x" * 20, every=HOUR)
+    assert await client.tables() == []
+
+
+async def test_an_impossible_backfill_is_refused_and_writes_nothing(client, tables):
+    await client.create_table(NAME, LAMBDA, every=timedelta(seconds=1))
+    now = (await tables.row()).read_at
+
+    for start, end, said in (
+        (now - 10 * HOUR, now, "10,000"),
+        (now, now - HOUR, "earlier"),
+        (now, now + HOUR, "future"),
+        (datetime(1, 1, 1, tzinfo=UTC), None, "1970"),
+    ):
+        with pytest.raises(duly.InvalidTaskError, match=said):
+            await client.backfill_table(NAME, start, end)
+    with pytest.raises(duly.TimeTableNotFoundError):
+        await client.backfill_table("no.such", now - HOUR, now)
+    assert await tables.tasks() == []
+
+
+def declared(**rhythm):
+    """What an application says of LAMBDA and its time table."""
+    table = time_tables_pb2.TimeTable(name=NAME, **rhythm)
+    return registry_pb2.RegisterLambdasRequest(
+        lambdas=[registry_pb2.Lambda(name=LAMBDA, time_tables=[table])]
+    )
+
+
+async def test_a_declared_time_table_is_written_with_its_lambda_and_the_newest_declaration_holds(
+    client, frontend
+):
+    await frontend.registry.RegisterLambdas(declared(cron="@daily"))
+    first = await client.table(NAME)
+
+    await frontend.registry.RegisterLambdas(declared(cron="@daily"))
+    same = await client.table(NAME)
+    await frontend.registry.RegisterLambdas(declared(cron="@hourly"))
+    changed = await client.table(NAME)
+
+    assert (first.cron, first.declared, first.lambda_name) == ("@daily", True, LAMBDA)
+    assert same == first
+    assert (changed.cron, changed.revision) == ("@hourly", 2)
+
+
+async def test_no_declaration_undoes_a_pause(client, frontend):
+    await frontend.registry.RegisterLambdas(declared(cron="@daily"))
+    await client.pause_table(NAME)
+
+    await frontend.registry.RegisterLambdas(declared(cron="@hourly"))
+
+    table = await client.table(NAME)
+    assert table.paused_at is not None
+    assert table.cron == "@hourly"
+
+
+async def test_a_declaration_gives_way_to_what_an_operator_defined_and_says_so(client, frontend):
+    await frontend.registry.RegisterLambdas(declared(cron="@daily"))
+    await client.change_table(NAME, cron="@weekly")
+
+    response = await frontend.registry.RegisterLambdas(declared(cron="@hourly"))
+
+    assert (await client.table(NAME)).cron == "@weekly"
+    assert "defined by an operator" in response.results[0].warning
+
+
+async def test_a_lambda_with_an_unusable_time_table_is_refused_as_a_whole(client, frontend):
+    response = await frontend.registry.RegisterLambdas(declared(cron="0 0 30 2 *"))
+
+    assert response.results[0].error.field == f"time_tables['{NAME}'].cron"
+    assert await client.tables() == []
+
+
+async def test_calls_that_ask_too_much_are_refused(frontend):
+    names = [f"t{number}" for number in range(101)]
+
+    many = await refusal(
+        frontend.time_tables.GetTimeTables(time_tables_pb2.GetTimeTablesRequest(names=names))
+    )
+    far = await refusal(
+        frontend.time_tables.GetTimeTables(time_tables_pb2.GetTimeTablesRequest(names=[NAME], next=1_001))
+    )
+
+    null = await refusal(
+        frontend.time_tables.GetTimeTables(time_tables_pb2.GetTimeTablesRequest(names=["a\x00"]))
+    )
+
+    assert (many.field, far.field, null.field) == ("names", "next", "names")

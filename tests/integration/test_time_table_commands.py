@@ -1,0 +1,107 @@
+"""`duly tables` and the blocking client, against a Frontend that serves."""
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+
+import duly
+from tests.fixtures.task_states import LAMBDA
+from tests.fixtures.time_tables import NAME
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+async def test_a_time_table_is_created_and_shown_with_its_next_ticks(run_duly):
+    made = await run_duly(
+        "tables", "create", NAME, LAMBDA, '{"to": "ann"}', "--cron", "30 2 * * *", "--zone", "Asia/Tokyo",
+        "--overlap", "buffer-one", "--jitter", "5m",
+    )  # fmt: skip
+
+    shown = await run_duly("tables", "show", NAME, "--next", "4")
+
+    assert made.exit_code == 0, made.stderr
+    assert ["overlap", "buffer-one"] in [line.split() for line in shown.stdout.splitlines()]
+    ticks = [line for line in shown.stdout.splitlines() if line.endswith("02:30:00 JST")]
+    assert len(ticks) == 4
+    assert "17:30:00Z" in ticks[0]
+
+
+async def test_time_tables_are_listed_a_line_each(run_duly):
+    await run_duly("tables", "create", NAME, LAMBDA, "--every", "1h")
+    await run_duly("tables", "pause", NAME, "--note", "moving house")
+
+    heads, line = (await run_duly("tables")).stdout.splitlines()
+    (as_json,) = map(json.loads, (await run_duly("tables", "--json")).stdout.splitlines())
+
+    assert heads.split() == ["NAME", "LAMBDA", "FIRES", "NEXT", "LAST", "TICK", "STATUS"]
+    assert line.startswith(f"{NAME}  {LAMBDA}  every 1:00:00")
+    assert line.endswith("paused: moving house")
+    assert (as_json["name"], as_json["every_seconds"], as_json["pause_note"]) == (NAME, 3600, "moving house")
+
+
+async def test_a_time_table_is_changed_resumed_and_deleted(run_duly):
+    await run_duly("tables", "create", NAME, LAMBDA, "--every", "1h")
+    await run_duly("tables", "pause", NAME)
+
+    changed = await run_duly("tables", "change", NAME, '"new"', "--cron", "@daily", "--catch-up", "all")
+    resumed = await run_duly("tables", "resume", NAME)
+    deleted = await run_duly("tables", "delete", NAME)
+    gone = await run_duly("tables", "show", NAME)
+
+    assert "@daily UTC" in changed.stdout
+    assert "'new'" in changed.stdout
+    assert "active" in resumed.stdout
+    assert (deleted.exit_code, gone.exit_code) == (0, 1)
+    assert f"there is no time table '{NAME}'" in gone.stderr
+
+
+async def test_a_past_range_is_counted_and_then_scheduled(run_duly):
+    await run_duly("tables", "create", NAME, LAMBDA, "--cron", "@daily")
+    span = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-02-01T00:00:00Z")
+
+    counted = await run_duly("tables", "backfill", NAME, *span, "--dry-run")
+    done = await run_duly("tables", "backfill", NAME, *span)
+
+    assert counted.stdout.splitlines()[-1] == "31 ticks"
+    assert done.stdout.splitlines()[-1] == "31 ticks, 31 tasks scheduled"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("change", NAME), "say what to change"),
+        (("create", NAME, LAMBDA, "--every", "1h", "--overlap", "some"), "buffer-one"),
+        (("--lambda", LAMBDA, "show", NAME), "after `show`"),
+        (("backfill", NAME, "--from", "2026-01-01"), "no time zone"),
+    ],
+)
+async def test_a_command_line_that_says_too_little_or_wrong_is_refused(run_duly, arguments, said):
+    refused = await run_duly("tables", *arguments)
+
+    assert refused.exit_code == 2
+    assert said in " ".join(refused.stderr.replace("│", " ").split())
+
+
+async def test_what_the_frontend_refuses_is_one_line(run_duly):
+    refused = await run_duly("tables", "create", NAME, LAMBDA, "--cron", "0 0 30 2 *")
+
+    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+    assert "never fires" in refused.stderr
+
+
+async def test_the_blocking_client_does_all_that_the_other_does(frontend):
+    def use():
+        with duly.Client(frontend.address) as client:
+            client.create_table(NAME, LAMBDA, every=timedelta(hours=1))
+            client.change_table(NAME, jitter=timedelta(minutes=1))
+            client.pause_table(NAME)
+            client.resume_table(NAME)
+            read_at = client.table(NAME).updated_at
+            filled = client.backfill_table(NAME, read_at - timedelta(hours=2), read_at, dry_run=True)
+            return client.tables(lambda_name=LAMBDA), filled.ticks, client.delete_table(NAME).revision
+
+    (listed,), ticks, revision = await asyncio.to_thread(use)
+
+    assert (listed.name, listed.jitter, ticks, revision) == (NAME, timedelta(minutes=1), 2, 2)

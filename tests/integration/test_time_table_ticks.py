@@ -1,0 +1,198 @@
+"""Time tables on a real store: each tick has one task, however many Store Consumers there are, and whoever dies."""
+
+import asyncio
+from datetime import timedelta
+
+from duly.enums import CatchUp, Outcome, Overlap
+from duly_core.store import results, time_tables
+from duly_core.store import tasks as store_tasks
+from duly_core.task import Result
+from duly_core.time_table import Rhythm
+from tests.fixtures.time_tables import MINUTE, NAME
+
+
+async def test_a_tick_becomes_a_task_whose_scheduled_time_is_the_tick(tables):
+    row = await tables.make()
+    await tables.until_due()
+
+    fired = await tables.fire()
+
+    assert fired.tasks == 1
+    assert await tables.tasks() == [(row.next_tick_at, "new")]
+    assert (await tables.row()).next_tick_at == row.next_tick_at + MINUTE
+
+
+async def test_nothing_fires_before_its_time(tables):
+    await tables.make(rhythm=Rhythm(every=timedelta(days=300)))
+
+    assert (await tables.fire()).tables == 0
+
+
+async def test_two_store_consumers_make_one_task_of_each_tick(tables):
+    for number in range(50):
+        await tables.make(f"table-{number}")
+    await tables.until_due("table-0")
+
+    rounds = await asyncio.gather(*(tables.fire() for _ in range(4)))
+    rounds.append(await tables.fire())
+
+    assert sum(fired.tasks for fired in rounds) == 50
+    assert [len(await tables.tasks(f"table-{number}")) for number in range(50)] == [1] * 50
+
+
+async def test_a_round_that_dies_before_its_commit_leaves_the_tick_to_the_next(tables, monkeypatch):
+    await tables.make()
+    await tables.until_due()
+
+    async def die(*_):
+        raise ConnectionError("the Store Consumer died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("duly_core.store.ticks._move_on", die)
+        died = await asyncio.gather(tables.fire(), return_exceptions=True)
+    fired = await tables.fire()
+
+    assert isinstance(died[0], ConnectionError)
+    assert fired.tasks == 1
+    assert len(await tables.tasks()) == 1
+
+
+async def test_a_skipped_tick_leaves_no_task_behind(tables):
+    await tables.make(overlap=Overlap.SKIP)
+    await tables.until_due()
+    await tables.fire()
+    await tables.until_due()
+
+    fired = await tables.fire()
+
+    assert (fired.tasks, fired.left_out) == (0, [NAME])
+    assert len(await tables.tasks()) == 1
+
+
+async def test_a_buffered_tick_fires_once_the_task_before_has_ended(tables, task_states):
+    await tables.make(overlap=Overlap.BUFFER_ONE)
+    await tables.until_due()
+    await tables.fire()
+    await tables.until_due()
+    await tables.fire()
+    while_it_lives = await tables.fire()
+
+    await store_tasks.cancel_tasks(tables.store, [(await tables.row()).last_task_id])
+    waits = (await tables.row()).buffered_tick_at
+    fired = await tables.fire()
+
+    assert while_it_lives.tasks == 0
+    assert (fired.tasks, (await tables.row()).last_tick_at) == (1, waits)
+    assert (await tables.row()).buffered_tick_at is None
+
+
+async def test_a_tick_cancels_a_task_that_nobody_runs_yet_and_takes_its_place(tables):
+    await tables.make(overlap=Overlap.CANCEL_RUNNING)
+    await tables.until_due()
+    await tables.fire()
+    await tables.until_due()
+
+    fired = await tables.fire()
+
+    assert (fired.tasks, fired.cancelled) == (1, 1)
+    assert [status for _, status in await tables.tasks()] == [None, "new"]
+
+
+async def test_a_tick_asks_a_running_task_to_stop_and_waits_for_its_end(tables, task_states):
+    await tables.make(overlap=Overlap.CANCEL_RUNNING)
+    await tables.until_due()
+    await tables.fire()
+    running = await task_states.take()
+    await tables.until_due()
+
+    fired = await tables.fire()
+    beside_it = await tables.tasks()
+    row = await task_states.row(running.task_id)
+    result = Result(running.task_id, running.token, Outcome.CANCELLED)
+    await results.set_results(tables.store, [result])
+    after = await tables.fire()
+
+    assert (fired.tasks, fired.cancelled, row["cancel_requested"]) == (0, 1, True)
+    assert len(beside_it) == 1
+    assert after.tasks == 1
+    assert [status for _, status in await tables.tasks()] == [None, "new"]
+
+
+async def test_a_claim_of_a_ticks_task_names_the_tick_at_each_attempt(tables, task_states):
+    row = await tables.make()
+    await tables.until_due()
+    await tables.fire()
+
+    claimed = await task_states.take()
+
+    assert claimed.tick_at_us == round(row.next_tick_at.timestamp() * 1_000_000)
+    assert (await task_states.claimed()).tick_at_us is None
+
+
+async def test_all_that_was_missed_is_caught_up_with_in_several_rounds(tables, monkeypatch):
+    monkeypatch.setattr("duly_core.store.ticks.MOST_TASKS", 7)
+    row = await tables.make(catch_up=CatchUp.ALL)
+    await tables.until_due(ticks_more=29)
+
+    counts = [(await tables.fire()).tasks for _ in range(6)]
+
+    assert counts == [7, 7, 7, 7, 2, 0]
+    assert [instant for instant, _ in await tables.tasks()] == [
+        row.next_tick_at + place * MINUTE for place in range(30)
+    ]
+
+
+async def test_large_payloads_are_written_in_several_rounds(tables, monkeypatch):
+    monkeypatch.setattr("duly_core.store.ticks.MOST_BYTES", 1_000)
+    for number in range(5):
+        await tables.make(f"table-{number}", payload=b"x" * 400)
+    await tables.until_due("table-0")
+
+    counts = [(await tables.fire()).tasks for _ in range(4)]
+
+    assert counts == [2, 2, 1, 0]
+
+
+async def test_a_table_that_cannot_be_computed_is_put_off_and_stops_no_other(tables):
+    await tables.make("broken")
+    await tables.make()
+    async with tables.store.connection() as connection:
+        await connection.execute(
+            "update time_table set every = null, cron = '@daily', zone = 'Mars/Base' where name = 'broken'"
+        )
+    await tables.until_due()
+
+    fired = await tables.fire()
+
+    assert (fired.tasks, list(fired.put_off)) == (1, ["broken"])
+    broken = await tables.row("broken")
+    assert "Mars/Base" in broken.problem
+    assert broken.next_fire_at > broken.read_at
+
+
+async def test_a_change_of_the_rhythm_moves_the_next_tick_and_another_change_does_not(tables):
+    before = await tables.make()
+    policy = await tables.make(overlap=Overlap.SKIP)
+    rhythm = await tables.make(rhythm=Rhythm(every=timedelta(hours=3)))
+
+    assert policy.next_tick_at == before.next_tick_at
+    assert rhythm.next_tick_at > before.next_tick_at
+    assert rhythm.revision == 3
+
+
+async def test_a_table_made_anew_does_not_repeat_a_tick(tables):
+    await tables.make()
+    await tables.until_due()
+    await tables.fire()
+    instant = (await tables.row()).last_tick_at
+    await time_tables.delete(tables.store, [NAME])
+    await tables.make()
+    async with tables.store.connection() as connection:
+        await connection.execute(
+            "update time_table set next_tick_at = %s, next_fire_at = %s", (instant, instant)
+        )
+
+    fired = await tables.fire()
+
+    assert (fired.tables, fired.tasks) == (1, 0)
+    assert len(await tables.tasks()) == 1
