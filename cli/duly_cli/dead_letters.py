@@ -174,9 +174,9 @@ def _filter(
     if kinds:
         which["failure_kinds"] = [_kind(name) for name in kinds]
     if since is not None:
-        which["finished_after"] = _instant(since, "--since")
+        which["finished_after"] = parse_instant(since, "--since")
     if until is not None:
-        which["finished_before"] = _instant(until, "--until")
+        which["finished_before"] = parse_instant(until, "--until")
     return which
 
 
@@ -188,7 +188,8 @@ def _kind(name: str) -> duly.FailureKind:
         raise invalid("--kind", f"{name!r} is not a kind of failure: {known}") from error
 
 
-def _instant(text: str, option: str) -> datetime | None:
+def parse_instant(text: str, option: str) -> datetime | None:
+    """An instant of the command line, or how long ago it was."""
     try:
         ago = parse_duration(text, option)
     except typer.BadParameter:

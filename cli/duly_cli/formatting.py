@@ -15,7 +15,7 @@ from duly_core.durations import format_duration
 
 _SECOND_COLUMN = 18
 _LONGEST_LINE = 80
-_NOT_LISTED = {"payload", "result", "attempts"}
+_NOT_LISTED = {"payload", "result", "attempts", "checkpoint"}
 _WAITING = {duly.TaskStatus.NEW, duly.TaskStatus.ENQUEUED, duly.TaskStatus.RETRIABLE_FAILURE}
 _RUNNING = {duly.TaskStatus.CLAIMED, duly.TaskStatus.PROCESSING}
 
@@ -59,12 +59,14 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "failures": task.failures,
         "crashes": task.crashes,
         "redrives": task.redrives,
+        "edits": task.edits,
         "holder": task.holder,
         "cancel_requested": task.cancel_requested,
         "progress": task.progress,
         "progress_note": task.progress_note,
         "payload": _value(task.payload),
         "result": _value(task.result),
+        "checkpoint": task.checkpoint,
         "failure": task.failure
         and {
             "kind": task.failure.kind.name.lower(),
@@ -105,9 +107,11 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
         values["attempt"] = _attempt_number(task, max_attempts)
     failure = values.pop("failure")
     values.pop("attempts")
-    bodies = {"payload": values.pop("payload"), "result": values.pop("result")}
+    bodies = {name: values.pop(name) for name in ("payload", "result", "checkpoint")}
     if task.status is not duly.TaskStatus.SUCCESS:
         del bodies["result"]
+    if bodies["checkpoint"] is None:
+        del bodies["checkpoint"]
     if failure:
         values["last failure"] = f"{failure['kind']}: {failure['message']} ({failure['failed_at']})"
     interesting = {name: one_line(str(value)) for name, value in values.items() if value}

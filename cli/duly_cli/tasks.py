@@ -36,7 +36,6 @@ def add_commands(app: typer.Typer) -> None:
         ("get", get),
         ("wait", wait),
         ("list", list_tasks),
-        ("cancel", cancel),
         ("lambdas", lambdas),
     ):
         app.command(name, rich_help_panel=_PANEL)(command)
@@ -155,22 +154,6 @@ def list_tasks(
             say("no tasks match")
             return
         say("\n".join(task_table(found)))
-
-
-def cancel(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS) -> None:
-    """Cancel tasks; a running one is told with its next heartbeat."""
-    failed = False
-    with connected(address) as client:
-        for task_id, answer in zip(task_ids, client.cancel_many(task_ids), strict=True):
-            failed = failed or isinstance(answer, duly.DulyError)
-            if isinstance(answer, duly.DulyError):
-                say(refusal(task_id, answer), err=True)
-            elif answer is duly.TaskStatus.CANCELLED:
-                say(f"{task_id}: cancelled")
-            else:
-                say(f"{task_id}: is {answer.name.lower()}; its callback is asked to stop")
-    if failed:
-        raise typer.Exit(1)
 
 
 def lambdas(address: Address = DEFAULT_ADDRESS) -> None:

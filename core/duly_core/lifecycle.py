@@ -129,6 +129,13 @@ MOVES: tuple[Move, ...] = (
         _W.FRONTEND,
         "now, or later at the rate asked for; as schedule_in_sessions",
     ),
+    _move(
+        "update_pending",
+        READY | {_S.ENQUEUED},
+        _S.NEW,
+        _W.FRONTEND,
+        "the new due time, or unchanged; now, if it was enqueued",
+    ),
 )
 
 

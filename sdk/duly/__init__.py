@@ -29,6 +29,7 @@ from duly.enums import (
 from duly.errors import (
     AddressError,
     AppImportError,
+    CheckpointTooLargeError,
     ClosedError,
     DulyError,
     EncodingError,
@@ -38,6 +39,7 @@ from duly.errors import (
     InvalidTaskError,
     KeyConflictError,
     NotADeadLetterError,
+    NotPendingError,
     PayloadError,
     PayloadTooLargeError,
     RegistrationError,
@@ -69,6 +71,7 @@ from duly.policy import Backoff
 from duly.registry import App
 from duly.session import Session, SessionState
 from duly.task import Failure, Task
+from duly.task_update import TaskUpdate
 
 if TYPE_CHECKING:
     from duly.client import AsyncClient
@@ -88,6 +91,7 @@ __all__ = [
     "CallbackOutcome",
     "Cancelled",
     "CatchUp",
+    "CheckpointTooLargeError",
     "Client",
     "ClosedError",
     "DulyError",
@@ -110,6 +114,7 @@ __all__ = [
     "NewNode",
     "NewTask",
     "NotADeadLetterError",
+    "NotPendingError",
     "Outcome",
     "Overlap",
     "PayloadError",
@@ -135,6 +140,7 @@ __all__ = [
     "TaskFinalError",
     "TaskNotFoundError",
     "TaskStatus",
+    "TaskUpdate",
     "TimeTableConflictError",
     "TimeTableNotFoundError",
     "UnavailableError",

@@ -69,6 +69,10 @@ class KeyConflictError(DulyError):
     """The idempotency key or task id belongs to a task with another lambda, payload, priority or collection."""
 
 
+class CheckpointTooLargeError(DulyError, ValueError):
+    """What a callback wants to keep for its next attempt is larger than 64 KiB: store it elsewhere and keep a reference."""
+
+
 class TaskNotFoundError(DulyError):
     """No task has this id: it was never scheduled, or was removed after its retention."""
 
@@ -83,6 +87,12 @@ class TaskFinalError(DulyError):
 
 class NotADeadLetterError(DulyError):
     """The task is no dead letter: it did not end as FATAL_FAILURE, or was redriven before."""
+
+
+class NotPendingError(DulyError):
+    """Only a task that nobody runs yet can be changed: this one runs now, or has ended. `status` is what it is."""
+
+    status: TaskStatus | None = None
 
 
 class SessionNotBlockedError(DulyError):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOUR = timedelta(hours=1)
 
 
-def run_inline(
+def run_inline(  # noqa: PLR0913 (each is something that a test may say of the attempt)
     app: App,
     name: str,
     payload: object,
@@ -36,12 +36,15 @@ def run_inline(
     due_at: datetime | None = None,
     tick_at: datetime | None = None,
     cancelled: bool = False,
+    checkpoint: object = None,
+    keep: Callable[[bytes, bytes], None] | None = None,
     results: Mapping[str, object] | None = None,
 ) -> hsc_pb2.TaskResult:
     """Run the callback of lambda `name` once and return what an Executor would report.
 
     The payload is encoded, decoded and checked as on its way through Duly. `run_async` runs an async callback's
-    coroutine; `report` is told of progress. `max_runtime` is not enforced.
+    coroutine; `report` is told of progress, `keep` of checkpoints. `checkpoint` is what an attempt before kept.
+    `max_runtime` is not enforced.
 
     Raises UnknownLambdaError, EncodingError and PayloadTooLargeError where `schedule` would.
     """
@@ -64,6 +67,7 @@ def run_inline(
         tick_at=to_timestamp(tick_at) if tick_at is not None else None,
     )
     setattr(task, "lambda", name)
+    task.checkpoint, _ = encode(checkpoint)
     for label, value in (results or {}).items():
         before, written_as = encode(value)
         task.graph.predecessors.add(
@@ -75,7 +79,7 @@ def run_inline(
         )
     if results is not None:
         task.graph.graph_id = new_task_id().bytes
-    context = TaskContext.for_task(task, report)
+    context = TaskContext.for_task(task, report, keep)
     if cancelled:
         context.request_cancel()
     return invoke.run(callback, task, context, run_async)

@@ -68,6 +68,9 @@ class Task:
     attempts: tuple[Attempt, ...] = ()
     # The time table that scheduled it, whose tick scheduled_at is; empty: a client did.
     time_table: str = ""
+    # How often `update` changed it.
+    edits: int = 0
+    checkpoint_bytes: bytes = field(default=b"", repr=False)
 
     @property
     def payload(self) -> Any:
@@ -78,6 +81,11 @@ class Task:
     def result(self) -> Any:
         """What the callback returned, decoded; None before SUCCESS, and from `list`."""
         return decode(self.result_bytes, self.result_encoding)
+
+    @property
+    def checkpoint(self) -> Any:
+        """What its callback last kept with `ctx.checkpoint`, decoded; None after SUCCESS, and from `list`."""
+        return decode(self.checkpoint_bytes, 1)
 
     @classmethod
     def from_proto(cls, task: task_pb2.Task) -> Task:
@@ -111,6 +119,8 @@ class Task:
             result_encoding=task.result_encoding,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
             time_table=task.time_table,
+            edits=task.edits,
+            checkpoint_bytes=task.checkpoint,
         )
 
 

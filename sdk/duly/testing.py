@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from duly.enums import FailureKind, Outcome, Priority
 from duly.inline import run_inline
+from duly.new_task import NewTask
 from duly.payload import decode
+from duly.time_conversion import to_datetime, to_timedelta
+from duly.v1 import task_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
     from datetime import datetime, timedelta
 
     from duly.registry import App
-    from duly.v1 import hsc_pb2
+    from duly.v1 import frontend_pb2, hsc_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,10 @@ class TestRun:
     retry_after: timedelta | None
     # What the callback told with ctx.progress: (fraction, note), oldest first.
     progress: tuple[tuple[float, str], ...]
+    # What it kept with ctx.checkpoint, oldest first; the next attempt would be given the last.
+    checkpoints: tuple[Any, ...] = ()
+    # With SUCCESS: what it scheduled with ctx.schedule, in order; the payloads after their trip through JSON.
+    scheduled: tuple[NewTask, ...] = ()
 
 
 def run(
@@ -58,17 +65,19 @@ def run(
     due_at: datetime | None = None,
     tick_at: datetime | None = None,
     cancelled: bool = False,
+    checkpoint: object = None,
     results: Mapping[str, object] | None = None,
 ) -> TestRun:
     """Run the callback of lambda `name` once and return what came of it.
 
     The payload is encoded, decoded and checked as it would be on its way through Duly: raises
     EncodingError or PayloadTooLargeError where `schedule` would. `cancelled=True`: somebody asked for
-    its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. `results`: of the nodes
+    its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. `checkpoint`: what an attempt before kept. `results`: of the nodes
     before it in its graph, by label. Exceptions of the callback are outcomes here as they are there
     (their traceback is in the log).
     """
     told: list[tuple[float, str]] = []
+    kept: list[Any] = []
     result = run_inline(
         app,
         name,
@@ -81,12 +90,14 @@ def run(
         due_at=due_at,
         tick_at=tick_at,
         cancelled=cancelled,
+        checkpoint=checkpoint,
+        keep=lambda _, data: kept.append(decode(data, task_pb2.ENCODING_JSON)),
         results=results,
     )
-    return _as_run(result, told)
+    return _as_run(result, told, kept)
 
 
-def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]]) -> TestRun:
+def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]], kept: list[Any]) -> TestRun:
     return TestRun(
         outcome=Outcome(result.outcome),
         result=decode(result.result, result.result_encoding),
@@ -95,6 +106,20 @@ def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]]) -> TestRu
         traceback=result.traceback,
         retry_after=result.retry_after.ToTimedelta() if result.HasField("retry_after") else None,
         progress=tuple(told),
+        checkpoints=tuple(kept),
+        scheduled=tuple(map(_as_new_task, result.children)),
+    )
+
+
+def _as_new_task(child: frontend_pb2.NewTask) -> NewTask:
+    return NewTask(
+        getattr(child, "lambda"),
+        decode(child.payload, child.payload_encoding),
+        Priority(child.priority),
+        child.collection,
+        at=to_datetime(child.scheduled_at) if child.HasField("scheduled_at") else None,
+        delay=to_timedelta(child.delay) if child.HasField("delay") else None,
+        expires_at=to_datetime(child.expires_at) if child.HasField("expires_at") else None,
     )
 
 

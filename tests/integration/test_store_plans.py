@@ -26,7 +26,15 @@ DEAD = {"dead_letter_pkey"}
 ENTITY, ASSOC = {"task_first_pkey"}, {"task_assoc_pkey"}
 END = {"task_pkey"}  # of the partitioned table: each row finds its partition when it is written
 OTHER_PARTITION = re.compile(r"task_(rest|\d+)_\w+")
-PLANNED_FOR_ALL = {"existing", "applied_before", "redrive", "claim_work", "claim_again", "graph_places"}
+PLANNED_FOR_ALL = {
+    "existing",
+    "applied_before",
+    "redrive",
+    "update_pending",
+    "claim_work",
+    "claim_again",
+    "graph_places",
+}
 """What is not on the path of a task that goes well, or finds the tasks itself, may think of all partitions; it runs on
 those that it needs."""
 READS_ALL_HELD = {"claimed_under", "claim_again"}
@@ -210,6 +218,17 @@ CASES = {
     "cancel": ({"task_ids": IDS, "only_if_requested": False}, ASSOC | END),
     "redrive": ({"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None}, ENTITY | LAMBDAS | DEAD | SESSIONS),
     "request_cancel": ({"task_ids": IDS}, ASSOC),
+    "update_pending": (
+        {
+            "task_ids": IDS,
+            "payloads": [b"{}"] * 3,
+            "encodings": [1] * 3,
+            "priorities": [None] * 3,
+            "scheduled_at": [None] * 3,
+            "delays": [SECOND] * 3,
+        },
+        ASSOC | ENTITY | LAMBDAS,
+    ),
     "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
     "next_timeout": ({}, WATCHED | EXPIRING | WAITING_UNTIL),
     "live": ({"task_ids": IDS}, ASSOC),

@@ -65,6 +65,7 @@ PAGES = {
     "cancel": (463, 560),
     "request_cancel": (240, 280),
     "redrive": (400, 1002),
+    "update_pending": (900, 1200),
     "next_triggers": (9, 12),
     "next_timeout": (6, 8),
     "live": (93, 156),

@@ -7,6 +7,7 @@ import pytest
 from typer.main import get_command
 
 import duly
+from duly.bulk import CancelFilter, PurgeFilter
 from duly.dead_letters import DeadLetterFilter
 from duly.new_time_table import TimeTableOptions
 from duly_cli.__main__ import app
@@ -20,6 +21,10 @@ METHODS = {
     "wait_many": "wait",
     "cancel": "cancel",
     "cancel_many": "cancel",
+    "cancel_where": "cancel",
+    "purge": "purge",
+    "update": "update",
+    "update_many": "update",
     "list": "list",
     "lambdas": "lambdas",
     "dead_letters": "dead-letters",
@@ -62,6 +67,7 @@ OPTIONS = {
 """Parameters whose options have another name."""
 WRITTEN_IN_PYTHON = {"graph", "schedule_graph", "get_graph_definition"}
 """From the shell: `graph put FILE`, `graph run NAME`, `graph definitions`."""
+FILTERS = {"cancel_where": CancelFilter, "purge": PurgeFilter}
 ANOTHER_WAY = {
     ("get_graph", "nodes"): "always",
     ("list_graphs", "page_size"): "--limit decides",
@@ -72,6 +78,7 @@ ANOTHER_WAY = {
     ("wait_many", "tasks"): "task ids",
     ("cancel_many", "tasks"): "task ids",
     ("redrive_many", "tasks"): "task ids",
+    ("update_many", "updates"): "task ids",
     ("wait", "raise_on_failure"): "the exit code says so",
     ("wait_many", "raise_on_failure"): "the exit code says so",
     ("list", "page_size"): "--limit decides",
@@ -92,7 +99,7 @@ def methods() -> list[str]:
 def parameters(method: str) -> set[str]:
     names = set(inspect.signature(getattr(duly.Client, method)).parameters) - {"self"}
     if "which" in names:
-        names = names - {"which"} | set(get_type_hints(DeadLetterFilter))
+        names = names - {"which"} | set(get_type_hints(FILTERS.get(method, DeadLetterFilter)))
     if "options" in names and method.endswith("_table"):
         names = names - {"options"} | set(TimeTableOptions.__annotations__)
     return {name for name in names if (method, name) not in ANOTHER_WAY}

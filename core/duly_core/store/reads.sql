@@ -5,9 +5,13 @@
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
 -- Planned anew: task has another index that ends with the id, which is as cheap while a partition is empty.
 select asked.place, task.task_id,
-    task.lambda = asked.lambda and task.payload = asked.payload and task.payload_encoding = asked.encoding
-        and task.priority = asked.priority and task.collection = asked.collection
-        and task.session is not distinct from asked.session as same
+    task.lambda = asked.lambda and task.collection = asked.collection
+        and task.session is not distinct from asked.session and case
+            -- of one that was changed since, what it was scheduled with counts (update_pending)
+        when task.scheduled_as is not null
+            then task.scheduled_as = sha256(asked.payload || int2send(asked.encoding) || int2send(asked.priority))
+        else task.payload = asked.payload and task.payload_encoding = asked.encoding and task.priority = asked.priority
+    end as same
 from unnest(
     %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
     %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[], %(sessions)b::text[]
@@ -17,7 +21,7 @@ left join lateral (
 ) as taken on true
 cross join lateral (
     select task.task_id, task.lambda, task.collection, task.priority, task.payload_encoding, task.payload,
-        task.session
+        task.scheduled_as, task.session
     from task
     where task.task_id = coalesce(taken.task_id, asked.task_id)
     limit 1

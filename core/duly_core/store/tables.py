@@ -62,6 +62,9 @@ task = sa.Table(
     sa.Column("time_table", sa.Text),
     sa.Column("graph", sa.Uuid),
     sa.Column("max_runtime", pg.INTERVAL),
+    sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("scheduled_as", sa.LargeBinary),
+    sa.Column("checkpoint", sa.LargeBinary),
     sa.Index("task_by_lambda", "lambda", "task_id"),
     sa.Index("task_by_collection", "collection", "task_id", postgresql_where=sa.text("collection <> ''")),
     postgresql_partition_by="RANGE (task_id)",
@@ -107,6 +110,7 @@ task_assoc = sa.Table(
     sa.Column("open_edges", sa.Integer),
     sa.Column("any_of", sa.Boolean),
     sa.Column("doom", sa.SmallInteger),
+    sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index(
         "task_assoc_ready",
         "lambda",

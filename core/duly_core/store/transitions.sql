@@ -250,7 +250,8 @@ with clock as materialized (
 select answered.*, null::interval as due_in
 from ({{claimed_tasks}}) as answered
 union all
-select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, {{eligible_in}}
+select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, null, null,
+    {{eligible_in}}
 from queue
 where queue.skip = 0 and (select count(*) from placed) < %(most)b
 
@@ -755,7 +756,7 @@ with asked as (
     set status = null, started_at = null, finished_at = null, fence = null, failures = null, crashes = null,
         last_token = null,
         expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
-        redrives = task.redrives + 1
+        redrives = task.redrives + 1, edits = 0
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
     returning task.task_id, task.lambda, task.collection, task.priority, dead.due_at, task.expires_at, dead.fence,
@@ -783,3 +784,58 @@ from joined, (select count(done) from ordered) as once
 select asked.key
 from (select key from unnest(%(keys)b::text[]) as asked (key) order by key) as asked
 where duly_unblock_session(asked.key)
+
+-- name: update_pending
+-- move: new|retriable_failure|enqueued -> new
+-- Changes what nobody runs yet; what is null stays as it is. What was enqueued is due at once if no other time is said:
+-- its message is refused at the claim. `edits` counts on both rows, so that a claim with an older snapshot
+-- notices. The first change of payload or priority keeps a digest of what was scheduled (see existing).
+-- Planned anew, as redrive is.
+with clock as materialized (
+    select duly_now() as now
+), asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(payloads)b::bytea[], %(encodings)b::int2[], %(priorities)b::int2[],
+        %(scheduled_at)b::timestamptz[], %(delays)b::interval[]
+    ) as asked (task_id, payload, encoding, priority, scheduled_at, delay)
+), found as (
+    select asked.*, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
+        greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
+        asked.scheduled_at is not null or asked.delay is not null as is_moved
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    left join lambda on lambda.name = any (array[assoc.lambda])
+    for update of assoc
+), changed as (
+    update task_assoc as assoc
+    set status = 'new',
+        next_trigger_at = case
+            when found.is_moved then found.due_at
+            when assoc.status = 'enqueued' then (select now from clock)
+            else assoc.next_trigger_at
+        end,
+        due_at = case when found.is_moved then found.due_at else assoc.due_at end,
+        priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1
+    from found
+    where assoc.task_id = any (array[found.task_id])
+        and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
+        and coalesce(octet_length(found.payload), 0) <= found.payload_limit
+    returning found.*, assoc.status::text as status, assoc.next_trigger_at
+), entity as (
+    update task
+    set payload = coalesce(changed.payload, task.payload),
+        payload_encoding = coalesce(changed.encoding, task.payload_encoding),
+        priority = coalesce(changed.priority, task.priority),
+        scheduled_at = case when changed.is_moved then changed.due_at else task.scheduled_at end,
+        edits = task.edits + 1,
+        scheduled_as = case
+            when task.scheduled_as is null and coalesce(changed.encoding, changed.priority) is not null
+                then sha256(task.payload || int2send(task.payload_encoding) || int2send(task.priority))
+            else task.scheduled_as
+        end
+    from changed
+    where task.task_id = any (array[changed.task_id]) and task.status is null
+)
+select found.task_id, found.lambda, found.was, found.payload_limit, changed.status,
+    changed.next_trigger_at - (select now from clock) as due_in
+from found left join changed on changed.task_id = any (array[found.task_id])

@@ -20,6 +20,7 @@ from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.health import HealthFollower
+from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Notifier
 from duly_core.store.settings import StoreSettings
@@ -27,7 +28,6 @@ from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_frontend import events
 from duly_frontend.graphs import GraphServicer
-from duly_frontend.lambda_cache import LambdaCache
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
 from duly_frontend.servicer import FrontendServicer

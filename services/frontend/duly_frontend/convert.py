@@ -26,9 +26,10 @@ _PLAIN = (
     "progress",
     "progress_note",
     "redrives",
+    "edits",
     "time_table",
 )
-_BODY = ("payload", "payload_encoding", "result", "result_encoding")
+_BODY = ("payload", "payload_encoding", "result", "result_encoding", "checkpoint")
 
 
 def task_to_wire(row: TaskRow) -> task_pb2.Task:

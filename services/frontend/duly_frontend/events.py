@@ -15,6 +15,8 @@ _graphs = Counter("duly_graphs_scheduled_total", "Graphs in ScheduleGraph calls,
 _graphs_taken, _graphs_refused = _graphs.labels("taken"), _graphs.labels("refused")
 _unblocked = Counter("duly_sessions_unblocked_total", "Sessions whose block an operator ended.")
 _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
+_updated = Counter("duly_updated_total", "Tasks that were changed before they ran.")
+_purged = Counter("duly_purged_total", "Finished tasks that were deleted because somebody asked for it.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
 
@@ -43,6 +45,18 @@ def graph_refused() -> None:
 def redriven(count: int) -> None:
     """So many dead letters run again."""
     _redriven.inc(count)
+
+
+def updated(count: int) -> None:
+    """So many pending tasks were changed."""
+    _updated.inc(count)
+
+
+def purged(count: int) -> None:
+    """So many finished tasks were deleted."""
+    if count:
+        _purged.inc(count)
+        log.info("tasks purged", count=count)
 
 
 def sessions_unblocked(count: int) -> None:

@@ -10,10 +10,9 @@ from duly.ids import new_task_id
 from duly.v1 import graphs_pb2
 from duly_core.graph_rules import Edge, GraphError, Node, check
 from duly_core.rpc.convert import from_duration
+from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task, parse_task_id
 from duly_core.store.graphs import NewGraph
-from duly_core.task import NewTask
-from duly_frontend.settings import HARD_PAYLOAD_LIMIT
-from duly_frontend.validation import Problem, ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.task import HARD_PAYLOAD_LIMIT, NewTask
 
 _LONGEST_NAME = 255
 _LONGEST_RUNTIME = timedelta(days=365)

@@ -7,19 +7,19 @@ from uuid import UUID
 from duly.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError, TooMuchError
 from duly_core.rpc.convert import from_duration
+from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import graph_definitions, graph_reads
 from duly_core.store import graphs as store_graphs
 from duly_core.store.graphs import GraphScheduling
+from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.notifications import Notifier
 from duly_frontend import events, graph_answers, page_token
 from duly_frontend import graph_validation as validation
 from duly_frontend.completion_watcher import CompletionWatcher
-from duly_frontend.lambda_cache import LambdaCache
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
-from duly_frontend.validation import Problem
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _DEFAULT_PAGE = 100

@@ -7,12 +7,12 @@ from duly.v1 import settings_pb2, settings_pb2_grpc, task_pb2
 from duly_core import live_settings
 from duly_core.errors import InvalidRequestError, SettingsError
 from duly_core.live_settings import UnknownSettingError
+from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import StoredSetting
 from duly_core.store.pool import Store
 from duly_frontend import events
-from duly_frontend.validation import Problem
 
 _MOST = 100
 

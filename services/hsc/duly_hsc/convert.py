@@ -15,6 +15,7 @@ from duly_core.rpc.convert import from_duration
 from duly_core.store.claims import Caller
 from duly_core.store.graph_places import GraphPlace
 from duly_core.task import (
+    CHECKPOINT_LIMIT,
     HOLDER_LIMIT,
     TOKEN_PREFIX_BYTES,
     Applied,
@@ -126,6 +127,8 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask) -> None:
     due_at = message.due_at
     due_at.seconds, microseconds = divmod(task.due_at_us, 1_000_000)
     due_at.nanos = microseconds * 1_000
+    if task.checkpoint is not None:
+        message.checkpoint = task.checkpoint
     if task.tick_at_us is not None:
         tick_at = message.tick_at
         tick_at.seconds, microseconds = divmod(task.tick_at_us, 1_000_000)
@@ -211,6 +214,17 @@ def _duration(value: timedelta) -> duration_pb2.Duration:
     return to_duration(value)
 
 
+def checkpoint(field: str, data: bytes) -> bytes | None:
+    """What a callback kept; None: nothing new.
+
+    Raises:
+        InvalidRequestError: it is too large.
+    """
+    if len(data) > CHECKPOINT_LIMIT:
+        raise InvalidRequestError(f"{field}.checkpoint", f"must be at most {CHECKPOINT_LIMIT:,} bytes")
+    return data or None
+
+
 def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[TaskHeartbeat]:
     """Heartbeats with what was told of progress.
 
@@ -229,5 +243,5 @@ def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[TaskHeartbeat]:
             )
         if progress is not None:
             progress = round(progress, _PROGRESS_PLACES)  # the store's `real` holds no number close to 0
-        read.append(TaskHeartbeat(task_id, token, progress, note))
+        read.append(TaskHeartbeat(task_id, token, progress, note, checkpoint("items", message.checkpoint)))
     return read

@@ -22,6 +22,7 @@ from duly_core.store import claims as store_claims
 from duly_core.store import graph_places as store_graph_places
 from duly_core.store import results as store_results
 from duly_core.store.graph_places import GraphPlace
+from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.notifications import Notifier
 from duly_core.task import (
     Applied,
@@ -37,6 +38,7 @@ from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc import convert, convert_ends, events
 from duly_hsc.caller_groups import Claimed
+from duly_hsc.children import Children
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
@@ -107,6 +109,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             observe=partial(events.group_written, "SetResults"),
         )
         self._release = GroupCommit(self._release_group, max_items=group)
+        self._children = Children(LambdaCache(stores.results))
         self._most_bytes = rpc.max_message_bytes // 2
         self.streams = CallStreams(
             self,
@@ -195,7 +198,10 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self, request: hsc_pb2.SetResultsRequest, context: Context
     ) -> hsc_pb2.SetResultsResponse:
         convert.check_count("results", len(request.results), self._settings.max_items_per_call)
-        applied = await self._set(convert_ends.results(request.results), context.time_remaining())
+        results = convert_ends.results(request.results)
+        if any(message.children for message in request.results):
+            results = await self._children.add(results, request.results)
+        applied = await self._set(results, context.time_remaining())
         return hsc_pb2.SetResultsResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _set_group(self, results: list[Result]) -> list[Applied]:
@@ -231,4 +237,14 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
 
 
 def _weight(results: Sequence[Result]) -> int:
-    return len(results) + sum(len(result.result) for result in results if result.result) // _WEIGHTY
+    return (
+        len(results)
+        + sum(len(result.result) for result in results if result.result) // _WEIGHTY
+        + sum(map(_weight_of_children, results))
+    )
+
+
+def _weight_of_children(result: Result) -> int:
+    if not result.children:
+        return 0
+    return len(result.children) + sum(len(child.payload) for child in result.children) // _WEIGHTY
