@@ -89,7 +89,7 @@ CASES = {
     "cancel_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | END),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
-    "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS),
+    "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
     "existing": (
         {
             "task_ids": IDS,
