@@ -4,13 +4,16 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
+import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 import duly
 from duly.client import AsyncClient
 from duly.ids import new_task_id_text
 from duly.v1 import graphs_pb2, task_pb2
 from tests.fixtures.graph_states import claim_work, end
+from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.waiting import wait_until
 
@@ -257,3 +260,20 @@ async def test_a_repeat_is_answered_after_the_time_of_a_node_has_passed(client):
     await asyncio.to_thread(wait_until, lambda: datetime.now(UTC) > first_end(graph))
 
     assert (await client.schedule_graph(graph)).created is False
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "field"),
+    [
+        ("ListGraphs", graphs_pb2.ListGraphsRequest(name="\x00"), "name"),
+        ("ListGraphs", graphs_pb2.ListGraphsRequest(page_size=1001), "page_size"),
+        ("ListGraphs", graphs_pb2.ListGraphsRequest(page_token="?"), "page_token"),
+        ("ListGraphDefinitions", graphs_pb2.ListGraphDefinitionsRequest(page_size=-1), "page_size"),
+        ("ListGraphDefinitions", graphs_pb2.ListGraphDefinitionsRequest(page_token="\x00"), "page_token"),
+        ("WaitGraph", graphs_pb2.WaitGraphRequest(timeout=Duration(seconds=61)), "timeout"),
+    ],
+)
+async def test_an_unusable_request_is_refused_as_a_whole(frontend, method, request_, field):
+    refused = await refusal(getattr(frontend.graphs, method)(request_))
+
+    assert (refused.code, refused.field) == (grpc.StatusCode.INVALID_ARGUMENT, field)

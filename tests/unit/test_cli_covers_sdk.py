@@ -34,6 +34,13 @@ METHODS = {
     "get_session": "sessions get",
     "sessions": "sessions list",
     "unblock_session": "sessions unblock",
+    "get_graph": "graph show",
+    "wait_graph": "graph wait",
+    "cancel_graph": "graph cancel",
+    "list_graphs": "graph list",
+    "put_graph_definition": "graph put",
+    "run_graph": "graph run",
+    "graph_definitions": "graph definitions",
     "settings": "settings",
     "set_setting": "settings set",
     "set_settings": "settings set",
@@ -55,10 +62,17 @@ OPTIONS = {
     "finished_before": "until",
     "task": "task_ids",
     "names": "names",
+    "graph": "graph_id",
 }
 """Parameters whose options have another name."""
 FILTERS = {"cancel_where": CancelFilter, "purge": PurgeFilter}
+WRITTEN_IN_PYTHON = {"graph", "schedule_graph", "get_graph_definition"}
+"""From the shell: `graph put FILE`, `graph run NAME`, `graph definitions`."""
 ANOTHER_WAY = {
+    ("get_graph", "nodes"): "always",
+    ("list_graphs", "page_size"): "--limit decides",
+    ("put_graph_definition", "graph"): "a file",
+    ("run_graph", "timeout"): "the SDK's default",
     ("schedule_many", "tasks"): "--lines: a payload a line",
     ("get_many", "tasks"): "task ids",
     ("wait_many", "tasks"): "task ids",
@@ -86,7 +100,7 @@ def parameters(method: str) -> set[str]:
     names = set(inspect.signature(getattr(duly.Client, method)).parameters) - {"self"}
     if "which" in names:
         names = names - {"which"} | set(get_type_hints(FILTERS.get(method, DeadLetterFilter)))
-    if "options" in names:
+    if "options" in names and method.endswith("_table"):
         names = names - {"options"} | set(TimeTableOptions.__annotations__)
     return {name for name in names if (method, name) not in ANOTHER_WAY}
 
@@ -99,7 +113,7 @@ def command(name: str) -> object:
 
 
 def test_every_method_of_the_client_has_a_command() -> None:
-    assert set(methods()) == set(METHODS)
+    assert set(methods()) == set(METHODS) | WRITTEN_IN_PYTHON
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -145,6 +145,8 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.ListGraphsRequest, _context: Context
     ) -> graphs_pb2.ListGraphsResponse:
         size = _page_size(request.page_size)
+        if "\x00" in request.name:
+            raise InvalidRequestError("name", "must be without NUL")
         before = page_token.read(request)
         with self._stores.listing("ListGraphs") as lists:
             rows = await graph_reads.list_graphs(
