@@ -138,7 +138,7 @@ CASES = {
     "cancel_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | END),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
-    "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS),
+    "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
     "tick": (
         {
             "task_ids": [new_task_id() for _ in range(3)],

@@ -179,9 +179,12 @@ class SessionMachine(RuleBasedStateMachine):
         return [each for each in self.model.members.values() if each.status is Status.FATAL_FAILURE]
 
 
+def machine_on(world: World) -> type[SessionMachine]:
+    return type("SessionMachineOnADatabase", (SessionMachine,), {"world": world})
+
+
 @pytest.mark.timeout(max(600, EXAMPLES * 3))
 def test_sessions_in_the_store_do_what_their_model_does(world: World) -> None:
-    machine = type("SessionMachineOnADatabase", (SessionMachine,), {"world": world})
     budget = settings(
         max_examples=EXAMPLES,
         stateful_step_count=30 if FAST else 60,
@@ -191,4 +194,4 @@ def test_sessions_in_the_store_do_what_their_model_does(world: World) -> None:
         print_blob=False,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(machine, settings=budget)
+    run_state_machine_as_test(machine_on(world), settings=budget)

@@ -65,9 +65,9 @@ OPTIONS = {
     "graph": "graph_id",
 }
 """Parameters whose options have another name."""
-FILTERS = {"cancel_where": CancelFilter, "purge": PurgeFilter}
 WRITTEN_IN_PYTHON = {"graph", "schedule_graph", "get_graph_definition"}
 """From the shell: `graph put FILE`, `graph run NAME`, `graph definitions`."""
+FILTERS = {"cancel_where": CancelFilter, "purge": PurgeFilter}
 ANOTHER_WAY = {
     ("get_graph", "nodes"): "always",
     ("list_graphs", "page_size"): "--limit decides",

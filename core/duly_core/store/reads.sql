@@ -129,11 +129,18 @@ cross join lateral (
 
 -- name: session_keys
 -- The keys of sessions after a key, in their order; with `blocked` only of those that are blocked.
-select session.key
-from session
-where session.key > %(after)b::text and (session.blocked_at is not null or not %(blocked)b)
-order by session.key
-limit %(limit)b
+-- Planned anew: the index of all keys is as cheap as that of the blocked ones while there are few sessions.
+(
+    select session.key from session
+    where session.key > %(after)b::text and not %(blocked)b
+    order by session.key
+    limit %(limit)b
+) union all (
+    select session.key from session
+    where session.key > %(after)b::text and session.blocked_at is not null and %(blocked)b
+    order by session.key
+    limit %(limit)b
+)
 
 -- name: registered
 -- Which of these lambdas are registered.

@@ -154,7 +154,7 @@ session = sa.Table(
     sa.Column("last_seq", sa.BigInteger, nullable=False),
     sa.Column("blocked_by", sa.Uuid),
     sa.Column("blocked_at", sa.TIMESTAMP(timezone=True)),
-    sa.Index("session_blocked", "blocked_at", postgresql_where=sa.text("blocked_at is not null")),
+    sa.Index("session_blocked", "key", postgresql_where=sa.text("blocked_at is not null")),
 )
 
 graph = sa.Table(

@@ -311,7 +311,7 @@ create table session (
     fillfactor = 60,
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
-create index session_blocked on session (blocked_at) where blocked_at is not null;
+create index session_blocked on session (key) where blocked_at is not null;
 
 -- Sessions move on in these functions, and not in the statements that call them: a statement sees the rows as they were
 -- before it waited for a lock, each statement of a function sees them as they are after. (transitions.sql has the moves.)
@@ -336,13 +336,23 @@ begin
         from unnest(keys, task_ids, failures, dooms) as ended (key, task_id, failure, doom)
         join session on session.key = any (array[ended.key])
         group by session.key
+    ), condemned as (
+        -- its order keeps it from being joined the other way round: a plan made while nothing waited would look at all
+        -- that waits, for ever
+        select line.key, waiting.task_id
+        from line cross join lateral (
+            select assoc.task_id
+            from task_assoc as assoc
+            where assoc.session = line.key and assoc.status = 'waiting' and assoc.doom is null
+            order by assoc.session, assoc.session_rank, assoc.session_seq
+        ) as waiting
+        where line.headless and line.failure = 3
     ), doomed as (
         update task_assoc as assoc
         set doom = 11, next_trigger_at = (select duly_now())
-        from line
-        where line.headless and line.failure = 3 and assoc.session = line.key and assoc.status = 'waiting'
-            and assoc.doom is null
-        returning line.key
+        from condemned
+        where assoc.task_id = any (array[condemned.task_id]) and assoc.status::text = 'waiting'
+        returning condemned.key
     ), moved as (
         select line.*, next.task_id as next_head,
             (select count(*)::int4 from doomed where doomed.key = line.key) as more_doomed
