@@ -93,8 +93,8 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
         task_id=_task_id(asked.task_id, key),
         lambda_name=name,
         payload=payload,
-        encoding=ENCODINGS.get(asked.payload_encoding) or no_encoding(asked.payload_encoding),
-        priority=PRIORITIES.get(asked.priority) or no_priority(asked.priority),
+        encoding=ENCODINGS.get(asked.payload_encoding) or _no_encoding(asked.payload_encoding),
+        priority=PRIORITIES.get(asked.priority) or _no_priority(asked.priority),
         collection=collection,
         scheduled_at=scheduled_at,
         delay=delay,
@@ -190,7 +190,7 @@ def read_encoding(value: int) -> Encoding:
     Raises:
         Problem: there is no such encoding.
     """
-    return ENCODINGS.get(value) or no_encoding(value)
+    return ENCODINGS.get(value) or _no_encoding(value)
 
 
 def read_priority(value: int) -> Priority:
@@ -199,27 +199,21 @@ def read_priority(value: int) -> Priority:
     Raises:
         Problem: there is no such priority.
     """
-    return PRIORITIES.get(value) or no_priority(value)
+    return PRIORITIES.get(value) or _no_priority(value)
 
 
-def no_encoding(value: int) -> Never:
-    """Refuse it."""
+def _no_encoding(value: int) -> Never:
     raise Problem("payload_encoding", f"{value} is not an encoding: use ENCODING_JSON or ENCODING_RAW")
 
 
-def no_priority(value: int) -> Never:
-    """Refuse it."""
+def _no_priority(value: int) -> Never:
     raise Problem("priority", f"{value} is not a priority: use URGENT, HIGH, NORMAL or LOW")
 
 
 def when(
     asked: frontend_pb2.NewTask | frontend_pb2.TaskUpdate, horizon: timedelta
 ) -> tuple[datetime | None, timedelta | None]:
-    """The two ways to say when; both are resolved by the store's clock, which also moves the past to now.
-
-    Raises:
-        Problem: it is no time, or beyond the horizon.
-    """
+    """The two ways to say when; both are resolved by the store's clock, which also moves the past to now."""
     said = asked.WhichOneof("when")
     if said is None:
         return None, None

@@ -191,20 +191,15 @@ idempotency_key = sa.Table(
     sa.Index("idempotency_key_by_task", "task_id"),
 )
 
-setting = sa.Table(
-    "setting",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-    sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
-)
-
-own_setting = sa.Table(
-    "own_setting",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-    sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
+setting, own_setting = (
+    sa.Table(
+        name,
+        metadata,
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, nullable=False),
+        sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    )
+    for name in ("setting", "own_setting")
 )
 
 time_table = sa.Table(

@@ -6,13 +6,11 @@ from datetime import timedelta
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.lifecycle import HELD, Status
 from duly_core.rpc.new_tasks import (
-    ENCODINGS,
-    PRIORITIES,
     Problem,
-    no_encoding,
-    no_priority,
     parse_task_id,
     payload_too_large,
+    read_encoding,
+    read_priority,
     when,
 )
 from duly_core.store.changes import Changed, ChangeVerdict
@@ -43,14 +41,14 @@ def _read(update: frontend_pb2.TaskUpdate, horizon: timedelta) -> TaskChange:
     has_payload = update.HasField("payload")
     change = TaskChange(parse_task_id(update.task_id), scheduled_at=scheduled_at, delay=delay)
     if has_payload:
-        encoding = ENCODINGS.get(update.payload_encoding) or no_encoding(update.payload_encoding)
+        encoding = read_encoding(update.payload_encoding)
         change = change._replace(payload=update.payload, encoding=encoding)
         if len(update.payload) > HARD_PAYLOAD_LIMIT:
             raise payload_too_large(len(update.payload), HARD_PAYLOAD_LIMIT, "its lambda")
     elif update.payload_encoding:
         raise Problem("payload_encoding", "is of no use without payload: give both, or neither")
     if update.priority:
-        change = change._replace(priority=PRIORITIES.get(update.priority) or no_priority(update.priority))
+        change = change._replace(priority=read_priority(update.priority))
     if change == TaskChange(change.task_id):
         raise Problem("", "nothing is to change: give scheduled_at, delay, priority or payload")
     return change
