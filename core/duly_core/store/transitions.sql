@@ -583,7 +583,7 @@ with locked as materialized (
 ), ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
-    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
         and assoc.session in (select key from locked)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
