@@ -703,8 +703,10 @@ with locked as materialized (
 ), ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
-    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
-        and (assoc.session in (select key from locked) or assoc.graph in (select graph_id from locked_graphs))
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and (
+        assoc.session in (select key from locked)
+        or assoc.doom is null and assoc.graph in (select graph_id from locked_graphs)
+    )
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
 ), {{end_task}}

@@ -91,6 +91,9 @@ def _rest(line: list[Turn], cases: Mapping[str, Case], lines: Lines) -> Iterator
             and failed.ended is not None
             and (turn.joined.sequence < failed.ended.sequence < turn.left)
         )
+        acked = cases[turn.task_id].acked
+        if waited and acked is not None and acked.cancel_asked and turn.ended is not None:
+            waited = turn.ended.after != Status.CANCELLED  # it was cancelled before the failure had ended it
         if turn.ended is not None and ends_so != waited:
             expected = (
                 f"it waited in session {turn.joined.session} when {failed.task_id} failed, and ends with it"
