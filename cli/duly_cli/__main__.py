@@ -20,7 +20,22 @@ try:
 except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
-from duly_cli import dead_letters, run, schedule, services, sessions, settings, stack, tasks, time_tables
+from duly_cli import (
+    cancel,
+    db,
+    dead_letters,
+    graphs,
+    purge,
+    run,
+    schedule,
+    services,
+    sessions,
+    settings,
+    stack,
+    tasks,
+    time_tables,
+    update,
+)
 
 _EXIT_INTERRUPTED = 130
 
@@ -63,11 +78,16 @@ stack.add_commands(app)
 run.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
+update.add_command(app)
+cancel.add_command(app)
 time_tables.add_commands(app)
 dead_letters.add_commands(app)
+purge.add_command(app)
 sessions.add_commands(app)
+graphs.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)
+db.add_commands(app)
 services.add_commands(app)
 
 

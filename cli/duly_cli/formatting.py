@@ -16,7 +16,7 @@ from duly_core.durations import format_duration
 
 _SECOND_COLUMN = 18
 _LONGEST_LINE = 80
-_NOT_LISTED = {"payload", "result", "attempts"}
+_NOT_LISTED = {"payload", "result", "attempts", "checkpoint"}
 _WAITING = {duly.TaskStatus.NEW, duly.TaskStatus.ENQUEUED, duly.TaskStatus.RETRIABLE_FAILURE}
 _RUNNING = {duly.TaskStatus.CLAIMED, duly.TaskStatus.PROCESSING}
 
@@ -54,10 +54,16 @@ def listed_as_json(task: duly.Task) -> dict[str, Any]:
 def task_as_json(task: duly.Task) -> dict[str, Any]:
     """Everything that is known of a task."""
     told = {"lambda" if name == "lambda_name" else name: value for name, value in _as_json(task).items()}
-    told |= {"session": task.session and task.session.key, "time_table": task.time_table or None}
+    told |= {
+        "session": task.session and task.session.key,
+        "time_table": task.time_table or None,
+        "graph_id": task.graph_id or None,
+    }
     for body in ("payload", "result"):
         del told[f"{body}_bytes"], told[f"{body}_encoding"]
         told[body] = _as_json(getattr(task, body))
+    del told["checkpoint_bytes"]
+    told["checkpoint"] = task.checkpoint
     return told
 
 
@@ -76,9 +82,11 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
         values["attempt"] = _attempt_number(task, max_attempts)
     failure = values.pop("failure")
     values.pop("attempts")
-    bodies = {"payload": values.pop("payload"), "result": values.pop("result")}
+    bodies = {name: values.pop(name) for name in ("payload", "result", "checkpoint")}
     if task.status is not duly.TaskStatus.SUCCESS:
         del bodies["result"]
+    if bodies["checkpoint"] is None:
+        del bodies["checkpoint"]
     if failure:
         values["last failure"] = f"{failure['kind']}: {failure['message']} ({failure['failed_at']})"
     interesting = {name: one_line(str(value)) for name, value in values.items() if value}

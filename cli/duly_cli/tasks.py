@@ -36,7 +36,6 @@ def add_commands(app: typer.Typer) -> None:
         ("get", get),
         ("wait", wait),
         ("list", list_tasks),
-        ("cancel", cancel),
         ("lambdas", lambdas),
     ):
         app.command(name, rich_help_panel=_PANEL)(command)
@@ -165,21 +164,6 @@ def list_tasks(
             say("no tasks match")
             return
         say("\n".join(task_table(found)))
-
-
-def cancel(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS) -> None:
-    """Cancel tasks; a running one is told with its next heartbeat."""
-    with connected(address) as client:
-        answers = client.cancel_many(task_ids)
-    say_answers(
-        task_ids,
-        answers,
-        lambda status: (
-            "cancelled"
-            if status is duly.TaskStatus.CANCELLED
-            else f"is {status.name.lower()}; its callback is asked to stop"
-        ),
-    )
 
 
 def lambdas(address: Address = DEFAULT_ADDRESS) -> None:

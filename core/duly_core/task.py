@@ -14,12 +14,21 @@ from duly_core.routing import QueueKey
 TaskId = bytes
 """A UUIDv7's 16 bytes; text only at the edges."""
 
+GraphId = bytes
+"""A UUID's 16 bytes."""
+
 Token = bytes
 """A claim token: 16 bytes that nobody can guess, made by who claims."""
 
 TOKEN_PREFIX_BYTES = 14
 """Of a token that is one of many of a request: the other two bytes count from 0."""
 
+
+HARD_PAYLOAD_LIMIT = 1024 * 1024
+"""No lambda may allow more: the store's CHECK says so too."""
+
+CHECKPOINT_LIMIT = 64 * 1024
+"""The most bytes that a callback keeps for its next attempt."""
 
 HOLDER_LIMIT = 128
 """The most characters of the name under which an Executor holds its claims."""
@@ -54,6 +63,18 @@ class NewTask(NamedTuple):
     expires_at: datetime | None = None
     idempotency_key: str | None = None
     session: Session | None = None
+
+
+class TaskChange(NamedTuple):
+    """What is to be different about a task that nobody runs yet; None: it stays as it is."""
+
+    task_id: TaskId
+    payload: bytes | None = None
+    encoding: Encoding | None = None
+    """Of the payload; None without one."""
+    priority: Priority | None = None
+    scheduled_at: datetime | None = None
+    delay: timedelta | None = None
 
 
 class Scheduling(enum.Enum):
@@ -108,6 +129,12 @@ class ClaimedTask(NamedTuple):
     max_runtime: timedelta
     tick_at_us: int | None = None
     """The tick of the time table that scheduled it, likewise; None: none did."""
+    graph_id: GraphId | None = None
+    """A node of this graph; its predecessors are read apart (store/graph_reads.py)."""
+    checkpoint: bytes | None = None
+    """JSON that an attempt before kept."""
+    is_stale: bool = False
+    """What was read of it was changed meanwhile; only between a statement and `store.claims`, which reads it again."""
 
 
 class TaskHeartbeat(NamedTuple):
@@ -117,6 +144,7 @@ class TaskHeartbeat(NamedTuple):
     token: Token
     progress: float | None = None
     note: str | None = None
+    checkpoint: bytes | None = None
 
 
 class HeartbeatAnswer(enum.Enum):
@@ -140,6 +168,10 @@ class Result(NamedTuple):
     retry_after: timedelta | None = None
     started_at: datetime | None = None
     traceback: str = ""
+    checkpoint: bytes | None = None
+    """Unless SUCCESS: what the callback kept, if anything."""
+    children: tuple[NewTask, ...] = ()
+    """With SUCCESS: tasks that are written with it."""
 
 
 class ReleasedClaim(NamedTuple):
@@ -149,6 +181,7 @@ class ReleasedClaim(NamedTuple):
     token: Token
     started_at: datetime | None = None
     reason: str | None = None
+    checkpoint: bytes | None = None
 
 
 class AttemptOutcome(enum.StrEnum):

@@ -8,13 +8,16 @@ Importing this package does not load gRPC: the processes that run callbacks must
 not survive a fork). `Client` and `AsyncClient` load it when they are first named.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from duly.context import TaskContext
 from duly.enums import (
     AttemptOutcome,
     CatchUp,
+    EdgeCondition,
     FailureKind,
+    GraphStatus,
     Outcome,
     Overlap,
     Priority,
@@ -25,17 +28,22 @@ from duly.enums import (
 from duly.errors import (
     AddressError,
     AppImportError,
+    CheckpointTooLargeError,
     ClosedError,
     DulyError,
     EncodingError,
+    GraphNotFoundError,
+    GraphWaitTimeoutError,
     InvalidSettingError,
     InvalidTaskError,
     KeyConflictError,
     NotADeadLetterError,
+    NotPendingError,
     PayloadError,
     PayloadTooLargeError,
     RegistrationError,
     RequestError,
+    ResultOmittedError,
     ScheduleManyError,
     SessionNotBlockedError,
     TaskFailedError,
@@ -62,9 +70,13 @@ from duly.policy import Backoff
 from duly.registry import App
 from duly.session import Session, SessionState
 from duly.task import Attempt, Failure, Task
+from duly.task_update import TaskUpdate
 
 if TYPE_CHECKING:
     from duly.client import AsyncClient
+    from duly.graph import Graph, GraphNode, ScheduledGraph
+    from duly.graph_definition import GraphDefinition, graph_from_json
+    from duly.new_graph import NewGraph, NewNode, any_of
     from duly.sync_client import Client
 
 __all__ = [
@@ -78,19 +90,30 @@ __all__ = [
     "CallbackOutcome",
     "Cancelled",
     "CatchUp",
+    "CheckpointTooLargeError",
     "Client",
     "ClosedError",
     "DulyError",
+    "EdgeCondition",
     "EncodingError",
     "Failure",
     "FailureKind",
     "FatalFailure",
+    "Graph",
+    "GraphDefinition",
+    "GraphNode",
+    "GraphNotFoundError",
+    "GraphStatus",
+    "GraphWaitTimeoutError",
     "Interrupted",
     "InvalidSettingError",
     "InvalidTaskError",
     "KeyConflictError",
+    "NewGraph",
+    "NewNode",
     "NewTask",
     "NotADeadLetterError",
+    "NotPendingError",
     "Outcome",
     "Overlap",
     "PayloadError",
@@ -98,8 +121,10 @@ __all__ = [
     "Priority",
     "RegistrationError",
     "RequestError",
+    "ResultOmittedError",
     "RetriableFailure",
     "ScheduleManyError",
+    "ScheduledGraph",
     "ScheduledTask",
     "Session",
     "SessionNotBlockedError",
@@ -114,22 +139,33 @@ __all__ = [
     "TaskFinalError",
     "TaskNotFoundError",
     "TaskStatus",
+    "TaskUpdate",
     "TimeTableConflictError",
     "TimeTableNotFoundError",
     "UnavailableError",
     "UnknownLambdaError",
     "UnknownSettingError",
     "WaitTimeoutError",
+    "any_of",
+    "graph_from_json",
 ]
 
 
+_LOADED_WHEN_NAMED = {
+    "AsyncClient": "client",  # the reason is above
+    "Client": "sync_client",
+    "Graph": "graph",
+    "GraphDefinition": "graph_definition",
+    "GraphNode": "graph",
+    "NewGraph": "new_graph",
+    "NewNode": "new_graph",
+    "ScheduledGraph": "graph",
+    "any_of": "new_graph",
+    "graph_from_json": "graph_definition",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "AsyncClient":
-        from duly.client import AsyncClient  # the reason is above
-
-        return AsyncClient
-    if name == "Client":
-        from duly.sync_client import Client
-
-        return Client
+    if name in _LOADED_WHEN_NAMED:
+        return getattr(import_module(f"duly.{_LOADED_WHEN_NAMED[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,6 +18,7 @@ from duly.channel import open_channel
 from duly.errors import ClosedError
 from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
+from duly.v1.graphs_pb2_grpc import GraphServiceStub
 from duly.v1.registry_pb2_grpc import RegistryServiceStub
 from duly.v1.sessions_pb2_grpc import SessionServiceStub
 from duly.v1.settings_pb2_grpc import SettingsServiceStub
@@ -89,6 +90,7 @@ class Caller:
         self.settings = SettingsServiceStub(self._channel)
         self.sessions = SessionServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)
+        self.graphs = GraphServiceStub(self._channel)
         self._stream = CallStream(
             self.frontend.ScheduleStream,
             frontend_pb2.ScheduleStreamRequest,

@@ -11,10 +11,12 @@ import grpc
 
 from duly import dead_letters, error_mapping, task_reads
 from duly.caller import Caller, Reachability
+from duly.change_calls import ChangeCalls
 from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import TaskStatus
 from duly.errors import ClosedError, DulyError, TaskFailedError
+from duly.graph_calls import GraphCalls
 from duly.lambda_info import LambdaInfo
 from duly.schedule_calls import ScheduleCalls
 from duly.scheduling import Scheduler
@@ -32,7 +34,7 @@ _Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
-class AsyncClient(ScheduleCalls, SettingCalls, SessionCalls, TimeTableCalls):
+class AsyncClient(ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls, GraphCalls, TimeTableCalls):
     """Schedules tasks and follows them, through one Frontend.
 
         async with duly.AsyncClient() as client:

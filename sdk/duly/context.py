@@ -6,18 +6,30 @@ import os
 import threading
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from duly.enums import Priority
+from duly.errors import CheckpointTooLargeError, EncodingError, InvalidTaskError
+from duly.handles import name_of
+from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import Cancelled
+from duly.payload import decode, encode
+from duly.predecessors import Predecessors
 from duly.time_conversion import EPOCH, to_datetime, to_timedelta
+from duly.v1 import task_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from duly.v1 import hsc_pb2
+    from duly.v1 import frontend_pb2, hsc_pb2
+
+    Keep: TypeAlias = Callable[[bytes, bytes], None]
+
+CHECKPOINT_LIMIT_BYTES = 64 * 1024
+_MOST_CHILDREN = 1_000
+_MOST_CHILD_BYTES = 4 * 1024 * 1024
 
 
 class TaskContext:
@@ -33,8 +45,9 @@ class TaskContext:
     """
 
     __slots__ = (
-        "_cancelled", "_interrupted", "_report", "_waiter", "attempt", "deadline", "due_at", "fence", "lambda_name",
-        "priority", "started_ns", "task_id", "tick_at",
+        "_cancelled", "_child_bytes", "_interrupted", "_keep", "_report", "_waiter", "attempt", "checkpointed",
+        "children", "deadline", "due_at", "fence", "graph_id", "label", "lambda_name", "predecessors", "priority",
+        "started_ns", "task_id", "tick_at",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +62,9 @@ class TaskContext:
         deadline: datetime,
         tick_at: datetime | None = None,
         report: Callable[[float, str], None] | None = None,
+        graph_id: str = "",
+        label: str = "",
+        predecessors: Predecessors | None = None,
     ) -> None:
         """Make a context; callbacks are given theirs. `report` is called with each progress told."""
         self.task_id = task_id
@@ -68,17 +84,39 @@ class TaskContext:
         """The tick of the time table that scheduled the task (aware, UTC), the same for each attempt; None: none did."""
         self.started_ns = time.time_ns()
         """When this attempt started, on the host's clock; for people, not for decisions."""
+        self.graph_id = graph_id
+        """The graph that the task is a node of, or empty."""
+        self.label = label
+        """The node's label in it, or empty."""
+        self.predecessors = predecessors if predecessors is not None else Predecessors()
+        """The nodes that it waited for, by label: `ctx.predecessors["disks"].result`."""
+        self.checkpointed: Any = None
+        """What the attempt before kept with `checkpoint`, decoded; None: nothing, or this is the first."""
+        self.children: list[frontend_pb2.NewTask] | None = None
+        """What `schedule` was asked for, as it is sent; None: nothing."""
+        self._child_bytes = 0
         self._report = report
+        self._keep: Keep | None = None
         self._cancelled = False
         self._interrupted = False
         self._waiter: threading.Event | None = None
 
     @classmethod
     def for_task(
-        cls, task: hsc_pb2.ClaimedTask, report: Callable[[float, str], None] | None = None
+        cls,
+        task: hsc_pb2.ClaimedTask,
+        report: Callable[[float, str], None] | None = None,
+        keep: Keep | None = None,
     ) -> TaskContext:
-        """Make the context of an attempt that starts now."""
-        return _OfTask(task, report)
+        """Make the context of an attempt that starts now; `keep` is called with the task's id and each checkpoint."""
+        return _OfTask(task, report, keep)
+
+    def result_of(self, label: str) -> Any:
+        """Return the result of a node that this one waited for, decoded; None if it did not succeed.
+
+        Raises KeyError if it waited for no such node, ResultOmittedError if the results were too large to come along.
+        """
+        return self.predecessors[label].result
 
     @property
     def cancelled(self) -> bool:
@@ -118,6 +156,57 @@ class TaskContext:
         if self._report is not None:
             self._report(float(fraction), str(note))
 
+    def checkpoint(self, value: Any) -> None:
+        """Keep a value for the next attempt, should this one not succeed; it is `checkpointed` there.
+
+        Anything JSON can carry, at most 64 KiB; only the last counts. Returns at once: the value is stored with the
+        next heartbeat, or with the end of the attempt. Raises EncodingError, CheckpointTooLargeError.
+        """
+        data, encoding = encode(value)
+        if encoding != task_pb2.ENCODING_JSON:
+            raise EncodingError("a checkpoint is JSON, not bytes: turn them into text first")
+        if len(data) > CHECKPOINT_LIMIT_BYTES:
+            raise CheckpointTooLargeError(
+                f"the checkpoint has {len(data):,} bytes, the limit is {CHECKPOINT_LIMIT_BYTES:,}: store it elsewhere "
+                "and keep a reference"
+            )
+        self._keep_checkpoint(data or b"null")
+
+    def _keep_checkpoint(self, data: bytes) -> None:
+        if self._keep is not None:
+            self._keep(UUID(self.task_id).bytes, data)
+
+    def schedule(
+        self,
+        lambda_name: str | Callable[..., Any],
+        payload: Any = None,
+        *,
+        priority: Priority = Priority.NORMAL,
+        collection: str = "",
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        expires_at: datetime | None = None,
+    ) -> ScheduledTask:
+        """Schedule a task that is written if this attempt succeeds, in the same transaction; otherwise it never is.
+
+        Arguments as for `Client.schedule`; `delay` counts from the success. Returns at once, with the id that the task
+        will have. At most 1,000 tasks and 4 MiB in one attempt. A lambda that is not registered, or a payload larger
+        than it takes, makes the attempt a fatal failure. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
+        """
+        new = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto()
+        with _waiter_lock:
+            if self.children is None:
+                self.children, self._child_bytes = [], 0
+            size = self._child_bytes + new.ByteSize()
+            if len(self.children) == _MOST_CHILDREN or size > _MOST_CHILD_BYTES:
+                raise InvalidTaskError(
+                    f"an attempt may schedule {_MOST_CHILDREN:,} tasks of {_MOST_CHILD_BYTES:,} bytes together: have "
+                    "one of them schedule the rest"
+                )
+            self.children.append(new)
+            self._child_bytes = size
+        return ScheduledTask(new.task_id, created=True)
+
     def request_cancel(self) -> None:
         """Make `cancelled` true. For what runs the callback; a callback raises Cancelled instead."""
         self._cancelled = True
@@ -145,9 +234,13 @@ class _OfTask(TaskContext):
 
     __slots__ = ("_task",)
 
-    def __init__(self, task: hsc_pb2.ClaimedTask, report: Callable[[float, str], None] | None) -> None:
+    def __init__(
+        self, task: hsc_pb2.ClaimedTask, report: Callable[[float, str], None] | None, keep: Keep | None
+    ) -> None:
         self._task = task
         self._report = report
+        self._keep = keep
+        self.children = None
         self._cancelled = False
         self._interrupted = False
         self._waiter = None
@@ -167,11 +260,28 @@ class _OfTask(TaskContext):
         started_at = EPOCH + timedelta(microseconds=self.started_ns // 1000)
         self.deadline = started_at + to_timedelta(task.max_runtime)
         self.tick_at = to_datetime(task.tick_at) if task.HasField("tick_at") else None
+        self.graph_id = str(UUID(bytes=task.graph.graph_id)) if task.HasField("graph") else ""
+        self.label = task.graph.label
+        self.predecessors = Predecessors.from_proto(task.graph)
+        self.checkpointed = decode(task.checkpoint, task_pb2.ENCODING_JSON)
         return object.__getattribute__(self, name)
 
 
 _SAID_BY_THE_TASK = frozenset(
-    ("task_id", "lambda_name", "priority", "attempt", "fence", "due_at", "deadline", "tick_at")
+    (
+        "task_id",
+        "lambda_name",
+        "priority",
+        "attempt",
+        "fence",
+        "due_at",
+        "deadline",
+        "checkpointed",
+        "tick_at",
+        "graph_id",
+        "label",
+        "predecessors",
+    )
 )
 _waiter_lock = threading.Lock()
 """For all contexts: few callbacks wait for a cancel, and each task would pay for a lock of its own."""

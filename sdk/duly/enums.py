@@ -54,6 +54,25 @@ class SessionPolicy(IntEnum):
     FAIL_REST = 3
 
 
+class EdgeCondition(IntEnum):
+    """What the end of a node of a graph must be for a node that waits for it."""
+
+    # It succeeded; it failed for good; it ended after all, cancelled included. A node that is skipped meets none of them.
+    SUCCEEDED = 1
+    FAILED = 2
+    FINISHED = 3
+
+
+class GraphStatus(IntEnum):
+    """How a graph stands."""
+
+    RUNNING = 1
+    # All of it ended: each failure was handled or ignored; one was not; it was cancelled, or one of its nodes was.
+    SUCCEEDED = 2
+    FAILED = 3
+    CANCELLED = 4
+
+
 class Outcome(IntEnum):
     """How one attempt ended."""
 
@@ -99,6 +118,8 @@ class FailureKind(IntEnum):
     NO_CALLBACK = 10
     # It did not run: a task before it in its session failed for good.
     SESSION_FAILED = 11
+    # It did not run: what it waits for in its graph can no longer happen.
+    GRAPH_SKIPPED = 12
 
 
 class SettingSource(IntEnum):

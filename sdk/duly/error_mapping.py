@@ -6,9 +6,11 @@ from grpc_status import rpc_status
 
 from duly.errors import (
     DulyError,
+    GraphNotFoundError,
     InvalidTaskError,
     KeyConflictError,
     NotADeadLetterError,
+    NotPendingError,
     PayloadTooLargeError,
     RequestError,
     SessionNotBlockedError,
@@ -30,6 +32,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_ALREADY_FINAL: TaskFinalError,
     task_pb2.ERROR_CODE_NOT_A_DEAD_LETTER: NotADeadLetterError,
     task_pb2.ERROR_CODE_UNKNOWN_SETTING: UnknownSettingError,
+    task_pb2.ERROR_CODE_NOT_PENDING: NotPendingError,
     task_pb2.ERROR_CODE_NOT_BLOCKED: SessionNotBlockedError,
     task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE: TimeTableNotFoundError,
     task_pb2.ERROR_CODE_TIME_TABLE_CONFLICT: TimeTableConflictError,
@@ -45,6 +48,14 @@ def from_item(error: task_pb2.ItemError) -> DulyError:
             f"{error.field}: {error.message}" if error.field else error.message, error.field
         )
     return _BY_CODE.get(error.code, RequestError)(error.message)
+
+
+def of_graph(error: task_pb2.ItemError) -> DulyError:
+    """Return the error of an answer about a graph."""
+    if error.code == task_pb2.ERROR_CODE_NOT_FOUND:
+        return GraphNotFoundError(error.message)
+    found = from_item(error)
+    return found if isinstance(found, InvalidTaskError) else type(found)(f"{error.field}: {error.message}")
 
 
 def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from duly.enums import TaskStatus
+    from duly.graph import Graph
     from duly.new_task import ScheduledTask
     from duly.task import Task
 
@@ -68,8 +69,16 @@ class KeyConflictError(DulyError):
     """The idempotency key or task id belongs to a task with another lambda, payload, priority or collection."""
 
 
+class CheckpointTooLargeError(DulyError, ValueError):
+    """What a callback wants to keep for its next attempt is larger than 64 KiB: store it elsewhere and keep a reference."""
+
+
 class TaskNotFoundError(DulyError):
     """No task has this id: it was never scheduled, or was removed after its retention."""
+
+
+class GraphNotFoundError(DulyError):
+    """There is no graph, or no definition, of this id or name: never scheduled, or removed some days after its end."""
 
 
 class TaskFinalError(DulyError):
@@ -78,6 +87,12 @@ class TaskFinalError(DulyError):
 
 class NotADeadLetterError(DulyError):
     """The task is no dead letter: it did not end as FATAL_FAILURE, or was redriven before."""
+
+
+class NotPendingError(DulyError):
+    """Only a task that nobody runs yet can be changed: this one runs now, or has ended. `status` is what it is."""
+
+    status: TaskStatus | None = None
 
 
 class SessionNotBlockedError(DulyError):
@@ -113,6 +128,23 @@ class WaitTimeoutError(DulyError, TimeoutError):
     def __init__(self, message: str, tasks: Sequence[Task]) -> None:
         super().__init__(message)
         self.tasks = tuple(tasks)
+
+
+class GraphWaitTimeoutError(DulyError, TimeoutError):
+    """Not all nodes of the graph had ended when the caller's patience did; they go on regardless.
+
+    `graph` is how it stood at the last look, without its nodes.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(
+            f"graph {graph.graph_id} ({graph.name}): {graph.ended} of {graph.total} nodes have ended"
+        )
+        self.graph = graph
+
+
+class ResultOmittedError(DulyError):
+    """The results of the nodes before this one are too large to come along: read it with a client, by its task id."""
 
 
 class UnavailableError(DulyError, ConnectionError):

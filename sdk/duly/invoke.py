@@ -58,6 +58,8 @@ def run(
         _set_raised(result, callback, task, context, error)
     else:
         _set_returned(result, callback, value)
+        if context.children is not None and result.outcome == hsc_pb2.OUTCOME_SUCCESS:
+            result.children.extend(context.children)
     return result
 
 

@@ -20,6 +20,7 @@ from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 import grpc
 
 from duly.after_fork import keep_in_children
+from duly.blocking_graph_calls import BlockingGraphCalls
 from duly.blocking_schedule import BlockingSchedule
 from duly.caller import DEFAULT_TIMEOUT, seconds
 from duly.client import AsyncClient
@@ -32,6 +33,7 @@ from duly.new_task import NewTask, ScheduledTask
 from duly.scheduling import receipt
 from duly.session import Session, SessionState
 from duly.settings import Setting
+from duly.sync_change_calls import SyncChangeCalls
 from duly.sync_time_tables import SyncTimeTableCalls
 from duly.task import Task
 from duly.task_reads import TaskFilter, TaskRef
@@ -48,7 +50,7 @@ _Settings: TypeAlias = list[Setting]
 _SettingsOrErrors: TypeAlias = list[Setting | DulyError]
 
 
-class Client(SyncTimeTableCalls):
+class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls):
     """Schedules tasks and follows them, through one Frontend; any threads may share one client.
 
         with duly.Client() as client:

@@ -94,6 +94,8 @@ class Task:
     # What the callback last told: 0 to 1, and a note.
     progress: float
     progress_note: str
+    # The graph that it is a node of, or empty.
+    graph_id: str
     failure: Failure | None
     payload_bytes: bytes = field(repr=False)
     payload_encoding: int = field(repr=False)
@@ -103,6 +105,9 @@ class Task:
     attempts: tuple[Attempt, ...] = ()
     # The time table that scheduled it, whose tick scheduled_at is; empty: a client did.
     time_table: str = ""
+    # How often `update` changed it.
+    edits: int = 0
+    checkpoint_bytes: bytes = field(default=b"", repr=False)
 
     @property
     def payload(self) -> Any:
@@ -113,6 +118,11 @@ class Task:
     def result(self) -> Any:
         """What the callback returned, decoded; None before SUCCESS, and from `list`."""
         return decode(self.result_bytes, self.result_encoding)
+
+    @property
+    def checkpoint(self) -> Any:
+        """What its callback last kept with `ctx.checkpoint`, decoded; None after SUCCESS, and from `list`."""
+        return decode(self.checkpoint_bytes, 1)
 
     @classmethod
     def from_proto(cls, task: task_pb2.Task) -> Task:
@@ -138,6 +148,7 @@ class Task:
             cancel_requested=task.cancel_requested,
             progress=task.progress,
             progress_note=task.progress_note,
+            graph_id=task.graph_id,
             failure=_failure(task.last_failure) if task.HasField("last_failure") else None,
             payload_bytes=task.payload,
             payload_encoding=task.payload_encoding,
@@ -145,6 +156,8 @@ class Task:
             result_encoding=task.result_encoding,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
             time_table=task.time_table,
+            edits=task.edits,
+            checkpoint_bytes=task.checkpoint,
         )
 
 

@@ -23,6 +23,7 @@ TaskRef: TypeAlias = str | UUID | ScheduledTask | Task
 """What names a task: its id as text or UUID, the receipt of `schedule`, or a Task read before."""
 
 Results = TypeVar("Results")
+Item = TypeVar("Item")
 
 
 class TaskFilter(TypedDict, total=False):
@@ -50,8 +51,8 @@ def id_of(task: TaskRef) -> str:
     return task.task_id if isinstance(task, Task) else str(task)
 
 
-def in_chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the ids as many at a time as one call takes."""
+def in_chunks(ids: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Yield ids, or what else there is one of for each task, as many at a time as one call takes."""
     for start in range(0, len(ids), _IDS_PER_CALL):
         yield ids[start : start + _IDS_PER_CALL]
 

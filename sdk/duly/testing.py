@@ -21,15 +21,17 @@ from duly.context import TaskContext
 from duly.enums import FailureKind, Outcome, Priority
 from duly.errors import PayloadTooLargeError, UnknownLambdaError
 from duly.ids import new_task_id
+from duly.new_task import NewTask
 from duly.payload import DEFAULT_LIMIT_BYTES, decode, encode
-from duly.time_conversion import to_duration, to_timestamp
+from duly.time_conversion import to_datetime, to_duration, to_timedelta, to_timestamp
 from duly.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from duly.invoke import RunAsync
     from duly.registry import App
+    from duly.v1 import frontend_pb2
 
 _HOUR = timedelta(hours=1)
 
@@ -52,9 +54,13 @@ class TestRun:
     retry_after: timedelta | None
     # What the callback told with ctx.progress: (fraction, note), oldest first.
     progress: tuple[tuple[float, str], ...]
+    # What it kept with ctx.checkpoint, oldest first; the next attempt would be given the last.
+    checkpoints: tuple[Any, ...] = ()
+    # With SUCCESS: what it scheduled with ctx.schedule, in order; the payloads after their trip through JSON.
+    scheduled: tuple[NewTask, ...] = ()
 
 
-def run(
+def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
     app: App,
     name: str,
     payload: object = None,
@@ -65,14 +71,17 @@ def run(
     due_at: datetime | None = None,
     tick_at: datetime | None = None,
     cancelled: bool = False,
+    checkpoint: object = None,
+    results: Mapping[str, object] | None = None,
     run_async: RunAsync | None = None,
     report: Callable[[float, str], object] = lambda *_: None,
 ) -> TestRun:
     """Run the callback of lambda `name` once and return what came of it.
 
     The payload is encoded, decoded and checked as it would be on its way through Duly. `cancelled=True`: somebody asked
-    for its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. Exceptions of the callback
-    are outcomes here as they are there (their traceback is in the log). `max_runtime` is not enforced.
+    for its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. `checkpoint`: what an
+    attempt before kept. `results`: of the nodes before it in its graph, by label. Exceptions of the callback are outcomes here
+    as they are there (their traceback is in the log). `max_runtime` is not enforced.
 
     `run_async` runs an async callback's coroutine; None: on a loop and in a thread of its own. `report` is called with each
     progress told.
@@ -98,19 +107,39 @@ def run(
         tick_at=to_timestamp(tick_at) if tick_at is not None else None,
     )
     setattr(task, "lambda", name)
+    task.checkpoint, _ = encode(checkpoint)
+    if results is not None:
+        _set_results(task, results)
     told: list[tuple[float, str]] = []
 
     def note_progress(fraction: float, note: str) -> None:
         told.append((fraction, note))
         report(fraction, note)
 
-    context = TaskContext.for_task(task, note_progress)
+    kept: list[Any] = []
+    context = TaskContext.for_task(
+        task, note_progress, lambda _, data: kept.append(decode(data, task_pb2.ENCODING_JSON))
+    )
     if cancelled:
         context.request_cancel()
-    return _as_run(invoke.run(callback, task, context, run_async or _run_async), told)
+    return _as_run(invoke.run(callback, task, context, run_async or _run_async), told, kept)
 
 
-def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]]) -> TestRun:
+def _set_results(task: hsc_pb2.ClaimedTask, results: Mapping[str, object]) -> None:
+    """Make the task a node of a graph; its predecessors have succeeded with these results."""
+    task.graph.graph_id = new_task_id().bytes
+    for label, value in results.items():
+        data, encoding = encode(value)
+        task.graph.predecessors.add(
+            label=label,
+            task_id=new_task_id().bytes,
+            status=task_pb2.TASK_STATUS_SUCCESS,
+            result=data,
+            result_encoding=encoding,
+        )
+
+
+def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]], kept: list[Any]) -> TestRun:
     return TestRun(
         outcome=Outcome(result.outcome),
         result=decode(result.result, result.result_encoding),
@@ -119,6 +148,20 @@ def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]]) -> TestRu
         traceback=result.traceback,
         retry_after=result.retry_after.ToTimedelta() if result.HasField("retry_after") else None,
         progress=tuple(told),
+        checkpoints=tuple(kept),
+        scheduled=tuple(map(_as_new_task, result.children)),
+    )
+
+
+def _as_new_task(child: frontend_pb2.NewTask) -> NewTask:
+    return NewTask(
+        getattr(child, "lambda"),
+        decode(child.payload, child.payload_encoding),
+        Priority(child.priority),
+        child.collection,
+        at=to_datetime(child.scheduled_at) if child.HasField("scheduled_at") else None,
+        delay=to_timedelta(child.delay) if child.HasField("delay") else None,
+        expires_at=to_datetime(child.expires_at) if child.HasField("expires_at") else None,
     )
 
 

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from duly_core.clock import since_boot_ns
 from duly_core.lifecycle import FINAL
-from tests.chaos.history import FinalRow, Sample, Transition
+from tests.chaos.history import FinalRow, Sample, SessionRow, Transition
 
 _INSTALL = Path(__file__).with_name("audit.sql")
 
@@ -24,10 +24,13 @@ select sequence, task_id::text, entity, (extract(epoch from at) * 1000000)::int8
     coalesce(fence, fence_before, 0) as fence, coalesce(failures_before, 0) as failures_before,
     coalesce(failures, failures_before, 0) as failures, coalesce(crashes_before, 0) as crashes_before,
     coalesce(crashes, crashes_before, 0) as crashes,
-    (extract(epoch from trigger_before_at - store_at) * 1000000)::int8 * 1000 as trigger_before_in_ns,
-    (extract(epoch from trigger_at - store_at) * 1000000)::int8 * 1000 as trigger_in_ns,
+    case when isfinite(trigger_before_at) then (extract(epoch from trigger_before_at - store_at) * 1000000)::int8 * 1000
+        end as trigger_before_in_ns,
+    case when isfinite(trigger_at) then (extract(epoch from trigger_at - store_at) * 1000000)::int8 * 1000
+        end as trigger_in_ns,
     (extract(epoch from due_at - store_at) * 1000000)::int8 * 1000 as due_in_ns,
-    coalesce(cancel_before, false) as cancel_requested_before, coalesce(cancel, false) as cancel_requested
+    coalesce(cancel_before, false) as cancel_requested_before, coalesce(cancel, false) as cancel_requested,
+    coalesce(session, '') as session, coalesce(session_seq, 0) as session_seq, coalesce(session_policy, 0) as session_policy
 from chaos_audit order by sequence
 """
 
@@ -42,9 +45,13 @@ from task full join task_assoc as assoc using (task_id)
 _UNTRIGGERED = """
 select task_id || ' ' || status || ' is looked at next ' || coalesce(next_trigger_at::text, 'never')
 from task_assoc
-where next_trigger_at is null or not isfinite(next_trigger_at)
-    or next_trigger_at > greatest(due_at, duly_now()) + %(horizon)s
+where next_trigger_at is null or not isfinite(next_trigger_at) and status <> 'waiting'
+    or isfinite(next_trigger_at) and next_trigger_at > greatest(due_at, duly_now()) + %(horizon)s
 """
+
+_SESSIONS = (
+    "select key, length, coalesce(head::text, ''), coalesce(blocked_by::text, '') from session order by key"
+)
 
 _COUNTS = """
 select (select count(*) from task_assoc),
@@ -83,6 +90,12 @@ def read_final_rows(dsn: str) -> tuple[FinalRow, ...]:
     """How every task stands."""
     with psycopg.connect(dsn) as connection:
         return tuple(FinalRow(*row) for row in connection.execute(_FINAL))
+
+
+def read_sessions(dsn: str) -> tuple[SessionRow, ...]:
+    """The sessions that are in the tables."""
+    with psycopg.connect(dsn) as connection:
+        return tuple(SessionRow(*row) for row in connection.execute(_SESSIONS))
 
 
 def sample(connection: psycopg.Connection[Any], horizon: timedelta, processes: int = 0) -> Sample:

@@ -18,7 +18,8 @@ create table chaos_audit (
     failures_before integer, failures integer,
     crashes_before integer, crashes integer,
     trigger_before_at timestamptz, trigger_at timestamptz, due_at timestamptz,
-    cancel_before boolean, cancel boolean
+    cancel_before boolean, cancel boolean,
+    session text, session_seq bigint, session_policy smallint
 );
 
 create function chaos_audit_assoc() returns trigger language plpgsql security definer as $$
@@ -26,12 +27,13 @@ begin
     insert into chaos_audit (
         task_id, entity, status_before, status, token_before, token, last_token, fence_before, fence,
         failures_before, failures, crashes_before, crashes, trigger_before_at, trigger_at, due_at,
-        cancel_before, cancel
+        cancel_before, cancel, session, session_seq, session_policy
     ) values (
         coalesce(new.task_id, old.task_id), false, coalesce(old.status::text, ''), coalesce(new.status::text, ''),
         old.token, new.token, new.last_token, old.fence, new.fence,
         old.failures, new.failures, old.crashes, new.crashes, old.next_trigger_at, new.next_trigger_at, new.due_at,
-        old.cancel_requested, new.cancel_requested
+        old.cancel_requested, new.cancel_requested, coalesce(new.session, old.session),
+        coalesce(new.session_seq, old.session_seq), coalesce(new.session_policy, old.session_policy)
     );
     return null;
 end

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from tests.chaos import audit
-from tests.chaos.history import SECOND, Execution, FinalRow, Limits, Transition
+from tests.chaos.history import SECOND, Execution, FinalRow, Limits, SessionRow, Transition
 from tests.chaos.journal_reader import read_journal
 from tests.chaos.plan import Plan
 from tests.chaos.stack import System
@@ -36,6 +36,7 @@ class Collected:
     unreadable: tuple[str, ...]
     transitions: tuple[Transition, ...]
     final: tuple[FinalRow, ...]
+    sessions: tuple[SessionRow, ...]
 
 
 async def collect(system: System) -> Collected:
@@ -47,6 +48,7 @@ async def collect(system: System) -> Collected:
         journal.unreadable,
         await asyncio.to_thread(audit.read_transitions, dsn, audit.boot_minus_wall_ns()),
         await asyncio.to_thread(audit.read_final_rows, dsn),
+        await asyncio.to_thread(audit.read_sessions, dsn),
     )
 
 

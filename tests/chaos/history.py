@@ -48,6 +48,8 @@ class AckedTask:
     """What CancelTask answered: "cancelled" (it ended at once: it must be cancelled), "requested", "final", or none."""
     expires_ns: int = 0
     """When it may no longer start; 0: never."""
+    session: str = ""
+    """The key of the session that it was scheduled in: it waits for those before it; none: it is a plain task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,15 @@ class Transition:
     trigger_before_in_ns: int | None = None
     """How long after the write, by the store's own clock, the earlier next trigger was; negative: it had passed."""
     trigger_in_ns: int | None = None
-    """The same for the next trigger that was written; None for an end."""
+    """The same for the next trigger that was written; None for an end, and for what waits and does not expire."""
     due_in_ns: int | None = None
     """The same for due_at."""
     cancel_requested_before: bool = False
     cancel_requested: bool = False
+    session: str = ""
+    """The key of its session, its place there, and its SessionPolicy; none: it is a plain task."""
+    session_seq: int = 0
+    session_policy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,16 @@ class FinalRow:
     """Of whichever row has them."""
     failure_kind: int = 0
     """duly.v1.FailureKind; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session that is in the tables when the run is over."""
+
+    key: str
+    length: int
+    head: str = ""
+    blocked_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +246,7 @@ class History:
     transitions: tuple[Transition, ...]
     """In the order of their sequence."""
     final: tuple[FinalRow, ...]
+    sessions: tuple[SessionRow, ...] = ()
     faults: tuple[Fault, ...] = ()
     seen: tuple[Seen, ...] = ()
     samples: tuple[Sample, ...] = ()

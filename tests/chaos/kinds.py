@@ -97,6 +97,12 @@ KINDS = (
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
+IN_SESSIONS = (
+    *("quick", "quick", "nap", "nap_async", "fails_once", "raises_once", "asks_later", "snoozes_once"),
+    *("says_fatal", "fails_always", "cancellable", "expiring"),
+)
+"""Kinds that are scheduled in sessions: none breaks its process, and how each ends is known."""
+
 
 def choose(random: Random, *, peaceful: bool, harmless: bool = False, contained: bool = False) -> TaskKind:
     """The kind of the next task.

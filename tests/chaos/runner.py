@@ -167,6 +167,7 @@ class Run:
             executions=collected.executions,
             transitions=collected.transitions,
             final=collected.final,
+            sessions=collected.sessions,
             faults=faults,
             seen=watch.seen(),
             samples=watch.samples(),

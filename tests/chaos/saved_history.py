@@ -16,6 +16,7 @@ from tests.chaos.history import (
     Limits,
     Sample,
     Seen,
+    SessionRow,
     Transition,
 )
 
@@ -24,6 +25,7 @@ _RECORDS: Mapping[str, type[Any]] = {
     "executions": Execution,
     "transitions": Transition,
     "final": FinalRow,
+    "sessions": SessionRow,
     "faults": Fault,
     "seen": Seen,
     "samples": Sample,

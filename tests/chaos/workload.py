@@ -11,7 +11,7 @@ from duly.caller import Caller
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.clock import since_boot_ns
 from tests.chaos.history import SECOND, AckedTask
-from tests.chaos.kinds import KINDS, TaskKind, choose
+from tests.chaos.kinds import BY_NAME, IN_SESSIONS, KINDS, TaskKind, choose
 
 _BATCH_EVERY_S = 0.1
 _ONE_CALL = timedelta(seconds=4)
@@ -22,6 +22,10 @@ _ONE_IN_AHEAD = 8
 _ONE_IN_KEYED = 3
 _ONE_IN_REPEATED = 20
 """Of the keyed ones: scheduled once more, though the first answer came."""
+_ONE_IN_SESSION = 8
+_SESSIONS = tuple(f"chaos-{number}" for number in range(6))
+_POLICIES = (*[duly.SessionPolicy.SKIP] * 2, duly.SessionPolicy.FAIL_REST)
+"""None blocks its session: nobody would unblock it."""
 _CANCEL_AFTER_S = (0.0, 3.0)
 _REQUESTED = (task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING)
 
@@ -124,6 +128,10 @@ class Workload:
     def _next(self) -> _Scheduled:
         random = self._random
         kind = choose(random, peaceful=self._peaceful, harmless=self._harmless, contained=self._contained)
+        session = None
+        if random.randrange(_ONE_IN_SESSION) == 0:
+            kind = BY_NAME[random.choice(IN_SESSIONS)]
+            session = duly.Session(random.choice(_SESSIONS), on_failure=random.choice(_POLICIES))
         ahead = random.uniform(*_AHEAD_S) if random.randrange(_ONE_IN_AHEAD) == 0 else 0.0
         expires = random.uniform(*_EXPIRES) + ahead if kind.name == "expiring" else 0.0
         now_ns = since_boot_ns()
@@ -134,6 +142,7 @@ class Workload:
             delay=timedelta(seconds=ahead) if ahead else None,
             expires_at=datetime.now(UTC) + timedelta(seconds=expires) if expires else None,
             idempotency_key=f"{random.getrandbits(64):x}" if random.randrange(_ONE_IN_KEYED) == 0 else None,
+            session=session,
         )
         return _Scheduled(
             kind,
@@ -211,4 +220,5 @@ def _acked(scheduled: _Scheduled) -> AckedTask:
         cancel_asked=scheduled.cancel_asked,
         cancel_answered=scheduled.cancel_answered,
         expires_ns=scheduled.expires_ns,
+        session=scheduled.task.session.key,
     )

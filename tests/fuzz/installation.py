@@ -142,6 +142,7 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
                 "FrontendService": frontend.channel,
                 "RegistryService": frontend.channel,
                 "SessionService": frontend.channel,
+                "GraphService": frontend.channel,
                 "SettingsService": frontend.channel,
                 "TimeTableService": frontend.channel,
                 "HscService": hsc.channel,

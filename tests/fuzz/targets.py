@@ -17,6 +17,7 @@ from duly.v1 import (
     callback_pb2,
     controller_pb2,
     frontend_pb2,
+    graphs_pb2,
     hsc_pb2,
     registry_pb2,
     sessions_pb2,
@@ -44,11 +45,12 @@ _ALLOWED = {
     _CODES.FAILED_PRECONDITION,
     _CODES.UNIMPLEMENTED,
 }
-_LONG_POLLS = {"WaitTask", "NextWork", "ClaimWork", "Work"}
+_LONG_POLLS = {"WaitTask", "WaitGraph", "NextWork", "ClaimWork", "Work"}
 _SERVICES = [
     file.DESCRIPTOR.services_by_name[name]
     for file, name in (
         (frontend_pb2, "FrontendService"),
+        (graphs_pb2, "GraphService"),
         (registry_pb2, "RegistryService"),
         (sessions_pb2, "SessionService"),
         (settings_pb2, "SettingsService"),

@@ -287,12 +287,12 @@ BAD_COMMANDS = [
     (["redrive", "--kind", "sadness"], 2, "'sadness' is not a kind of failure: callback, exception"),
     (["redrive", "--since", "yesterday"], 2, "'yesterday' is not an instant"),
     (["redrive", "--lambda", "nobody.knows", "--yes"], 1, "no lambda 'nobody.knows' is registered"),
-    (["dead-letters", "--since", "1h", "--until", "2h"], 1, "later than finished_after"),
+    (["dead-letters", "--since", "1h", "--until", "2h"], 1, "--until: must be later than --since"),
     (["dead-letters", "--limit", "0"], 2, "--limit"),
 ]
 
 
-async def test_what_cannot_be_done_is_said_with_the_mend(run_duly, task_states):
+async def test_what_cannot_be_done_is_said_with_the_fix(run_duly, task_states):
     for arguments, code, complaint in BAD_COMMANDS:
         result = await run_duly(*arguments)
 

@@ -34,10 +34,9 @@ async def test_a_newcomer_does_not_wait_for_the_pause_of_those_who_have_waited_l
         looked.set()
         return final
 
-    monkeypatch.setattr(completion_watcher, "final_of", look)
     monkeypatch.setattr(completion_watcher, "_GROWTH", 1_000_000)
     monkeypatch.setattr(completion_watcher, "_LONGEST", HOUR)
-    watch = CompletionWatcher(task_states.store)
+    watch = CompletionWatcher(task_states.store, look)
     patient = asyncio.ensure_future(watch.wait([processing_task.task_id], HOUR))
     await asyncio.wait_for(looked.wait(), SOON)  # and looks again in an hour
 

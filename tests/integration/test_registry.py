@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from duly.v1 import frontend_pb2, registry_pb2, task_pb2
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_core.store import lambdas
-from duly_frontend.lambda_cache import LambdaCache
+from duly_core.store.lambda_cache import LambdaCache
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 

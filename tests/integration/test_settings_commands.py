@@ -33,7 +33,7 @@ async def test_each_setting_is_a_line_with_value_default_source_time_and_effect(
     assert len(shown) == 1 + len(live_settings.NAMES)
     (line,) = [line for line in shown if line.startswith(POLL)]
     assert re.split(" {2,}", line)[1:4] == ["500ms", "2s", "set while running"]
-    assert line.endswith("nothing that is due waits longer than this to be found.")
+    assert line.endswith("How often Duly looks for due and silent tasks, even if nothing wakes it.")
 
 
 async def test_what_is_set_is_told_and_kept_until_it_is_reset(run_duly):

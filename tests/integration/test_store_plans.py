@@ -26,7 +26,15 @@ DEAD = {"dead_letter_pkey"}
 ENTITY, ASSOC = {"task_first_pkey"}, {"task_assoc_pkey"}
 END = {"task_pkey"}  # of the partitioned table: each row finds its partition when it is written
 OTHER_PARTITION = re.compile(r"task_(rest|\d+)_\w+")
-PLANNED_FOR_ALL = {"existing", "applied_before", "redrive", "claim_work", "claim_again"}
+PLANNED_FOR_ALL = {
+    "existing",
+    "applied_before",
+    "redrive",
+    "update_pending",
+    "claim_work",
+    "claim_again",
+    "graph_places",
+}
 """What is not on the path of a task that goes well, or finds the tasks itself, may think of all partitions; it runs on
 those that it needs."""
 READS_ALL_HELD = {"claimed_under", "claim_again"}
@@ -39,6 +47,8 @@ SESSIONS, WAITING_UNTIL, IN_SESSION = (
     {"task_assoc_waiting_until"},
     {"task_assoc_in_session"},
 )
+GRAPHS, NODES = {"graph_pkey"}, {"graph_node_pkey"}
+NODES_BY_TASK, EDGES_BY_TARGET = {"graph_node_by_task"}, {"graph_edge_by_target"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
 
 IDS = [new_task_id() for _ in range(3)]
@@ -86,11 +96,49 @@ CASES = {
         },
         LAMBDAS | END | SESSIONS,
     ),
-    "end_waiting": ({"limit": 10}, WAITING_UNTIL | ASSOC | SESSIONS | END),
-    "cancel_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | END),
+    "schedule_graph": (
+        {
+            "graph_id": new_task_id(),
+            "name": "g",
+            "digest": b"",
+            "definition": None,
+            "version": None,
+            "task_ids": [new_task_id() for _ in range(3)],
+            "lambdas": [LAMBDA] * 3,
+            "collections": [""] * 3,
+            "priorities": [3] * 3,
+            "encodings": [1] * 3,
+            "payloads": [b"{}"] * 3,
+            "scheduled_at": [None] * 3,
+            "delays": [SECOND] * 3,
+            "expires_at": [None] * 3,
+            "max_runtimes": [None, SECOND, None],
+            "labels": ["a", "b", "c"],
+            "waits_for": [0, 1, 1],
+            "any_of": [False] * 3,
+            "ignore_failure": [False] * 3,
+            "handled": [False] * 3,
+            "edges_from": IDS[:2],
+            "edges_to": IDS[1:],
+            "conditions": [1, 1],
+            "fires_on": [1, 1],
+        },
+        LAMBDAS | END,
+    ),
+    "cancel_graph": ({"graph_id": new_task_id()}, NODES | ASSOC | END),
+    "graph_digest": ({"graph_id": new_task_id()}, GRAPHS),
+    "live_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC),
+    "running_graphs": ({"graph_ids": IDS}, GRAPHS),
+    "graph_places": (
+        {"task_ids": IDS, "most": 10, "most_bytes": 1000},
+        NODES_BY_TASK | EDGES_BY_TARGET | ASSOC | ENTITY,
+    ),
+    "registered": ({"names": [LAMBDA]}, LAMBDAS),
+    "end_waiting": ({"limit": 10}, WAITING_UNTIL | ASSOC | SESSIONS | GRAPHS | END),
+    "cancel_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | END),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
-    "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS),
+    "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
     "tick": (
         {
             "task_ids": [new_task_id() for _ in range(3)],
@@ -170,6 +218,17 @@ CASES = {
     "cancel": ({"task_ids": IDS, "only_if_requested": False}, ASSOC | END),
     "redrive": ({"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None}, ENTITY | LAMBDAS | DEAD | SESSIONS),
     "request_cancel": ({"task_ids": IDS}, ASSOC),
+    "update_pending": (
+        {
+            "task_ids": IDS,
+            "payloads": [b"{}"] * 3,
+            "encodings": [1] * 3,
+            "priorities": [None] * 3,
+            "scheduled_at": [None] * 3,
+            "delays": [SECOND] * 3,
+        },
+        ASSOC | ENTITY | LAMBDAS,
+    ),
     "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
     "next_timeout": ({}, WATCHED | EXPIRING | WAITING_UNTIL),
     "live": ({"task_ids": IDS}, ASSOC),

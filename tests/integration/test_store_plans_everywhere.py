@@ -30,6 +30,16 @@ OF_SESSIONS = {
     "session_keys",
 }
 """test_session_costs.py has those."""
+OF_GRAPHS = {
+    "schedule_graph",
+    "cancel_graph",
+    "graph_digest",
+    "live_nodes",
+    "running_graphs",
+    "graph_places",
+    "registered",
+}
+"""test_graph_costs.py has those that stand on a task's path."""
 
 PAGES = {
     "schedule": (753, 976),
@@ -55,6 +65,7 @@ PAGES = {
     "cancel": (463, 560),
     "request_cancel": (240, 280),
     "redrive": (400, 1002),
+    "update_pending": (900, 1200),
     "next_triggers": (9, 12),
     "next_timeout": (6, 8),
     "live": (93, 156),
@@ -65,7 +76,7 @@ which look each id of an array up by itself; from 17 on it is two thirds on smal
 
 
 def test_every_statement_of_the_task_path_has_its_cost():
-    assert (TRANSITIONS.keys() | READS.keys()) == CASES.keys() | READS_ALL | OF_SESSIONS
+    assert (TRANSITIONS.keys() | READS.keys()) == CASES.keys() | READS_ALL | OF_SESSIONS | OF_GRAPHS
     assert PAGES.keys() == CASES.keys()
 
 

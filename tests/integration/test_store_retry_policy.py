@@ -196,7 +196,7 @@ def test_the_defaults_that_statements_fall_back_to_are_those_of_the_registry(dsn
         written = {(name, connection.execute(f"select {value}").fetchone()[0]) for name, value in fallbacks}
 
     defaults = LambdaPolicy("any")
-    names = {"max_attempts", "max_crashes", "crash_window", "max_runtime"} | {
+    names = {"max_attempts", "max_crashes", "crash_window", "max_runtime", "payload_limit"} | {
         f"backoff_{part}" for part in ("initial", "factor", "max")
     }
     assert written == {(name, getattr(defaults, name)) for name in names}

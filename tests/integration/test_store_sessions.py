@@ -216,6 +216,21 @@ async def test_with_fail_rest_those_that_wait_fail_and_later_ones_run(registered
     assert await run_to_the_end(registered) == [later.task_id]
 
 
+async def test_a_task_that_is_to_end_with_a_failure_can_be_cancelled_until_it_has(registered):
+    failing, waiting, another = (a_task(policy=SessionPolicy.FAIL_REST) for _ in range(3))
+    await scheduled(registered, failing, waiting, another)
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+
+    cancelled = await tasks.cancel_tasks(registered, [waiting.task_id])
+    await polling.handle_timeouts(registered, None, ENQUEUE_TIMEOUT, 100)
+
+    assert cancelled.statuses == {waiting.task_id: Status.CANCELLED}
+    rows = await tasks.get_tasks(registered, [waiting.task_id, another.task_id])
+    assert rows[waiting.task_id]["status"] == Status.CANCELLED
+    assert rows[another.task_id]["status"] == Status.FATAL_FAILURE
+    assert await sessions.get_sessions(registered, [KEY], 10) == {}
+
+
 async def test_a_cancelled_task_leaves_its_session_wherever_it_stands(registered):
     first, second, third, fourth = [a_task() for _ in range(4)]
     await scheduled(registered, first, second, third, fourth)

@@ -196,3 +196,16 @@ async def test_a_table_made_anew_does_not_repeat_a_tick(tables):
 
     assert (fired.tables, fired.tasks) == (1, 0)
     assert len(await tables.tasks()) == 1
+
+
+async def test_a_table_that_was_put_off_is_left_alone_until_then_though_a_tick_of_it_waits(tables):
+    await tables.make()
+    async with tables.store.connection() as connection:
+        await connection.execute(
+            """update time_table set every = null, cron = '@daily', zone = 'Mars/Base', buffered_tick_at = next_tick_at"""
+        )
+
+    first, second = await tables.fire(), await tables.fire()
+
+    assert (list(first.put_off), first.tasks) == ([NAME], 0)
+    assert (second.put_off, second.tasks) == ({}, 0)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from duly.enums import FailureKind
 from duly_core.lifecycle import FINAL, HELD, READY, Status
 from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.task import NewTask, TaskId, Token
+from duly_core.task import NewTask, TaskChange, TaskId, Token
 
 WAITING = READY | {Status.ENQUEUED}
 """Statuses in which nobody holds the task."""
@@ -61,6 +61,13 @@ class ModelTask:
     row: Row
     tokens: list[Token] = field(default_factory=list)
     """Every token that ever held it, oldest first."""
+    first: NewTask | None = None
+    """Once it was changed: what it was scheduled as. `asked` is what it is now."""
+
+    @property
+    def scheduled_as(self) -> NewTask:
+        """What a repeat of its Schedule is compared with."""
+        return self.first or self.asked
 
 
 class Model:
@@ -167,6 +174,20 @@ class Model:
         row.redrives += 1
         if self.expired(row):
             row.expires_at = None
+
+    def change(self, task: ModelTask, change: TaskChange) -> None:
+        """Nobody runs it: it becomes what is asked for, and one that was enqueued waits again."""
+        row = task.row
+        task.first = task.scheduled_as
+        if change.payload is not None:
+            task.asked = task.asked._replace(payload=change.payload)
+        if change.priority is not None:
+            task.asked = task.asked._replace(priority=change.priority)
+        if row.status is Status.ENQUEUED:
+            row.next_trigger_at = self.now
+        row.status = Status.NEW
+        if change.delay is not None:
+            row.next_trigger_at = row.due_at = self.now + change.delay
 
     def backoff(self, task: ModelTask) -> Between:
         """The bounds of the wait before the next attempt, by the counts before this failure."""

@@ -1,4 +1,4 @@
-"""What clients ask of the Frontend: schedule, cancel, redrive."""
+"""What clients ask of the Frontend: schedule, cancel, change, redrive."""
 
 from datetime import timedelta
 
@@ -7,19 +7,22 @@ from hypothesis.stateful import precondition, rule
 
 from duly.enums import Priority
 from duly_core.lifecycle import FINAL, HELD, Status
-from duly_core.store import dead_letters, schedule, tasks
+from duly_core.store import changes, dead_letters, schedule, tasks
+from duly_core.store.changes import ChangeVerdict
 from duly_core.store.dead_letters import Answer, Verdict
 from duly_core.task import (
+    Encoding,
     NewTask,
     Scheduled,
     Scheduling,
+    TaskChange,
 )
 from tests.models.machine_base import LAMBDAS, LIVES, PICKS, PRIORITIES, SECOND, SPANS, MachineBase
 from tests.models.model import WAITING
 
 
 class FrontendRules(MachineBase):
-    """What clients ask of the Frontend: schedule, cancel, redrive."""
+    """What clients ask of the Frontend: schedule, cancel, change, redrive."""
 
     @rule(
         asked=st.lists(
@@ -59,7 +62,7 @@ class FrontendRules(MachineBase):
     @precondition(lambda self: self.model.tasks)
     @rule(number=PICKS, otherwise=st.booleans(), twice=st.booleans())
     def schedule_again(self, number: int, *, otherwise: bool, twice: bool) -> None:
-        asked = self._pick(number).asked
+        asked = self._pick(number).scheduled_as
         again = NewTask(
             asked.task_id,
             asked.lambda_name,
@@ -79,7 +82,8 @@ class FrontendRules(MachineBase):
         if there is None:
             made = self.model.schedule(asked)
             return Scheduled(Scheduling.CREATED, asked.task_id, due_in=made.row.due_at - self.model.now)
-        same = (there.asked.payload, there.asked.priority) == (asked.payload, asked.priority)
+        first = there.scheduled_as
+        same = (first.payload, first.priority) == (asked.payload, asked.priority)
         return Scheduled(Scheduling.REPEATED if same else Scheduling.CONFLICT, holder)
 
     @precondition(lambda self: self.model.tasks)
@@ -96,6 +100,35 @@ class FrontendRules(MachineBase):
                 task.row.cancel_requested = True
                 expected[task_id] = task.row.status
         assert answers == expected
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(
+        numbers=st.lists(PICKS, min_size=1, max_size=3),
+        priority=st.none() | st.sampled_from(PRIORITIES),
+        delay=st.none() | st.sampled_from([timedelta(0), SECOND, 60 * SECOND]),
+        otherwise=st.booleans(),
+    )
+    def change(
+        self, numbers: list[int], priority: Priority | None, delay: timedelta | None, *, otherwise: bool
+    ) -> None:
+        payload = b"changed" if otherwise else None
+        asked = {task.asked.task_id: task for task in map(self._pick, numbers)}
+        batch = [
+            TaskChange(task_id, payload, Encoding.JSON if otherwise else None, priority, delay=delay)
+            for task_id in [*asked, self._bytes()]
+        ]
+        answers = self.world.run(changes.update_pending(self.world.store, batch))
+        expected = {}
+        for each in batch[:-1]:
+            task = asked[each.task_id]
+            if task.row.status in WAITING:
+                self.model.change(task, each)
+                expected[each.task_id] = (ChangeVerdict.CHANGED, task.row.status)
+                due_in = answers[each.task_id].due_in
+                assert due_in == task.row.next_trigger_at - self.model.now
+            else:
+                expected[each.task_id] = (ChangeVerdict.NOT_PENDING, task.row.status)
+        assert {task_id: (each.verdict, each.status) for task_id, each in answers.items()} == expected
 
     @precondition(lambda self: self.model.in_status(FINAL))
     @rule(numbers=st.lists(PICKS, min_size=1, max_size=3))

@@ -72,7 +72,7 @@ class SessionModel:
             if head.status is Status.NEW and not head.was_claimed and first.place < head.place:
                 head.status, first.status, line.head = Status.WAITING, Status.NEW, first
 
-    def end(self, task_id: TaskId, status: Status, now: datetime) -> None:
+    def end(self, task_id: TaskId, status: Status) -> None:
         """A task ends: the session goes on, is blocked, or fails."""
         member = self.members[task_id]
         line = self.lines[member.session.key]
@@ -89,27 +89,25 @@ class SessionModel:
                 line.blocked_by = task_id
                 return
             else:
-                self._elect(line, now)
+                self._elect(line)
         elif member.is_doomed and not any(each.is_doomed for each in line.live) and line.head is None:
             line.blocked_by = None
-            self._elect(line, now)
+            self._elect(line)
         self._close(member.session.key)
 
-    def unblock(self, key: str, now: datetime) -> bool:
+    def unblock(self, key: str) -> bool:
         """End the block of a session; whether there was one."""
         line = self.lines.get(key)
         if line is None or line.blocked_by is None or any(each.is_doomed for each in line.live):
             return False
         line.blocked_by = None
-        self._elect(line, now)
+        self._elect(line)
         self._close(key)
         return True
 
-    def _elect(self, line: Line, now: datetime | None = None) -> None:
+    def _elect(self, line: Line) -> None:
         if first := next(iter(line.waiting), None):
             line.head, first.status = first, Status.NEW
-            if now is not None:
-                first.due_at = max(first.due_at, now)
 
     def _close(self, key: str) -> None:
         line = self.lines[key]

@@ -68,6 +68,16 @@ MUTATIONS = {
         "expires_at, fence, last_token from",
         "expires_at, 0, last_token from",
     ),
+    "a changed task's message is still good": (
+        "update_pending",
+        "set status = 'new'",
+        "set status = case when assoc.status = 'enqueued' then assoc.status else 'new' end",
+    ),
+    "a repeat is compared with what its task was changed to": (
+        "update_pending",
+        "task.scheduled_as is null and",
+        "false and",
+    ),
     "tasks are enqueued before their time": (
         "enqueue",
         "assoc.next_trigger_at <= (select now from clock)",

@@ -101,7 +101,7 @@ class SessionMachine(RuleBasedStateMachine):
             if outcome is Outcome.RETRIABLE_FAILURE:
                 self.model.members[task.task_id].status = Status.RETRIABLE_FAILURE
             else:
-                self.model.end(task.task_id, OUTCOMES[outcome], self.now)
+                self.model.end(task.task_id, OUTCOMES[outcome])
 
     @precondition(lambda self: self._live())
     @rule(numbers=st.lists(PICKS, min_size=1, max_size=4))
@@ -119,7 +119,7 @@ class SessionMachine(RuleBasedStateMachine):
                 self.world.run(set_results(self.world.store, [result]))
             else:
                 assert cancelled.statuses[task_id] is Status.CANCELLED
-            self.model.end(task_id, Status.CANCELLED, self.now)
+            self.model.end(task_id, Status.CANCELLED)
 
     @precondition(lambda self: self._dead())
     @rule(pick=PICKS)
@@ -134,12 +134,12 @@ class SessionMachine(RuleBasedStateMachine):
     def end_what_is_to_end_without_a_run(self) -> None:
         self.world.run(polling.handle_timeouts(self.world.store, None, SECOND, 1000))
         for member in [each for each in self._live() if each.is_doomed]:
-            self.model.end(member.task_id, Status.FATAL_FAILURE, self.now)
+            self.model.end(member.task_id, Status.FATAL_FAILURE)
 
     @rule(key=st.sampled_from([*ORDERS]))
     def unblock(self, key: str) -> None:
         unblocked = self.world.run(sessions.unblock_sessions(self.world.store, [key]))
-        assert (key in unblocked) == self.model.unblock(key, self.now)
+        assert (key in unblocked) == self.model.unblock(key)
 
     @rule(seconds=st.integers(1, 3))
     def tick(self, seconds: int) -> None:
@@ -179,9 +179,12 @@ class SessionMachine(RuleBasedStateMachine):
         return [each for each in self.model.members.values() if each.status is Status.FATAL_FAILURE]
 
 
+def machine_on(world: World) -> type[SessionMachine]:
+    return type("SessionMachineOnADatabase", (SessionMachine,), {"world": world})
+
+
 @pytest.mark.timeout(max(600, EXAMPLES * 3))
 def test_sessions_in_the_store_do_what_their_model_does(world: World) -> None:
-    machine = type("SessionMachineOnADatabase", (SessionMachine,), {"world": world})
     budget = settings(
         max_examples=EXAMPLES,
         stateful_step_count=30 if FAST else 60,
@@ -191,4 +194,4 @@ def test_sessions_in_the_store_do_what_their_model_does(world: World) -> None:
         print_blob=False,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(machine, settings=budget)
+    run_state_machine_as_test(machine_on(world), settings=budget)

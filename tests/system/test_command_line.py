@@ -155,7 +155,7 @@ def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:
         (["schedule", "test.echo", "--delay", "1"], 2, "'1' is not a duration"),
         (["schedule", "test.echo", "--at", "tomorrow"], 2, "'tomorrow' is not an instant"),
         (["schedule", "test.echo", "--at", "2030-01-01"], 2, "no time zone"),
-        (["schedule", "test.echo", "--delay", "1s", "--at", "2030-01-01T00:00:00Z"], 1, "delay"),
+        (["schedule", "test.echo", "--delay", "1s", "--at", "2030-01-01T00:00:00Z"], 2, "cannot be combined"),
         (["get", "no-id"], 1, "'no-id': not a task id"),
         (["get", "0190a8a0-0000-7000-8000-000000000000"], 1, "there is no task"),
         (["wait", "no-id"], 1, "'no-id': not a task id"),

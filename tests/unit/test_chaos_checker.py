@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from duly.enums import SessionPolicy
 from tests.chaos import saved_history
 from tests.chaos.checker import check
 from tests.chaos.checker.reach import endangers
@@ -19,6 +20,7 @@ from tests.chaos.history import (
     Leftover,
     Sample,
     Seen,
+    SessionRow,
 )
 from tests.fixtures.chaos_stories import LIMITS, STEP, Story, Tape
 
@@ -87,7 +89,34 @@ def eventful(tape: Tape) -> None:
     # a dead letter that is redriven
     dead = tape.task(**FAILING | {"legal": frozenset({"success"})}).schedule().enqueue().claim().start()
     dead.end("fatal").finish("fatal_failure", 1).redrive().enqueue().succeed()
+    in_session(tape)
+    failed_session(tape)
     tape.fault("stop")
+
+
+def in_session(tape: Tape) -> tuple[Story, Story]:
+    """Two tasks of a session, one after the other."""
+    first, second = pair(tape)
+    first.enqueue().succeed()
+    second.promote().enqueue().succeed()
+    return first, second
+
+
+def pair(tape: Tape, **policy: SessionPolicy) -> tuple[Story, Story]:
+    """Two tasks of a session that nobody has begun."""
+    first = tape.task(session="vlan").join(1, waits=False, **policy)
+    return first, tape.task(session="vlan").join(2)
+
+
+def failed_session(tape: Tape) -> tuple[Story, Story]:
+    """A task that waits when one fails ends with it; one that comes later runs."""
+    failing = tape.task(**FAILING, session="rest").join(1, policy=SessionPolicy.FAIL_REST, waits=False)
+    waiting = tape.task(session="rest").join(2)
+    failing.enqueue().claim().start().end("fatal").finish("fatal_failure", 1)
+    later = tape.task(session="rest").join(3)
+    waiting.doom().end_doomed()
+    later.promote().enqueue().succeed()
+    return failing, waiting
 
 
 def test_a_sound_history_with_every_fate_passes():
@@ -149,6 +178,39 @@ def test_a_statement_during_which_the_clock_was_moved_is_not_judged_by_it():
 
     assert rules(tape.history()) == ["C7.trigger"]
     assert rules(tape.history(clock_moves=((moved_ns, moved_ns + 1),))) == []
+
+
+def test_a_task_of_a_session_is_late_from_the_end_of_the_one_before_on():
+    tape = Tape()
+    first, second = pair(tape)
+    history = tape.history()
+    first.wait(LIMITS.liveness_ns - SECOND).enqueue().succeed()
+    second.wait(LIMITS.liveness_ns - SECOND).promote().enqueue().succeed()
+    in_time = tape.history(healed_ns=history.healed_ns)
+    second.spoil(-1, at_ns=tape.now + 2 * SECOND)
+    late = tape.history(healed_ns=history.healed_ns)
+
+    assert rules(in_time) == []
+    assert rules(late) == ["C6.late"]
+
+
+def test_what_never_ends_is_told_once_and_not_of_those_that_wait_for_it():
+    tape = Tape()
+    first, second = pair(tape)
+    history = tape.history(sessions=(SessionRow("vlan", 2, first.acked.task_id),))
+
+    assert [each.task_id for each in check(history).violations] == [first.acked.task_id]
+    assert second.last.after == "waiting"
+
+
+def test_a_session_of_which_the_tasks_join_in_one_transaction_has_the_order_of_its_places():
+    tape = Tape()
+    first, second = in_session(tape)
+    one, another = first.moves[0].sequence, second.moves[0].sequence
+    first.spoil(0, sequence=another, txid=1)
+    second.spoil(0, sequence=one, txid=1)
+
+    assert rules(tape.history()) == []
 
 
 def test_what_keeps_its_process_from_answering_explains_who_ran_beside_it():
@@ -663,6 +725,92 @@ def _(tape):
     return tape.history(samples=(Sample(tape.now, processes=21),))
 
 
+@plants("C7.trigger: what waits for another task is looked at")
+def _(tape):
+    _, second = in_session(tape)
+    second.spoil(0, trigger_in_ns=SECOND)
+
+
+@plants("C7.trigger: what waits and expires is not looked at")
+def _(tape):
+    _, second = in_session(tape)
+    second.expect(expires_ns=tape.now + SECOND)
+
+
+@plants("C10.overlap: claimed before the one before has ended")
+def _(tape):
+    first, second = pair(tape)
+    first.enqueue().claim().start()
+    second.promote().enqueue().claim()
+    first.end().finish()
+    second.start().end().finish()
+
+
+@plants("C10.overlap: a run goes on when the next one's has begun")
+def _(tape):
+    first, second = in_session(tape)
+    first.spoil_execution(0, ended_ns=second.executions[0].started_ns + 1)
+    return replace_rule(tape.history(), "C2.lease")
+
+
+@plants("C10.overlap: a session began anew while it had a task")
+def _(tape):
+    first, second = pair(tape)
+    first.enqueue().claim().start()
+    second.spoil(0, session_seq=1)
+    second.promote().enqueue().claim()
+    first.end().finish()
+    second.start().end().finish()
+
+
+@plants("C10.order: the second runs first")
+def _(tape):
+    first, second = pair(tape)
+    second.promote().enqueue().succeed()
+    first.enqueue().succeed()
+
+
+@plants("C10.waiting: it waits under a claim")
+def _(tape):
+    _, second = in_session(tape)
+    second.spoil(0, token="t")
+    second.spoil(1, token_before="t")
+
+
+@plants("C10.rest: what waited when another failed runs")
+def _(tape):
+    first, second = pair(tape, policy=SessionPolicy.FAIL_REST)
+    first.expect(legal=frozenset({"fatal_failure"})).enqueue().claim().start().end("fatal")
+    first.finish("fatal_failure", 1)
+    second.promote().enqueue().succeed()
+
+
+@plants("C10.rest: it ends with a failure that ends nobody else")
+def _(tape):
+    first, second = pair(tape)
+    first.expect(legal=frozenset({"fatal_failure"})).enqueue().claim().start().end("fatal")
+    first.finish("fatal_failure", 1)
+    second.doom().end_doomed()
+
+
+@plants("C10.rest: it ends with a failure that came before it")
+def _(tape):
+    failing, waiting = failed_session(tape)
+    assert failing.last.sequence < waiting.last.sequence
+    tape.task(session="rest").join(4).doom().end_doomed()
+
+
+@plants("C10.session: it is in no session")
+def _(tape):
+    tape.task(session="vlan").schedule().enqueue().succeed()
+
+
+@plants("C10.left: a session without tasks")
+def _(tape):
+    in_session(tape)
+    return tape.history(sessions=(SessionRow("vlan", 0, "", ""),))
+
+
 def replace_rule(history: History, *rules: str) -> History:
     """Of what follows of necessity from the violation that is meant."""
     return replace(history, exemptions=dict.fromkeys(rules, "follows"))
@@ -716,7 +864,12 @@ def test_a_kept_history_is_judged_as_it_was(tmp_path):
     eventful(tape)
     tape.task(**CANCELLED).schedule().enqueue().cancel().expect(cancel_asked=False)
     limits = replace(LIMITS, least_faults={"": 1})
-    history = tape.history(limits=limits, leftovers=(Leftover("process", "x"),), seen=(Seen(1, "1-1", 5),))
+    history = tape.history(
+        limits=limits,
+        leftovers=(Leftover("process", "x"),),
+        seen=(Seen(1, "1-1", 5),),
+        sessions=(SessionRow("vlan", 1, "", "7"),),
+    )
 
     saved_history.dump(history, tmp_path / "history.json")
     again = saved_history.load(tmp_path / "history.json")

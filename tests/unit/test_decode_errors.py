@@ -9,8 +9,8 @@ from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.live_settings import field_of
 from duly_core.rpc.decode_errors import explain
 from duly_core.rpc.field_count import check_field_count
+from duly_core.rpc.new_tasks import Problem, parse_task_id
 from duly_frontend import filters, page_token
-from duly_frontend.validation import Problem, parse_task_id
 
 LARGEST = 8 * 1024 * 1024
 DEADLINE = 0.2

@@ -199,3 +199,71 @@ def test_what_no_longer_limits_the_process_is_not_brought_back_by_a_heartbeat(
 
     assert held_claims.earliest_deadline() is None
     assert len(held_claims) == 2
+
+
+def checkpoint(task, data):
+    return callback_pb2.CallbackCheckpoint(task_id=task.claim.task_id, checkpoint=data)
+
+
+def sent(held_claims):
+    """The checkpoints of the next heartbeat."""
+    items = [item for request in held_claims.heartbeat_requests("host") for item in request.items]
+    return {item.claim.task_id: item.checkpoint for item in items if item.checkpoint}, items
+
+
+def test_a_checkpoint_goes_with_each_heartbeat_until_one_is_answered():
+    held_claims, task = HeldClaims(1), claimed()
+    held_claims.add([task], 0)
+    held_claims.note_checkpoints([checkpoint(task, b"1"), checkpoint(task, b"2")])
+
+    first, _ = sent(held_claims)
+    second, items = sent(held_claims)
+    held_claims.checkpoints_kept(items)
+
+    assert first == second == {task.claim.task_id: b"2"}
+    assert sent(held_claims)[0] == {}
+
+
+def test_a_newer_checkpoint_is_not_taken_for_the_one_that_was_answered():
+    held_claims, task = HeldClaims(1), claimed()
+    held_claims.add([task], 0)
+    held_claims.note_checkpoints([checkpoint(task, b"1")])
+    _, items = sent(held_claims)
+
+    held_claims.note_checkpoints([checkpoint(task, b"2")])
+    held_claims.checkpoints_kept(items)
+
+    assert sent(held_claims)[0] == {task.claim.task_id: b"2"}
+
+
+def test_the_last_checkpoint_comes_with_the_report_and_is_forgotten_with_it():
+    held_claims, task = HeldClaims(1), claimed()
+    held_claims.add([task], 0)
+    held_claims.note_checkpoints([checkpoint(task, b"1")])
+    held_claims.checkpoints_kept(sent(held_claims)[1])
+
+    held = held_claims.report(task.claim.task_id)
+    held_claims.note_checkpoints([checkpoint(task, b"late")])
+
+    assert held.checkpoint == b"1"
+    assert sent(held_claims)[0] == {}
+
+
+def test_a_heartbeat_has_a_bound_on_checkpoints_and_the_rest_goes_with_the_next():
+    held_claims, tasks = HeldClaims(1), [claimed() for _ in range(20)]
+    held_claims.add(tasks, 0)
+    held_claims.note_checkpoints(checkpoint(task, b"x" * 65_536) for task in tasks)
+
+    first, items = sent(held_claims)
+    held_claims.checkpoints_kept(items)
+
+    assert (len(first), len(sent(held_claims)[0])) == (16, 4)
+
+
+def test_what_is_larger_than_the_hsc_takes_is_not_kept():
+    held_claims, task = HeldClaims(1), claimed()
+    held_claims.add([task], 0)
+
+    held_claims.note_checkpoints([checkpoint(task, b"x" * 65_537)])
+
+    assert sent(held_claims)[0] == {}

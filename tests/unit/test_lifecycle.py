@@ -72,8 +72,9 @@ def test_every_live_status_has_a_way_out_to_each_end(status):
     assert reachable(status) >= {Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED}
 
 
-def test_every_status_but_dropped_can_be_come_to_from_new():
-    assert reachable(Status.NEW) == set(Status) - {Status.DROPPED}
+@pytest.mark.parametrize("status", [Status.NEW, Status.WAITING])
+def test_every_status_can_be_come_to_from_those_in_which_tasks_begin(status):
+    assert reachable(status) == set(Status)
 
 
 @pytest.mark.parametrize("status", sorted(FINAL - {Status.FATAL_FAILURE}))

@@ -13,7 +13,7 @@ MOST_BYTES = 10_000
 
 def tasks(*sizes: int) -> list[ClaimedTask]:
     """Return tasks with payloads of these sizes: nothing else counts."""
-    return [cast("ClaimedTask", SimpleNamespace(payload=bytes(size))) for size in sizes]
+    return [cast("ClaimedTask", SimpleNamespace(payload=bytes(size), checkpoint=None)) for size in sizes]
 
 
 @pytest.mark.parametrize(

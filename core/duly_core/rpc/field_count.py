@@ -14,6 +14,9 @@ from duly_core.rpc.wire_format import DELIMITED, FIXED32, FIXED64, VARINT, WireF
 MOST_FIELDS = 20_000
 """Of one request: no service takes more items in a call."""
 
+_MOST_FIELDS_OF = {"duly.v1.ScheduleGraphRequest": 200_000, "duly.v1.PutGraphDefinitionRequest": 200_000}
+"""A graph is one item, and may have 10,000 nodes and 100,000 edges."""
+
 _SMALL = 64 * 1024
 """Bytes; what is no larger is read at once."""
 
@@ -28,14 +31,13 @@ def check_field_count(data: bytes, message: Any) -> None:
     """
     if len(data) <= _SMALL:
         return
+    most = _MOST_FIELDS_OF.get(message.full_name, MOST_FIELDS)
     try:
-        left = _count(memoryview(data), 0, len(data), message, MOST_FIELDS)
+        left = _count(memoryview(data), 0, len(data), message, most)
     except (IndexError, WireFormatError) as error:
         raise InvalidRequestError("request", f"these bytes are no {message.full_name}") from error
     if left < 0:
-        raise InvalidRequestError(
-            "request", f"has more than {MOST_FIELDS:,} fields: send fewer items in one call"
-        )
+        raise InvalidRequestError("request", f"has more than {most:,} fields: send fewer items in one call")
 
 
 def _count(data: memoryview, place: int, end: int, message: Any, left: int) -> int:

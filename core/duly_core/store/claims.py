@@ -11,6 +11,7 @@ from psycopg.rows import RowMaker
 from duly.enums import Priority
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
+from duly_core.store.checkpoints import keep_checkpoints
 from duly_core.store.pool import Store, fetch
 from duly_core.store.rows import named
 from duly_core.store.statements import READS, TRANSITIONS
@@ -50,7 +51,7 @@ async def claim(
             "claim_timeout": claim_timeout,
         },
     )
-    claimed = {task.token: task for task in rows}
+    claimed = {task.token: task for task in rows if not task.is_stale}
     if len(claimed) < len(batch):
         refused = [
             (proposal.task_id, proposal.token) for proposal, _ in batch if proposal.token not in claimed
@@ -140,7 +141,9 @@ async def claim_work(
         },
     )
     tasks = [row for row in rows if isinstance(row, ClaimedTask)]
-    if len(tasks) >= most:
+    is_full = len(tasks) >= most
+    tasks = await _read_again(store, tasks)
+    if is_full:
         return Work(tasks, None)
     return Work(
         tasks,
@@ -160,7 +163,7 @@ async def claim_again(
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again, with the new prefix among the lost ones.
     """
-    return await store.run_as(
+    tasks = await store.run_as(
         _CLAIMED,
         TRANSITIONS["claim_again"],
         {
@@ -170,6 +173,18 @@ async def claim_again(
             "claim_timeout": claim_timeout,
         },
     )
+    return await _read_again(store, tasks)
+
+
+async def _read_again(store: Store, tasks: list[ClaimedTask]) -> list[ClaimedTask]:
+    """Read anew those that were changed after the snapshot that their claim read them in: those are stale."""
+    stale = [(task.task_id, task.token) for task in tasks if task.is_stale]
+    if not stale:
+        return tasks
+    again = await store.run_as(_CLAIMED, READS["claimed_before"], _pairs(sorted(stale)))
+    by_token = {task.token: task for task in again}
+    fresh = (by_token.get(task.token) if task.is_stale else task for task in tasks)
+    return [task for task in fresh if task is not None]
 
 
 async def claims_under(store: Store, token_prefixes: Sequence[bytes]) -> list[tuple[TaskId, Token]]:
@@ -204,6 +219,9 @@ async def heartbeat(
             "heartbeat_timeout": heartbeat_timeout,
         },
     )
+    if any(beat.checkpoint is not None for beat in batch):
+        async with store.connection() as connection:
+            await keep_checkpoints(connection, batch)
     kept = {row[0]: HeartbeatAnswer.CANCEL_REQUESTED if row[1] else HeartbeatAnswer.KEPT for row in rows}
     return [kept.get(beat.token, HeartbeatAnswer.LOST) for beat in beats]
 
@@ -216,6 +234,7 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
     """
     batch = sorted(releases, key=lambda release: (release.task_id, release.token))
     async with store.connection() as connection, connection.transaction():
+        await keep_checkpoints(connection, batch)
         rows = await fetch(
             connection,
             TRANSITIONS["release"],

@@ -35,18 +35,23 @@ for update skip locked
 
 -- fragment: claim_columns
 -- What `claimed_tasks` needs of an assoc that was claimed.
-assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at
+assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
+    assoc.edits
 
 -- fragment: claimed_tasks
 -- The answer to every claim: reads the entities of `claimed`, whose columns are `claim_columns`. The names of the columns
--- are the fields of ClaimedTask. TEXT bounds the read; a claim whose entity is missing is not answered.
+-- are the fields of ClaimedTask. TEXT bounds the read; a claim whose entity is missing is not answered. The entity is as
+-- the statement's snapshot has it: if it was changed since (update_pending) it is stale, and is read again.
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
-    entity.payload, entity.payload_encoding::int4 as encoding, {{policy.max_runtime}} as max_runtime,
-    case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us
+    entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, {{policy.max_runtime}}) as max_runtime,
+    case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
+    entity.graph as graph_id,
+    entity.checkpoint, entity.edits <> claimed.edits as is_stale
 from claimed
 left join lateral (
-    select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at
+    select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
+        task.max_runtime, task.checkpoint, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda {{}}
     limit 1
@@ -115,7 +120,7 @@ null::int2 as failure_kind, null::text as failure_message
 
 -- fragment: links
 -- What `end_task` needs of an assoc to release the tasks that wait for its end.
-assoc.session, assoc.session_policy, assoc.doom
+assoc.session, assoc.session_policy, assoc.graph, assoc.doom
 
 -- fragment: released
 -- To the rows of an ending statement, which have so many columns (TEXT: "null, " for each but two), adds what its ends
@@ -147,7 +152,8 @@ entity as (
                 then left('expires_at passed before it could run again; the last failure: ' || task.failure_message, 1024)
             else excluded.failure_message
         end,
-        failed_at = coalesce(excluded.failed_at, task.failed_at)
+        failed_at = coalesce(excluded.failed_at, task.failed_at),
+        checkpoint = case when excluded.status::text <> 'success' then task.checkpoint end
     where task.status is null
 ), released as (
     select released.lambda, released.due_in
@@ -157,6 +163,15 @@ entity as (
         from ended
         where session is not null
     ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.task_ids, linked.failures, linked.dooms)
+        as released
+    union all
+    select released.lambda, released.due_in
+    from (
+        select array_agg(graph) as graphs, array_agg(task_id) as task_ids, array_agg(status::text) as statuses,
+            array_agg(doom) as dooms
+        from ended
+        where graph is not null
+    ) as linked cross join lateral duly_advance_graphs(linked.graphs, linked.task_ids, linked.statuses, linked.dooms)
         as released
 )
 

@@ -5,9 +5,13 @@
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
 -- Planned anew: task has another index that ends with the id, which is as cheap while a partition is empty.
 select asked.place, task.task_id,
-    task.lambda = asked.lambda and task.payload = asked.payload and task.payload_encoding = asked.encoding
-        and task.priority = asked.priority and task.collection = asked.collection
-        and task.session is not distinct from asked.session as same
+    task.lambda = asked.lambda and task.collection = asked.collection
+        and task.session is not distinct from asked.session and case
+            -- of one that was changed since, what it was scheduled with counts (update_pending)
+        when task.scheduled_as is not null
+            then task.scheduled_as = sha256(asked.payload || int2send(asked.encoding) || int2send(asked.priority))
+        else task.payload = asked.payload and task.payload_encoding = asked.encoding and task.priority = asked.priority
+    end as same
 from unnest(
     %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
     %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[], %(sessions)b::text[]
@@ -17,7 +21,7 @@ left join lateral (
 ) as taken on true
 cross join lateral (
     select task.task_id, task.lambda, task.collection, task.priority, task.payload_encoding, task.payload,
-        task.session
+        task.scheduled_as, task.session
     from task
     where task.task_id = coalesce(taken.task_id, asked.task_id)
     limit 1
@@ -125,8 +129,64 @@ cross join lateral (
 
 -- name: session_keys
 -- The keys of sessions after a key, in their order; with `blocked` only of those that are blocked.
-select session.key
-from session
-where session.key > %(after)b::text and (session.blocked_at is not null or not %(blocked)b)
-order by session.key
-limit %(limit)b
+-- Planned anew: the index of all keys is as cheap as that of the blocked ones while there are few sessions.
+(
+    select session.key from session
+    where session.key > %(after)b::text and not %(blocked)b
+    order by session.key
+    limit %(limit)b
+) union all (
+    select session.key from session
+    where session.key > %(after)b::text and session.blocked_at is not null and %(blocked)b
+    order by session.key
+    limit %(limit)b
+)
+
+-- name: registered
+-- Which of these lambdas are registered.
+select lambda.name from unnest(%(names)b::text[]) as asked (name) join lambda on lambda.name = any (array[asked.name])
+
+-- name: graph_digest
+-- What a graph was made of.
+select digest from graph where graph_id = %(graph_id)b
+
+-- name: live_nodes
+-- The tasks of a graph that have not ended; those that are to end without a run are left out.
+select assoc.task_id
+from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
+where node.graph_id = %(graph_id)b and assoc.doom is null
+
+-- name: graph_places
+-- The labels of these tasks in their graphs, and what each waited for: the first of its predecessors by label, with as
+-- many of their results as fit. A task without any has one row.
+-- Planned anew, as existing is.
+select node.task_id, node.label as own_label, before.label, before.from_task,
+    coalesce(assoc.status, ended.status)::text as status,
+    case
+        when sum(octet_length(ended.result)) over (partition by node.task_id order by before.label) <= %(most_bytes)b::int8
+            then ended.result
+    end as result,
+    ended.result_encoding::int4 as encoding, ended.result is not null as has_result
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+cross join lateral (
+    select node.task_id, node.label from graph_node as node where node.task_id = asked.task_id limit 1
+) as node
+left join lateral (
+    select source.label, edge.from_task
+    from graph_edge as edge
+    cross join lateral (
+        select source.label from graph_node as source where source.task_id = edge.from_task limit 1
+    ) as source
+    where edge.to_task = any (array[asked.task_id])
+    order by source.label
+    limit %(most)b::int4
+) as before on true
+left join task_assoc as assoc on assoc.task_id = any (array[before.from_task])
+left join lateral (
+    select task.status, task.result, task.result_encoding from task where task.task_id = before.from_task limit 1
+) as ended on true
+order by node.task_id, before.label
+
+-- name: running_graphs
+-- Which of these graphs have not finished.
+select graph.graph_id from graph where graph.graph_id = any (%(graph_ids)b::uuid[]) and graph.open > 0

@@ -7,10 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 from duly.enums import Outcome
-from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.store.arrays import int2s, intervals, texts, uuids
+from duly_core.store.checkpoints import keep_checkpoints
 from duly_core.store.claims import answer
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import TRANSITIONS
+from duly_core.store.successes import claims_of, finish_with_children, success_parameters
 from duly_core.task import Applied, AttemptOutcome, Result, Token
 
 _FAILED = {
@@ -47,21 +49,30 @@ async def set_results(
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     batch = sorted(results, key=lambda result: result.task_id)
-    succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS]
+    succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS and not result.children]
+    parents = [result for result in batch if result.outcome is Outcome.SUCCESS and result.children]
     # a report that came twice at once is written once: one statement must not plan two ends for one claim
     failed = list({result.token: result for result in batch if result.outcome in _FAILED}.values())
     snoozed = [result for result in batch if result.outcome is Outcome.SNOOZED]
     applied: set[Token] = set()
     due_in: list[timedelta] = []
+    chained_lambdas: set[str] = set()
     retried: Counter[str] = Counter()
     released: list[tuple[Any, ...]] = []
     """Rows without a task: what the ends of others made due."""
     async with store.connection() as connection:
         # each statement commits by itself, so that rows are never locked in another order than that of their ids
         if succeeded:
-            rows = await fetch(connection, TRANSITIONS["finish"], _success_parameters(succeeded))
+            rows = await fetch(connection, TRANSITIONS["finish"], success_parameters(succeeded))
             applied |= {row[1] for row in rows if row[0]}
             released += [row for row in rows if not row[0]]
+        if parents:
+            chained = await finish_with_children(connection, parents)
+            applied |= chained.applied
+            due_in += chained.due_in
+            chained_lambdas = chained.lambdas
+            failed += chained.refused
+        await keep_checkpoints(connection, [*failed, *snoozed])
         if failed:
             parameters = _failure_parameters(failed) | _hold_back_parameters(hold_back or {})
             rows = await fetch(connection, TRANSITIONS["fail"], parameters)
@@ -83,27 +94,12 @@ async def set_results(
             due_in += [row[2] for row in rows]
     verdicts = await answer(store, [(result.task_id, result.token) for result in results], applied)
     due_in += [row[3] for row in released]
-    lambdas = frozenset() if snoozed else frozenset(retried) | {row[2] for row in released}
-    return Written(verdicts, min(due_in, default=None), lambdas, retried)
-
-
-def _claims(results: Sequence[Result]) -> dict[str, Any]:
-    return {
-        "task_ids": uuids(result.task_id for result in results),
-        "tokens": uuids(result.token for result in results),
-        "started_at": timestamps([result.started_at for result in results]),
-    }
-
-
-def _success_parameters(results: Sequence[Result]) -> dict[str, Any]:
-    return _claims(results) | {
-        "results": byteas([result.result for result in results]),
-        "encodings": int2s([result.encoding if result.result is not None else None for result in results]),
-    }
+    lambdas = frozenset(retried) | chained_lambdas | {row[2] for row in released}
+    return Written(verdicts, min(due_in, default=None), frozenset() if snoozed else lambdas, retried)
 
 
 def _failure_parameters(results: Sequence[Result]) -> dict[str, Any]:
-    return _claims(results) | {
+    return claims_of(results) | {
         "outcomes": texts([_FAILED[result.outcome] for result in results]),
         "retry_after": intervals([result.retry_after for result in results]),
         "failure_kinds": int2s([result.failure_kind for result in results]),
@@ -113,7 +109,7 @@ def _failure_parameters(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _snooze_parameters(results: Sequence[Result]) -> dict[str, Any]:
-    return _claims(results) | {
+    return claims_of(results) | {
         "retry_after": intervals([result.retry_after for result in results]),
         "failure_messages": texts([result.failure_message or None for result in results]),
     }

@@ -115,7 +115,8 @@ class Retention:
             "ended_before": now - self._retention,
             "dead_before": now - self._dead_letter_retention,
         }
-        await self._forget_dead_letters(limits)
+        await self._forget("expired_dead_letters", limits)
+        await self._forget("expired_graphs", limits)
         problem: StoreUnavailableError | None = None
         for partition in there:
             if partition.ends_at > now - min(self._retention, self._dead_letter_retention):
@@ -141,11 +142,12 @@ class Retention:
             await connection.execute(PLANNED_ANEW)
             yield connection
 
-    async def _forget_dead_letters(self, limits: dict[str, Any]) -> None:
+    async def _forget(self, name: str, limits: dict[str, Any]) -> None:
+        """Remove what a statement finds, some pages a round."""
         for _ in range(PAGES_A_ROUND):
             async with self._turn() as connection:
-                page = await run(connection, "expired_dead_letters", limits | {"limit": PAGE})
-            if len(page) < PAGE:
+                page = await run(connection, name, limits | {"limit": PAGE})
+            if not page:
                 return
 
     async def _remove(

@@ -10,6 +10,29 @@ using (
 where dead_letter.task_id = old.task_id and dead_letter.finished_at <= %(dead_before)b
 returning dead_letter.task_id
 
+-- name: expired_graphs
+-- Some graphs that ended before their limit, with their nodes and edges; the tasks leave with their partitions. A graph
+-- may have a hundred thousand edges: the first one, and more while they are small.
+with old as (
+    select graph_id
+    from (
+        select graph_id, sum(total) over (order by finished_at, graph_id) as nodes, row_number() over (order by finished_at, graph_id) as place
+        from (
+            select graph_id, finished_at, total
+            from graph
+            where finished_at <= case when failed > 0 then %(dead_before)b else %(ended_before)b end
+            order by finished_at
+            limit %(limit)b
+        ) as candidate
+    ) as counted
+    where place = 1 or nodes <= 5000
+), gone as (
+    delete from graph_node as node using old where node.graph_id = old.graph_id returning node.task_id
+), edges as (
+    delete from graph_edge as edge using gone where edge.from_task = gone.task_id
+)
+delete from graph using old where graph.graph_id = old.graph_id returning graph.graph_id
+
 -- name: expired_keys
 -- The keys of a page of ids whose tasks ended before their limit, or are not there. Answers with the page's ids.
 with page as (

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
-from duly_core.store.pool import Store
+from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import NewTask, Scheduled, Scheduling, Session, TaskId
 
@@ -45,11 +45,7 @@ async def _write(
     ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
     columns = _columns([tasks[place] for place in ordered])
     parameters = _said(columns)
-    times = {
-        "scheduled_at": timestamps(columns["scheduled_at"]),
-        "delays": intervals(columns["delay"]),
-        "expires_at": timestamps(columns["expires_at"]),
-    }
+    times = _times(columns)
     if in_sessions:
         sessions = _orders(columns["session"])
         rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters | times | sessions)
@@ -86,6 +82,17 @@ async def _write(
     return [answers[place] for place in range(len(tasks))]
 
 
+async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> dict[TaskId, timedelta]:
+    """Write new tasks in the transaction of `connection`; answer how far ahead each that was written is due.
+
+    Those that are left out cannot be: their lambda is not registered, or their id is taken.
+    """
+    columns = _columns(sorted(tasks, key=lambda task: task.task_id))
+    parameters = _said(columns) | _times(columns) | {"tell": False}
+    rows = await fetch(connection, TRANSITIONS["schedule"], parameters)
+    return {row[0]: timedelta(microseconds=row[1]) for row in rows}
+
+
 async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled | None]:
     """Return for each task, in order, what a repeat of it is answered; None: it was not written before.
 
@@ -105,6 +112,15 @@ async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Schedule
 def _columns(tasks: Sequence[NewTask]) -> dict[str, tuple[Any, ...]]:
     """Return the values of each field, by its name."""
     return dict(zip(NewTask._fields, zip(*tasks, strict=True), strict=True))
+
+
+def _times(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the parameters that say when."""
+    return {
+        "scheduled_at": timestamps(columns["scheduled_at"]),
+        "delays": intervals(columns["delay"]),
+        "expires_at": timestamps(columns["expires_at"]),
+    }
 
 
 def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:

@@ -113,4 +113,5 @@ def load(file_name: str) -> dict[str, Statement]:
 
 TRANSITIONS = load("transitions.sql")
 READS = load("reads.sql")
+ENTITIES = load("entities.sql")
 TIME_TABLES = load("time_tables.sql")

@@ -60,6 +60,11 @@ task = sa.Table(
     sa.Column("session_order", sa.SmallInteger),
     sa.Column("session_policy", sa.SmallInteger),
     sa.Column("time_table", sa.Text),
+    sa.Column("graph", sa.Uuid),
+    sa.Column("max_runtime", pg.INTERVAL),
+    sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("scheduled_as", sa.LargeBinary),
+    sa.Column("checkpoint", sa.LargeBinary),
     sa.Index("task_by_lambda", "lambda", "task_id"),
     sa.Index("task_by_collection", "collection", "task_id", postgresql_where=sa.text("collection <> ''")),
     postgresql_partition_by="RANGE (task_id)",
@@ -101,7 +106,11 @@ task_assoc = sa.Table(
     sa.Column("session_rank", sa.TIMESTAMP(timezone=True)),
     sa.Column("session_seq", sa.BigInteger),
     sa.Column("session_policy", sa.SmallInteger),
+    sa.Column("graph", sa.Uuid),
+    sa.Column("open_edges", sa.Integer),
+    sa.Column("any_of", sa.Boolean),
     sa.Column("doom", sa.SmallInteger),
+    sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index(
         "task_assoc_ready",
         "lambda",
@@ -145,7 +154,7 @@ session = sa.Table(
     sa.Column("last_seq", sa.BigInteger, nullable=False),
     sa.Column("blocked_by", sa.Uuid),
     sa.Column("blocked_at", sa.TIMESTAMP(timezone=True)),
-    sa.Index("session_blocked", "blocked_at", postgresql_where=sa.text("blocked_at is not null")),
+    sa.Index("session_blocked", "key", postgresql_where=sa.text("blocked_at is not null")),
 )
 
 store_epoch = sa.Table(
@@ -182,20 +191,15 @@ idempotency_key = sa.Table(
     sa.Index("idempotency_key_by_task", "task_id"),
 )
 
-setting = sa.Table(
-    "setting",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-    sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
-)
-
-own_setting = sa.Table(
-    "own_setting",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-    sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
+setting, own_setting = (
+    sa.Table(
+        name,
+        metadata,
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, nullable=False),
+        sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    )
+    for name in ("setting", "own_setting")
 )
 
 time_table = sa.Table(

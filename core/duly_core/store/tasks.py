@@ -30,7 +30,7 @@ SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     coalesce(task_assoc.crashes, task.crashes) as crashes,
     nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
     task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
-    task.time_table"""
+    task.time_table, task.graph, task.edits"""
 """Columns of all that is told of a task but payload and result."""
 
 UNLIMITED = 2**62
@@ -39,10 +39,12 @@ UNLIMITED = 2**62
 # of the bytes only their number is read until it is known that they are wanted
 _BODIES = """task.payload_encoding, task.result_encoding, body.bytes as body_bytes,
     case when sum(body.bytes) over () <= %(most_bytes)s then task.payload end as payload,
-    case when sum(body.bytes) over () <= %(most_bytes)s then task.result end as result"""
+    case when sum(body.bytes) over () <= %(most_bytes)s then task.result end as result,
+    case when sum(body.bytes) over () <= %(most_bytes)s then task.checkpoint end as checkpoint"""
 _BY_ID = """from task left join task_assoc on task_assoc.task_id = task.task_id
     cross join lateral (
-        select octet_length(task.payload) + coalesce(octet_length(task.result), 0) as bytes
+        select octet_length(task.payload) + coalesce(octet_length(task.result), 0)
+            + coalesce(octet_length(task.checkpoint), 0) as bytes
     ) as body
     where task.task_id = any(%(task_ids)s::uuid[])"""
 

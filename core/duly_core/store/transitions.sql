@@ -133,6 +133,70 @@ select joined.task_id,
         then greatest(0, (extract(epoch from joined.due_at - (select duly_now())) * 1000000)::int8) end as due_in_us
 from joined, (select count(done) from ordered) as once
 
+-- name: schedule_graph
+-- move: -> new|waiting
+-- Writes a graph, its nodes and its edges, all or nothing: the caller takes it back unless each task is answered. A node
+-- that waits for no other is scheduled; the others wait for the ends of those before them. Writes nothing if the graph is
+-- there already: the row without a task tells how many graphs were made.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
+        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
+        %(delays)b::interval[], %(expires_at)b::timestamptz[],
+        %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(any_of)b::bool[],
+        %(ignore_failure)b::bool[], %(handled)b::bool[]
+    ) with ordinality as asked (
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
+        label, waits_for, any_of, ignore_failure, handled, place
+    )
+), made as (
+    insert into graph (graph_id, name, digest, definition, version, created_at, total, open)
+    select %(graph_id)b::uuid, %(name)b::text, %(digest)b::bytea, %(definition)b::text, %(version)b::int4, duly_now(),
+        cardinality(%(task_ids)b::uuid[]), cardinality(%(task_ids)b::uuid[])
+    on conflict do nothing
+    returning graph_id, created_at
+), known as (
+    select asked.*, made.graph_id, made.created_at
+    from made cross join asked join lambda on lambda.name = any (array[asked.lambda])
+), entity as (
+    insert into task (
+        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
+        graph, max_runtime
+    )
+    select
+        task_id, lambda, collection, priority, encoding, payload, created_at,
+        greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at)), expires_at, graph_id, max_runtime
+    from known
+    order by task_id
+    on conflict (task_id) do nothing
+    returning task_id, scheduled_at - created_at as ahead
+), assoc as (
+    insert into task_assoc (
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, graph, open_edges, any_of
+    )
+    select task_id, lambda, collection, priority,
+        case when waits_for = 0 then 'new' else 'waiting' end::task_status,
+        case when waits_for = 0 then greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at))
+            else coalesce(expires_at, 'infinity') end,
+        greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at)),
+        expires_at, graph_id, waits_for, any_of
+    from known
+    where (select count(*) from entity) = (select count(*) from known)
+    order by task_id
+), node as (
+    insert into graph_node (graph_id, label, task_id, place, any_of, ignore_failure, handled)
+    select graph_id, label, task_id, place - 1, any_of, ignore_failure, handled from known order by label
+), edge as (
+    insert into graph_edge (from_task, to_task, condition, fires_on)
+    select edge.* from made cross join unnest(
+        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(conditions)b::int2[], %(fires_on)b::int2[]
+    ) as edge (from_task, to_task, condition, fires_on)
+)
+select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
+union all
+select null, (select count(*) from made)
+
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued
 -- Takes what is due, up to each queue's room, oldest first; another Store Consumer's rows are skipped.
@@ -186,7 +250,8 @@ with clock as materialized (
 select answered.*, null::interval as due_in
 from ({{claimed_tasks}}) as answered
 union all
-select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, {{eligible_in}}
+select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, null, null,
+    {{eligible_in}}
 from queue
 where queue.skip = 0 and (select count(*) from placed) < %(most)b
 
@@ -336,27 +401,37 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
 -- name: end_waiting
--- move: waiting -> fatal_failure
--- It expired before its turn came, or what it waited for can never happen. The session is locked before the task, as in
--- cancel_waiting; one that somebody else works on is left to the next round.
+-- move: waiting -> fatal_failure|dropped
+-- It expired before its turn came, or what it waited for can never happen. The session or graph is locked before the
+-- task, as in cancel_waiting; one that somebody else works on is left to the next round.
 with over as (
-    select task_id, session
+    select task_id, session, graph
     from task_assoc
     where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
     order by next_trigger_at
     limit %(limit)b
 ), locked as materialized (
     select key from session where key = any (array(select session from over)) order by key for update skip locked
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where graph_id = any (array(select graph from over)) and (select count(*) from locked) >= 0
+    order by graph_id
+    for update skip locked
 ), ended as (
     delete from task_assoc as assoc
     using over
     where assoc.task_id = any (array[over.task_id]) and assoc.status::text = 'waiting'
-        and assoc.next_trigger_at <= (select duly_now()) and over.session in (select key from locked)
-    returning assoc.task_id, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at,
+        and assoc.next_trigger_at <= (select duly_now())
+        and (over.session in (select key from locked) or over.graph in (select graph_id from locked_graphs))
+    returning assoc.task_id,
+        case when abs(assoc.doom) = {{kind.graph_skipped}} then 'dropped' else 'fatal_failure' end::task_status as status,
+        (select duly_now()) as ended_at,
         null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
-        coalesce(assoc.doom, {{kind.expired}}) as failure_kind,
-        case when assoc.doom is null
-            then 'expires_at passed before it could start'
+        coalesce(abs(assoc.doom), {{kind.expired}}) as failure_kind,
+        case coalesce(abs(assoc.doom), {{kind.expired}})
+            when {{kind.expired}} then 'expires_at passed before it could start'
+            when {{kind.graph_skipped}} then 'what it waits for in its graph did not happen'
             else 'a task before it in its session failed for good'
         end as failure_message
 ), {{end_task}}
@@ -602,7 +677,7 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 
 -- name: cancel_waiting
 -- move: waiting -> cancelled
--- As cancel. The session is locked before the task, so that nothing releases it meanwhile (duly_advance_sessions).
+-- As cancel. The session or graph is locked before the task, so that nothing releases it meanwhile.
 with locked as materialized (
     select key
     from session
@@ -614,11 +689,40 @@ with locked as materialized (
     ))
     order by key
     for update
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where (select count(*) from locked) >= 0 and graph_id = any (array(
+        select assoc.graph
+        from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        where assoc.status::text = 'waiting'
+    ))
+    order by graph_id
+    for update
 ), ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
-    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
-        and assoc.session in (select key from locked)
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and (
+        assoc.session in (select key from locked)
+        or assoc.doom is null and assoc.graph in (select graph_id from locked_graphs)
+    )
+    returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
+), {{end_task}}
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
+
+-- name: cancel_graph
+-- move: waiting -> cancelled
+-- Nothing of the graph is released any more: what waits ends at once. What may run or runs is cancelled as any task is.
+-- The caller's transaction has locked the graph before (cancel_graph in graphs.py), so this sees all that was released.
+with node as (
+    select node.task_id from graph_node as node where node.graph_id = %(graph_id)b order by node.task_id
+), ended as (
+    delete from task_assoc as assoc
+    using node
+    where assoc.task_id = any (array[node.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
 ), {{end_task}}
@@ -654,7 +758,7 @@ with asked as (
     set status = null, started_at = null, finished_at = null, fence = null, failures = null, crashes = null,
         last_token = null,
         expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
-        redrives = task.redrives + 1
+        redrives = task.redrives + 1, edits = 0
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
     returning task.task_id, task.lambda, task.collection, task.priority, dead.due_at, task.expires_at, dead.fence,
@@ -682,3 +786,58 @@ from joined, (select count(done) from ordered) as once
 select asked.key
 from (select key from unnest(%(keys)b::text[]) as asked (key) order by key) as asked
 where duly_unblock_session(asked.key)
+
+-- name: update_pending
+-- move: new|retriable_failure|enqueued -> new
+-- Changes what nobody runs yet; what is null stays as it is. What was enqueued is due at once if no other time is said:
+-- its message is refused at the claim. `edits` counts on both rows, so that a claim with an older snapshot
+-- notices. The first change of payload or priority keeps a digest of what was scheduled (see existing).
+-- Planned anew, as redrive is.
+with clock as materialized (
+    select duly_now() as now
+), asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(payloads)b::bytea[], %(encodings)b::int2[], %(priorities)b::int2[],
+        %(scheduled_at)b::timestamptz[], %(delays)b::interval[]
+    ) as asked (task_id, payload, encoding, priority, scheduled_at, delay)
+), found as (
+    select asked.*, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
+        greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
+        asked.scheduled_at is not null or asked.delay is not null as is_moved
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    left join lambda on lambda.name = any (array[assoc.lambda])
+    for update of assoc
+), changed as (
+    update task_assoc as assoc
+    set status = 'new',
+        next_trigger_at = case
+            when found.is_moved then found.due_at
+            when assoc.status = 'enqueued' then (select now from clock)
+            else assoc.next_trigger_at
+        end,
+        due_at = case when found.is_moved then found.due_at else assoc.due_at end,
+        priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1
+    from found
+    where assoc.task_id = any (array[found.task_id])
+        and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
+        and coalesce(octet_length(found.payload), 0) <= found.payload_limit
+    returning found.*, assoc.status::text as status, assoc.next_trigger_at
+), entity as (
+    update task
+    set payload = coalesce(changed.payload, task.payload),
+        payload_encoding = coalesce(changed.encoding, task.payload_encoding),
+        priority = coalesce(changed.priority, task.priority),
+        scheduled_at = case when changed.is_moved then changed.due_at else task.scheduled_at end,
+        edits = task.edits + 1,
+        scheduled_as = case
+            when task.scheduled_as is null and coalesce(changed.encoding, changed.priority) is not null
+                then sha256(task.payload || int2send(task.payload_encoding) || int2send(task.priority))
+            else task.scheduled_as
+        end
+    from changed
+    where task.task_id = any (array[changed.task_id]) and task.status is null
+)
+select found.task_id, found.lambda, found.was, found.payload_limit, changed.status,
+    changed.next_trigger_at - (select now from clock) as due_in
+from found left join changed on changed.task_id = any (array[found.task_id])

@@ -34,6 +34,7 @@ class CallbackReport(_message.Message):
     IMPORT_ERROR_FIELD_NUMBER: _builtins.int
     UNSTARTED_FIELD_NUMBER: _builtins.int
     RECALLED_FIELD_NUMBER: _builtins.int
+    CHECKPOINTS_FIELD_NUMBER: _builtins.int
     import_error: _builtins.str
     """First frame instead of hello: the application could not be imported."""
     recalled: _builtins.bool
@@ -54,6 +55,10 @@ class CallbackReport(_message.Message):
     def unstarted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Task ids that were not started: recalled, or their time to start had passed."""
 
+    @_builtins.property
+    def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackCheckpoint]:
+        """What running callbacks kept for the next attempt, should this one fail."""
+
     def __init__(
         self,
         *,
@@ -63,10 +68,11 @@ class CallbackReport(_message.Message):
         import_error: _builtins.str = ...,
         unstarted: _abc.Iterable[_builtins.bytes] | None = ...,
         recalled: _builtins.bool = ...,
+        checkpoints: _abc.Iterable[Global___CallbackCheckpoint] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "import_error", b"import_error", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "hello", b"hello", "import_error", b"import_error", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -118,6 +124,29 @@ class CallbackProgress(_message.Message):
 Global___CallbackProgress: _TypeAlias = CallbackProgress  # noqa: Y015
 
 @_typing.final
+class CallbackCheckpoint(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.bytes
+    checkpoint: _builtins.bytes
+    """JSON."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.bytes = ...,
+        checkpoint: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallbackCheckpoint: _TypeAlias = CallbackCheckpoint  # noqa: Y015
+
+@_typing.final
 class SerializedReport(_message.Message):
     """A CallbackReport in what is already serialized; on the wire, the two are the same."""
 
@@ -127,6 +156,7 @@ class SerializedReport(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     UNSTARTED_FIELD_NUMBER: _builtins.int
     RECALLED_FIELD_NUMBER: _builtins.int
+    CHECKPOINTS_FIELD_NUMBER: _builtins.int
     recalled: _builtins.bool
     @_builtins.property
     def results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -136,6 +166,8 @@ class SerializedReport(_message.Message):
     def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackProgress]: ...
     @_builtins.property
     def unstarted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackCheckpoint]: ...
     def __init__(
         self,
         *,
@@ -143,10 +175,11 @@ class SerializedReport(_message.Message):
         progress: _abc.Iterable[Global___CallbackProgress] | None = ...,
         unstarted: _abc.Iterable[_builtins.bytes] | None = ...,
         recalled: _builtins.bool = ...,
+        checkpoints: _abc.Iterable[Global___CallbackCheckpoint] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -667,3 +667,295 @@ class RedriveTasksResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RedriveTasksResponse: _TypeAlias = RedriveTasksResponse  # noqa: Y015
+
+@_typing.final
+class TaskUpdate(_message.Message):
+    """What is to be different about a task. What is absent stays as it is; one field at least must be given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    SCHEDULED_AT_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    PAYLOAD_ENCODING_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    priority: _task_pb2.Priority.ValueType
+    """PRIORITY_UNSPECIFIED: as it is."""
+    payload: _builtins.bytes
+    """At most the payload limit of the task's lambda."""
+    payload_encoding: _task_pb2.Encoding.ValueType
+    """Of `payload`; not given alone."""
+    @_builtins.property
+    def scheduled_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration: ...
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        scheduled_at: _timestamp_pb2.Timestamp | None = ...,
+        delay: _duration_pb2.Duration | None = ...,
+        priority: _task_pb2.Priority.ValueType = ...,
+        payload: _builtins.bytes | None = ...,
+        payload_encoding: _task_pb2.Encoding.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_payload", b"_payload", "delay", b"delay", "payload", b"payload", "scheduled_at", b"scheduled_at", "when", b"when"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_payload", b"_payload", "delay", b"delay", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "scheduled_at", b"scheduled_at", "task_id", b"task_id", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__payload: _TypeAlias = _typing.Literal["payload"]  # noqa: Y015
+    _WhichOneofArgType__payload: _TypeAlias = _typing.Literal["_payload", b"_payload"]  # noqa: Y015
+    _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["scheduled_at", "delay"]  # noqa: Y015
+    _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__payload) -> _WhichOneofReturnType__payload | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_when) -> _WhichOneofReturnType_when | None: ...
+
+Global___TaskUpdate: _TypeAlias = TaskUpdate  # noqa: Y015
+
+@_typing.final
+class UpdateTaskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPDATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def updates(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskUpdate]:
+        """At most 1,000, each task once."""
+
+    def __init__(
+        self,
+        *,
+        updates: _abc.Iterable[Global___TaskUpdate] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["updates", b"updates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTaskRequest: _TypeAlias = UpdateTaskRequest  # noqa: Y015
+
+@_typing.final
+class UpdateTaskResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateTaskResult]:
+        """One for each update of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___UpdateTaskResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTaskResponse: _TypeAlias = UpdateTaskResponse  # noqa: Y015
+
+@_typing.final
+class UpdateTaskResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    status: _task_pb2.TaskStatus.ValueType
+    """NEW: changed. With an error: what it is instead."""
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """NOT_FOUND, NOT_PENDING (it runs, has ended, or waits in a session), PAYLOAD_TOO_LARGE."""
+
+    def __init__(
+        self,
+        *,
+        status: _task_pb2.TaskStatus.ValueType = ...,
+        error: _task_pb2.ItemError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTaskResult: _TypeAlias = UpdateTaskResult  # noqa: Y015
+
+@_typing.final
+class CancelTasksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    STATUSES_FIELD_NUMBER: _builtins.int
+    PRIORITIES_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    collection: _builtins.str
+    limit: _builtins.int
+    """At most so many in this call: 1 to 1,000; 0 is 1,000."""
+    after: _builtins.str
+    """The next_after of the answer before; empty in the first call."""
+    dry_run: _builtins.bool
+    """Change nothing, and count all that match, beyond the limit too."""
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskStatus.ValueType]:
+        """Empty: all that nobody runs (NEW, WAITING, ENQUEUED, RETRIABLE_FAILURE). With CLAIMED and PROCESSING the callbacks of those
+        that run are asked to stop.
+        """
+
+    @_builtins.property
+    def priorities(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.Priority.ValueType]:
+        """Empty: any."""
+
+    @_builtins.property
+    def as_of(self) -> _timestamp_pb2.Timestamp:
+        """The answer's, in the calls that follow the first: what is scheduled later is not cancelled. Absent: now, by the
+        store's clock.
+        """
+
+    def __init__(
+        self,
+        *,
+        collection: _builtins.str = ...,
+        statuses: _abc.Iterable[_task_pb2.TaskStatus.ValueType] | None = ...,
+        priorities: _abc.Iterable[_task_pb2.Priority.ValueType] | None = ...,
+        limit: _builtins.int = ...,
+        as_of: _timestamp_pb2.Timestamp | None = ...,
+        after: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "as_of", b"as_of", "collection", b"collection", "dry_run", b"dry_run", "lambda", b"lambda", "limit", b"limit", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelTasksRequest: _TypeAlias = CancelTasksRequest  # noqa: Y015
+
+@_typing.final
+class CancelTasksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    NEXT_AFTER_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """How many this call cancelled, or asked to stop; with dry_run how many match altogether."""
+    more: _builtins.bool
+    """There may be others that match: call again. Never with dry_run."""
+    next_after: _builtins.str
+    """A task id: the next page begins after it."""
+    @_builtins.property
+    def as_of(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        more: _builtins.bool = ...,
+        as_of: _timestamp_pb2.Timestamp | None = ...,
+        next_after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "count", b"count", "more", b"more", "next_after", b"next_after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelTasksResponse: _TypeAlias = CancelTasksResponse  # noqa: Y015
+
+@_typing.final
+class PurgeTasksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    STATUSES_FIELD_NUMBER: _builtins.int
+    FINISHED_AFTER_FIELD_NUMBER: _builtins.int
+    FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    collection: _builtins.str
+    limit: _builtins.int
+    """At most so many in this call: 1 to 1,000; 0 is 1,000."""
+    after: _builtins.str
+    """The next_after of the answer before; empty in the first call."""
+    dry_run: _builtins.bool
+    """Change nothing, and count all that match, beyond the limit too."""
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskStatus.ValueType]:
+        """Final ones. Empty: all final ones."""
+
+    @_builtins.property
+    def finished_after(self) -> _timestamp_pb2.Timestamp:
+        """Which ended at this instant or later, by the store's clock."""
+
+    @_builtins.property
+    def finished_before(self) -> _timestamp_pb2.Timestamp:
+        """Which ended before this instant."""
+
+    @_builtins.property
+    def as_of(self) -> _timestamp_pb2.Timestamp:
+        """The answer's, in the calls that follow the first: what ends later is not deleted. Absent: now, by the store's clock."""
+
+    def __init__(
+        self,
+        *,
+        collection: _builtins.str = ...,
+        statuses: _abc.Iterable[_task_pb2.TaskStatus.ValueType] | None = ...,
+        finished_after: _timestamp_pb2.Timestamp | None = ...,
+        finished_before: _timestamp_pb2.Timestamp | None = ...,
+        limit: _builtins.int = ...,
+        as_of: _timestamp_pb2.Timestamp | None = ...,
+        after: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "finished_after", b"finished_after", "finished_before", b"finished_before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "as_of", b"as_of", "collection", b"collection", "dry_run", b"dry_run", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "limit", b"limit", "statuses", b"statuses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeTasksRequest: _TypeAlias = PurgeTasksRequest  # noqa: Y015
+
+@_typing.final
+class PurgeTasksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    NEXT_AFTER_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """How many this call deleted; with dry_run how many match altogether."""
+    more: _builtins.bool
+    """There may be others that match: call again. Never with dry_run."""
+    next_after: _builtins.str
+    """A task id: the next page begins after it."""
+    @_builtins.property
+    def as_of(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        more: _builtins.bool = ...,
+        as_of: _timestamp_pb2.Timestamp | None = ...,
+        next_after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "count", b"count", "more", b"more", "next_after", b"next_after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeTasksResponse: _TypeAlias = PurgeTasksResponse  # noqa: Y015

@@ -74,6 +74,21 @@ class FrontendServiceStub:
                 request_serializer=duly_dot_v1_dot_frontend__pb2.RedriveTasksRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_frontend__pb2.RedriveTasksResponse.FromString,
                 _registered_method=True)
+        self.UpdateTask = channel.unary_unary(
+                '/duly.v1.FrontendService/UpdateTask',
+                request_serializer=duly_dot_v1_dot_frontend__pb2.UpdateTaskRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_frontend__pb2.UpdateTaskResponse.FromString,
+                _registered_method=True)
+        self.CancelTasks = channel.unary_unary(
+                '/duly.v1.FrontendService/CancelTasks',
+                request_serializer=duly_dot_v1_dot_frontend__pb2.CancelTasksRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_frontend__pb2.CancelTasksResponse.FromString,
+                _registered_method=True)
+        self.PurgeTasks = channel.unary_unary(
+                '/duly.v1.FrontendService/PurgeTasks',
+                request_serializer=duly_dot_v1_dot_frontend__pb2.PurgeTasksRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_frontend__pb2.PurgeTasksResponse.FromString,
+                _registered_method=True)
 
 
 class FrontendServiceServicer:
@@ -144,6 +159,30 @@ class FrontendServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateTask(self, request, context):
+        """Changes tasks that nobody runs yet: due time, priority, payload. Each is answered for itself; an item with an error
+        has changed nothing. Unknown outcome: send the same request again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelTasks(self, request, context):
+        """Cancels the tasks that a filter finds, oldest id first. One call does a page: while `more`, call again with as_of
+        and next_after of the answer. Unknown outcome: send the same request again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PurgeTasks(self, request, context):
+        """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key. Pages as
+        CancelTasks does. Unknown outcome: send the same request again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FrontendServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -186,6 +225,21 @@ def add_FrontendServiceServicer_to_server(servicer, server):
                     servicer.RedriveTasks,
                     request_deserializer=duly_dot_v1_dot_frontend__pb2.RedriveTasksRequest.FromString,
                     response_serializer=duly_dot_v1_dot_frontend__pb2.RedriveTasksResponse.SerializeToString,
+            ),
+            'UpdateTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateTask,
+                    request_deserializer=duly_dot_v1_dot_frontend__pb2.UpdateTaskRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_frontend__pb2.UpdateTaskResponse.SerializeToString,
+            ),
+            'CancelTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelTasks,
+                    request_deserializer=duly_dot_v1_dot_frontend__pb2.CancelTasksRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_frontend__pb2.CancelTasksResponse.SerializeToString,
+            ),
+            'PurgeTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeTasks,
+                    request_deserializer=duly_dot_v1_dot_frontend__pb2.PurgeTasksRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_frontend__pb2.PurgeTasksResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -404,6 +458,87 @@ class FrontendService:
             '/duly.v1.FrontendService/RedriveTasks',
             duly_dot_v1_dot_frontend__pb2.RedriveTasksRequest.SerializeToString,
             duly_dot_v1_dot_frontend__pb2.RedriveTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.FrontendService/UpdateTask',
+            duly_dot_v1_dot_frontend__pb2.UpdateTaskRequest.SerializeToString,
+            duly_dot_v1_dot_frontend__pb2.UpdateTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.FrontendService/CancelTasks',
+            duly_dot_v1_dot_frontend__pb2.CancelTasksRequest.SerializeToString,
+            duly_dot_v1_dot_frontend__pb2.CancelTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.FrontendService/PurgeTasks',
+            duly_dot_v1_dot_frontend__pb2.PurgeTasksRequest.SerializeToString,
+            duly_dot_v1_dot_frontend__pb2.PurgeTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

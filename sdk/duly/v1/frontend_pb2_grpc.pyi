@@ -61,6 +61,18 @@ class FrontendServiceStub:
     After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
     offset instead; redriven tasks no longer match.
     """
+    UpdateTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.UpdateTaskRequest, _frontend_pb2.UpdateTaskResponse]
+    """Changes tasks that nobody runs yet: due time, priority, payload. Each is answered for itself; an item with an error
+    has changed nothing. Unknown outcome: send the same request again.
+    """
+    CancelTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.CancelTasksRequest, _frontend_pb2.CancelTasksResponse]
+    """Cancels the tasks that a filter finds, oldest id first. One call does a page: while `more`, call again with as_of
+    and next_after of the answer. Unknown outcome: send the same request again.
+    """
+    PurgeTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.PurgeTasksRequest, _frontend_pb2.PurgeTasksResponse]
+    """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key. Pages as
+    CancelTasks does. Unknown outcome: send the same request again.
+    """
 
 @_typing.type_check_only
 class FrontendServiceAsyncStub(FrontendServiceStub):
@@ -94,6 +106,18 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
     After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
     offset instead; redriven tasks no longer match.
+    """
+    UpdateTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.UpdateTaskRequest, _frontend_pb2.UpdateTaskResponse]  # type: ignore[assignment]
+    """Changes tasks that nobody runs yet: due time, priority, payload. Each is answered for itself; an item with an error
+    has changed nothing. Unknown outcome: send the same request again.
+    """
+    CancelTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.CancelTasksRequest, _frontend_pb2.CancelTasksResponse]  # type: ignore[assignment]
+    """Cancels the tasks that a filter finds, oldest id first. One call does a page: while `more`, call again with as_of
+    and next_after of the answer. Unknown outcome: send the same request again.
+    """
+    PurgeTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.PurgeTasksRequest, _frontend_pb2.PurgeTasksResponse]  # type: ignore[assignment]
+    """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key. Pages as
+    CancelTasks does. Unknown outcome: send the same request again.
     """
 
 class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -173,6 +197,36 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         time. One call redrives one page: while `more` is true, call again with as_of and next_offset of the answer.
         After an unknown outcome do not repeat the request: it would redrive the next page. Start again without as_of and
         offset instead; redriven tasks no longer match.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateTask(
+        self,
+        request: _frontend_pb2.UpdateTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_frontend_pb2.UpdateTaskResponse, _abc.Awaitable[_frontend_pb2.UpdateTaskResponse]]:
+        """Changes tasks that nobody runs yet: due time, priority, payload. Each is answered for itself; an item with an error
+        has changed nothing. Unknown outcome: send the same request again.
+        """
+
+    @_abc_1.abstractmethod
+    def CancelTasks(
+        self,
+        request: _frontend_pb2.CancelTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_frontend_pb2.CancelTasksResponse, _abc.Awaitable[_frontend_pb2.CancelTasksResponse]]:
+        """Cancels the tasks that a filter finds, oldest id first. One call does a page: while `more`, call again with as_of
+        and next_after of the answer. Unknown outcome: send the same request again.
+        """
+
+    @_abc_1.abstractmethod
+    def PurgeTasks(
+        self,
+        request: _frontend_pb2.PurgeTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_frontend_pb2.PurgeTasksResponse, _abc.Awaitable[_frontend_pb2.PurgeTasksResponse]]:
+        """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key. Pages as
+        CancelTasks does. Unknown outcome: send the same request again.
         """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -7,6 +7,7 @@ Every RPC is idempotent under that token: after an unknown outcome, send the sam
 """
 
 from collections import abc as _abc
+from duly.v1 import frontend_pb2 as _frontend_pb2
 from duly.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
@@ -387,6 +388,8 @@ class ClaimedTask(_message.Message):
     MAX_RUNTIME_FIELD_NUMBER: _builtins.int
     CRASHES_FIELD_NUMBER: _builtins.int
     TICK_AT_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    GRAPH_FIELD_NUMBER: _builtins.int
     priority: _task_pb2.Priority.ValueType
     payload: _builtins.bytes
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -396,6 +399,8 @@ class ClaimedTask(_message.Message):
     """The number of the run: how often the task was claimed. It grows with each claim."""
     crashes: _builtins.int
     """Crashes so far: a task that crashed before runs alone in its process."""
+    checkpoint: _builtins.bytes
+    """JSON: what an attempt before kept with TaskContext.checkpoint. Empty: nothing."""
     @_builtins.property
     def claim(self) -> Global___Claim: ...
     @_builtins.property
@@ -407,6 +412,10 @@ class ClaimedTask(_message.Message):
     @_builtins.property
     def tick_at(self) -> _timestamp_pb2.Timestamp:
         """The tick that it was scheduled for; absent: no time table scheduled it."""
+
+    @_builtins.property
+    def graph(self) -> Global___GraphPlace:
+        """Absent: it is no node of a graph."""
 
     def __init__(
         self,
@@ -421,14 +430,91 @@ class ClaimedTask(_message.Message):
         max_runtime: _duration_pb2.Duration | None = ...,
         crashes: _builtins.int = ...,
         tick_at: _timestamp_pb2.Timestamp | None = ...,
+        checkpoint: _builtins.bytes = ...,
+        graph: Global___GraphPlace | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "max_runtime", b"max_runtime", "tick_at", b"tick_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "graph", b"graph", "max_runtime", b"max_runtime", "tick_at", b"tick_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "claim", b"claim", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "tick_at", b"tick_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "tick_at", b"tick_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClaimedTask: _TypeAlias = ClaimedTask  # noqa: Y015
+
+@_typing.final
+class GraphPlace(_message.Message):
+    """What a node of a graph knows of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRAPH_ID_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    PREDECESSORS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    graph_id: _builtins.bytes
+    """A UUID's 16 bytes."""
+    label: _builtins.str
+    truncated: _builtins.bool
+    """There are others."""
+    @_builtins.property
+    def predecessors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Predecessor]:
+        """The nodes that it waits for, by label; the first 1,000."""
+
+    def __init__(
+        self,
+        *,
+        graph_id: _builtins.bytes = ...,
+        label: _builtins.str = ...,
+        predecessors: _abc.Iterable[Global___Predecessor] | None = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["graph_id", b"graph_id", "label", b"label", "predecessors", b"predecessors", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GraphPlace: _TypeAlias = GraphPlace  # noqa: Y015
+
+@_typing.final
+class Predecessor(_message.Message):
+    """A node that a claimed one waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    RESULT_ENCODING_FIELD_NUMBER: _builtins.int
+    RESULT_OMITTED_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    task_id: _builtins.bytes
+    """A UUID's 16 bytes."""
+    status: _task_pb2.TaskStatus.ValueType
+    """With any_of it may not have ended."""
+    result: _builtins.bytes
+    """Of a SUCCESS."""
+    result_encoding: _task_pb2.Encoding.ValueType
+    result_omitted: _builtins.bool
+    """The results of all are larger than 1 MiB, and this one is left out: read it with a client."""
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        task_id: _builtins.bytes = ...,
+        status: _task_pb2.TaskStatus.ValueType = ...,
+        result: _builtins.bytes = ...,
+        result_encoding: _task_pb2.Encoding.ValueType = ...,
+        result_omitted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "result", b"result", "result_encoding", b"result_encoding", "result_omitted", b"result_omitted", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Predecessor: _TypeAlias = Predecessor  # noqa: Y015
 
 @_typing.final
 class HeartbeatRequest(_message.Message):
@@ -460,9 +546,12 @@ class HeartbeatItem(_message.Message):
     CLAIM_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     PROGRESS_NOTE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     progress: _builtins.float
     """What the callback reported since the last heartbeat; absent: nothing new."""
     progress_note: _builtins.str
+    checkpoint: _builtins.bytes
+    """JSON, at most 64 KiB: what the callback kept since the last heartbeat. Empty: nothing new."""
     @_builtins.property
     def claim(self) -> Global___Claim: ...
     def __init__(
@@ -471,10 +560,11 @@ class HeartbeatItem(_message.Message):
         claim: Global___Claim | None = ...,
         progress: _builtins.float | None = ...,
         progress_note: _builtins.str | None = ...,
+        checkpoint: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_progress_note", b"_progress_note", "claim", b"claim", "progress", b"progress", "progress_note", b"progress_note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_progress_note", b"_progress_note", "claim", b"claim", "progress", b"progress", "progress_note", b"progress_note"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_progress_note", b"_progress_note", "checkpoint", b"checkpoint", "claim", b"claim", "progress", b"progress", "progress_note", b"progress_note"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__progress: _TypeAlias = _typing.Literal["progress"]  # noqa: Y015
     _WhichOneofArgType__progress: _TypeAlias = _typing.Literal["_progress", b"_progress"]  # noqa: Y015
@@ -526,6 +616,8 @@ class TaskResult(_message.Message):
     RETRY_AFTER_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     TRACEBACK_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    CHILDREN_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     result: _builtins.bytes
     """With SUCCESS: at most 1 MiB."""
@@ -535,6 +627,8 @@ class TaskResult(_message.Message):
     failure_message: _builtins.str
     traceback: _builtins.str
     """With a failure or a crash: the frames of the callback's own code, cut to 8 KiB."""
+    checkpoint: _builtins.bytes
+    """Unless SUCCESS: what the callback kept, as in HeartbeatItem. Empty: nothing since the last heartbeat."""
     @_builtins.property
     def claim(self) -> Global___Claim: ...
     @_builtins.property
@@ -544,6 +638,12 @@ class TaskResult(_message.Message):
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """When the callback started, by the host's clock. It is shown to people and compared with nothing."""
+
+    @_builtins.property
+    def children(self) -> _containers.RepeatedCompositeFieldContainer[_frontend_pb2.NewTask]:
+        """With SUCCESS: tasks that are written in the transaction that writes this result, or not at all. At most 1,000, and
+        4 MiB; each with a task_id, none with an idempotency_key. One that is invalid makes the attempt a fatal failure.
+        """
 
     def __init__(
         self,
@@ -557,10 +657,12 @@ class TaskResult(_message.Message):
         retry_after: _duration_pb2.Duration | None = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
         traceback: _builtins.str = ...,
+        checkpoint: _builtins.bytes = ...,
+        children: _abc.Iterable[_frontend_pb2.NewTask] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -716,9 +818,12 @@ class StoppedRun(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.bytes
     reason: _builtins.str
     """Why it was stopped."""
+    checkpoint: _builtins.bytes
+    """What the callback kept, as in TaskResult."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """When the callback started, by the host's clock. It is shown to people and compared with nothing."""
@@ -729,10 +834,11 @@ class StoppedRun(_message.Message):
         task_id: _builtins.bytes = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
         reason: _builtins.str = ...,
+        checkpoint: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "started_at", b"started_at", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "reason", b"reason", "started_at", b"started_at", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -68,7 +68,7 @@ class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus
     TASK_STATUS_CANCELLED: _TaskStatus.ValueType  # 8
     """Final: somebody asked for it."""
     TASK_STATUS_DROPPED: _TaskStatus.ValueType  # 9
-    """Final: reserved for gates, which are not built. No task has this status."""
+    """Final: it ended without a run, such as a node of a graph that no branch leads to any more."""
     TASK_STATUS_WAITING: _TaskStatus.ValueType  # 10
     """Written; waits for the end of another task, such as the one before it in its session."""
 
@@ -93,7 +93,7 @@ TASK_STATUS_FATAL_FAILURE: TaskStatus.ValueType  # 7
 TASK_STATUS_CANCELLED: TaskStatus.ValueType  # 8
 """Final: somebody asked for it."""
 TASK_STATUS_DROPPED: TaskStatus.ValueType  # 9
-"""Final: reserved for gates, which are not built. No task has this status."""
+"""Final: it ended without a run, such as a node of a graph that no branch leads to any more."""
 TASK_STATUS_WAITING: TaskStatus.ValueType  # 10
 """Written; waits for the end of another task, such as the one before it in its session."""
 Global___TaskStatus: _TypeAlias = TaskStatus  # noqa: Y015
@@ -203,6 +203,8 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """No Executor that took the task has a callback of this name."""
     FAILURE_KIND_SESSION_FAILED: _FailureKind.ValueType  # 11
     """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
+    FAILURE_KIND_GRAPH_SKIPPED: _FailureKind.ValueType  # 12
+    """It was skipped: what it waits for in its graph can no longer happen."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
     """Why an attempt failed, or why a task ended without success."""
@@ -230,6 +232,8 @@ FAILURE_KIND_NO_CALLBACK: FailureKind.ValueType  # 10
 """No Executor that took the task has a callback of this name."""
 FAILURE_KIND_SESSION_FAILED: FailureKind.ValueType  # 11
 """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
+FAILURE_KIND_GRAPH_SKIPPED: FailureKind.ValueType  # 12
+"""It was skipped: what it waits for in its graph can no longer happen."""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 class _AttemptOutcome:
@@ -325,6 +329,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """There is no time table of this name."""
     ERROR_CODE_TIME_TABLE_CONFLICT: _ErrorCode.ValueType  # 21
     """The time table exists already, or was changed since it was read."""
+    ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
+    """Only a task that nobody runs yet can be changed: it runs now, or has ended."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -351,6 +357,8 @@ ERROR_CODE_UNKNOWN_TIME_TABLE: ErrorCode.ValueType  # 20
 """There is no time table of this name."""
 ERROR_CODE_TIME_TABLE_CONFLICT: ErrorCode.ValueType  # 21
 """The time table exists already, or was changed since it was read."""
+ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
+"""Only a task that nobody runs yet can be changed: it runs now, or has ended."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -509,6 +517,9 @@ class Task(_message.Message):
     REDRIVES_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     TIME_TABLE_FIELD_NUMBER: _builtins.int
+    GRAPH_ID_FIELD_NUMBER: _builtins.int
+    EDITS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -534,6 +545,12 @@ class Task(_message.Message):
     """How often the task was redriven after it had ended as FATAL_FAILURE."""
     time_table: _builtins.str
     """The time table that scheduled it; its tick is scheduled_at. Empty: a client did."""
+    graph_id: _builtins.str
+    """The graph that it is a node of; empty: none."""
+    edits: _builtins.int
+    """How often it was changed by UpdateTask."""
+    checkpoint: _builtins.bytes
+    """JSON: what its callback last kept with TaskContext.checkpoint. Empty: nothing, or it succeeded, or the view is BASIC."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -597,10 +614,13 @@ class Task(_message.Message):
         redrives: _builtins.int = ...,
         session: Global___Session | None = ...,
         time_table: _builtins.str = ...,
+        graph_id: _builtins.str = ...,
+        edits: _builtins.int = ...,
+        checkpoint: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

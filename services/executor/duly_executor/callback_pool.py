@@ -16,7 +16,7 @@ from duly_executor.callback_process import CallbackProcess
 from duly_executor.dispatch import Capacity, Dispatcher
 from duly_executor.events import log
 from duly_executor.exit_handler import ExitHandler
-from duly_executor.failure_results import cancelled
+from duly_executor.failure_results import cancelled, with_checkpoint
 from duly_executor.held_claims import HeldClaims
 from duly_executor.isolation import IsolatedLambdas
 from duly_executor.prefetch import Prefetch
@@ -172,6 +172,8 @@ class CallbackPool:
         if report.results:
             process.ended_at = asyncio.get_running_loop().time()
             process.waits_since = None
+        if report.checkpoints:
+            self._held_claims.note_checkpoints(report.checkpoints)
         ends: list[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]] = []
         for result in report.results:
             claim = result.claim
@@ -185,7 +187,7 @@ class CallbackPool:
             if held is None or held.token != claim.token:
                 self._release([task_id])  # a newer claim waited for the end of this one
             elif self._held_claims.report(task_id) is not None:
-                ends.append((held.task, result))
+                ends.append((held.task, with_checkpoint(held, result)))
         events.attempts_ended(ends)
         self._held_claims.note_progress(report.progress)
         if report.unstarted:

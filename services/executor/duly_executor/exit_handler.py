@@ -8,7 +8,7 @@ from duly_core.slot_board import RunningTask, SlotBoard
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
-from duly_executor.failure_results import crash, ending_of, stopped
+from duly_executor.failure_results import crash, ending_of, stopped, with_checkpoint
 from duly_executor.held_claims import HeldClaims
 from duly_executor.result_reporter import ResultReporter
 
@@ -62,14 +62,16 @@ class ExitHandler:
         }
         ending = process.fault or ending_of(code)
         results = [
-            crash(held.task, ending, len(culprits), ran[task_id], process.exit_record.stack)
+            with_checkpoint(
+                held, crash(held.task, ending, len(culprits), ran[task_id], process.exit_record.stack)
+            )
             for task_id in culprits
             if (held := self._held_claims.report(task_id)) is not None
         ]
         results += [
-            process.overdue[task_id].verdict
+            with_checkpoint(held, process.overdue[task_id].verdict)
             for task_id in overdue
-            if self._held_claims.report(task_id) is not None
+            if (held := self._held_claims.report(task_id)) is not None
         ]
         self._reporter.results(results)
         unstarted = ours - ran.keys() - process.overdue.keys()
@@ -86,8 +88,11 @@ class ExitHandler:
     def _release(
         self, task_ids: Collection[TaskId], handed_back: Mapping[TaskId, hsc_pb2.StoppedRun]
     ) -> None:
-        held = [self._held_claims.report(task_id) for task_id in task_ids]
-        self._reporter.release([each.task.claim for each in held if each is not None], handed_back)
+        held = [each for task_id in task_ids if (each := self._held_claims.report(task_id)) is not None]
+        for each in held:
+            if each.checkpoint and (stopped := handed_back.get(each.task.claim.task_id)) is not None:
+                stopped.checkpoint = each.checkpoint
+        self._reporter.release([each.task.claim for each in held], handed_back)
 
 
 def _culprits(

@@ -8,6 +8,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core.rpc.convert import boot_to_timestamp, from_duration
 from duly_core.settings import format_duration
 from duly_core.slot_board import RunningTask
+from duly_executor.held_claims import HeldClaim
 
 _ANOTHERS = "was stopped with its callback process, for the sake of another task: "
 _REASONS = {
@@ -18,6 +19,13 @@ _REASONS = {
     "crash": "its callback process was ended by another task",
     "close": "was still running when the Executor had to stop",
 }
+
+
+def with_checkpoint(held: HeldClaim, result: hsc_pb2.TaskResult) -> hsc_pb2.TaskResult:
+    """The result with what its callback kept last, for the next attempt if there is one."""
+    if held.checkpoint and result.outcome != hsc_pb2.OUTCOME_SUCCESS:
+        result.checkpoint = held.checkpoint
+    return result
 
 
 def cancelled(task: hsc_pb2.ClaimedTask) -> hsc_pb2.TaskResult:

@@ -141,6 +141,7 @@ class HeartbeatLoop:
         if len(response.verdicts) != len(request.items):
             return f"{len(request.items)} claims were told, {len(response.verdicts)} answered"
         claims = [item.claim for item in request.items]
+        self._held_claims.checkpoints_kept(request.items)
         self._apply(zip(claims, response.verdicts, strict=True), sent)
         return None
 

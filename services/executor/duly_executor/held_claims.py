@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from duly.v1 import callback_pb2, hsc_pb2
 from duly_core.claim_journal import ClaimJournal
-from duly_core.task import TaskId
+from duly_core.task import CHECKPOINT_LIMIT, TaskId
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +28,8 @@ class HeldClaim:
     """When its callback was told to stop (the loop's time)."""
     journaled_at: int = 0
     """Its place in the claim journal; 0: it has none."""
+    checkpoint: bytes = b""
+    """Once it is reported: what its callback kept last; empty: nothing."""
 
 
 class HeldClaims:
@@ -44,6 +46,10 @@ class HeldClaims:
         self._reporting = 0
         """How many of them are being reported."""
         self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
+        self._checkpoints: dict[TaskId, bytes] = {}
+        """The last of each callback that kept one."""
+        self._unsent: set[TaskId] = set()
+        """Of which no heartbeat has brought the last one yet."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -76,6 +82,7 @@ class HeldClaims:
             task_id = claim.task_id
             former = self._held.get(task_id)
             if former is not None:
+                self._take_checkpoint(task_id)
                 self._reporting -= former.reporting
                 self._forget(former)
             held = self._held[task_id] = HeldClaim(task, claim.token)
@@ -123,7 +130,13 @@ class HeldClaims:
         self._reporting += 1
         held.process = None
         self._progress.pop(task_id, None)
+        if self._checkpoints:
+            held.checkpoint = self._take_checkpoint(task_id)
         return held
+
+    def _take_checkpoint(self, task_id: TaskId) -> bytes:
+        self._unsent.discard(task_id)
+        return self._checkpoints.pop(task_id, b"")
 
     def settle(self, claims: Iterable[hsc_pb2.Claim]) -> None:
         """The HSC's word on these is definite: nothing is held of them any more.
@@ -139,6 +152,8 @@ class HeldClaims:
             self._forget(held)
             self._reporting -= held.reporting
             self._progress.pop(task_id, None)
+            if self._checkpoints:
+                self._take_checkpoint(task_id)
             self._deadlines.pop(task_id, None)
 
     def _forget(self, held: HeldClaim) -> None:
@@ -151,9 +166,23 @@ class HeldClaims:
             (progress.task_id, progress) for progress in told if self.is_running(progress.task_id)
         )
 
+    def note_checkpoints(self, told: Iterable[callback_pb2.CallbackCheckpoint]) -> None:
+        """Remember the last of each for the next heartbeat, and for the result."""
+        for each in told:
+            if self.is_running(each.task_id) and 0 < len(each.checkpoint) <= CHECKPOINT_LIMIT:
+                self._checkpoints[each.task_id] = each.checkpoint
+                self._unsent.add(each.task_id)
+
+    def checkpoints_kept(self, items: Iterable[hsc_pb2.HeartbeatItem]) -> None:
+        """A heartbeat brought these, and was answered."""
+        for item in items:
+            if item.checkpoint and self._checkpoints.get(item.claim.task_id) == item.checkpoint:
+                self._unsent.discard(item.claim.task_id)
+
     def heartbeat_requests(self, holder: str) -> list[hsc_pb2.HeartbeatRequest]:
         """Heartbeats for everything that is held, with what was told of progress since the last."""
         requests: list[hsc_pb2.HeartbeatRequest] = []
+        room = _CHECKPOINT_BYTES
         for number, (task_id, held) in enumerate(self._held.items()):
             if number % _MOST_A_CALL == 0:
                 requests.append(hsc_pb2.HeartbeatRequest(holder=holder))
@@ -162,10 +191,15 @@ class HeldClaims:
             if progress is not None:
                 item.progress = progress.progress
                 item.progress_note = _fit(progress.note)
+            if self._unsent and task_id in self._unsent and len(self._checkpoints[task_id]) <= room:
+                item.checkpoint = self._checkpoints[task_id]
+                room -= len(item.checkpoint)
         return requests
 
 
 _NOTE_BYTES = 1024
+_CHECKPOINT_BYTES = 1024 * 1024
+"""Of checkpoints in one heartbeat: what is left goes with the next."""
 _MOST_A_CALL = 1_000
 """Claims in one heartbeat call; the HSC takes more."""
 

@@ -5,6 +5,8 @@ import asyncio
 from duly.v1 import (
     frontend_pb2,
     frontend_pb2_grpc,
+    graphs_pb2,
+    graphs_pb2_grpc,
     registry_pb2,
     registry_pb2_grpc,
     sessions_pb2,
@@ -18,13 +20,14 @@ from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.health import HealthFollower
+from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Notifier
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_frontend.events import log
-from duly_frontend.lambda_cache import LambdaCache
+from duly_frontend.graphs import GraphServicer
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
 from duly_frontend.servicer import FrontendServicer
@@ -58,6 +61,7 @@ def build(
             notifier = Notifier(store, notifications)
             frontend = FrontendServicer(stores, settings, known, notifier, rpc_settings)
             sessions = SessionServicer(stores, notifier)
+            graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
             time_tables = TimeTableServicer(store, Notifier(store, notifications))
@@ -67,6 +71,10 @@ def build(
                     Service(
                         frontend_pb2.DESCRIPTOR.services_by_name["FrontendService"].full_name,
                         lambda grpc: frontend_pb2_grpc.add_FrontendServiceServicer_to_server(frontend, grpc),
+                    ),
+                    Service(
+                        graphs_pb2.DESCRIPTOR.services_by_name["GraphService"].full_name,
+                        lambda grpc: graphs_pb2_grpc.add_GraphServiceServicer_to_server(graphs, grpc),
                     ),
                     Service(
                         registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name,
@@ -95,6 +103,7 @@ def build(
                 log.info("frontend serves", address=address)
                 await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
             frontend.close()
+            graphs.close()
             await server.stop()
 
     return serve

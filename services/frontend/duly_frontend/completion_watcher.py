@@ -1,7 +1,7 @@
-"""Long polls for the ends of tasks: one statement looks for all who wait."""
+"""Long polls for the ends of tasks, or of graphs: one statement looks for all who wait."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -9,7 +9,6 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.loop import wait_for
 from duly_core.store.pool import Store
 from duly_core.store.tasks import final_of
-from duly_core.task import TaskId
 
 _FIRST = timedelta(milliseconds=5)
 _LONGEST = timedelta(milliseconds=500)
@@ -20,7 +19,7 @@ _COMPANY = 0.5
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    left: set[TaskId]
+    left: set[bytes]
     pause: timedelta = _FIRST
     next_look: float = 0
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -32,14 +31,18 @@ class CompletionWatcher:
     Nothing runs while nobody waits, and between two looks it sleeps.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, look: Callable[[Store, Collection[bytes]], Awaitable[set[bytes]]] = final_of
+    ) -> None:
+        """Make one; `look` tells which of these ids need not be waited for."""
         self._store = store
+        self._look_for = look
         self._waiters: set[_Waiter] = set()
         self._newcomer = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def wait(self, task_ids: Collection[TaskId], timeout: timedelta) -> None:
+    async def wait(self, task_ids: Collection[bytes], timeout: timedelta) -> None:
         """Return when each of these is final (or not there), at the latest after `timeout`, or when it is closed."""
         if self._closed:
             return
@@ -82,7 +85,7 @@ class CompletionWatcher:
     async def _look(self, waiters: list[_Waiter]) -> None:
         wanted = set().union(*(waiter.left for waiter in waiters))
         try:
-            final = await final_of(self._store, wanted)
+            final = await self._look_for(self._store, wanted)
         except StoreUnavailableError:
             return  # those who wait are answered by their timeout, or when the store is back
         for waiter in waiters:

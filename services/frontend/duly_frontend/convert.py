@@ -26,9 +26,10 @@ _PLAIN = (
     "progress",
     "progress_note",
     "redrives",
+    "edits",
     "time_table",
 )
-_BODY = ("payload", "payload_encoding", "result", "result_encoding")
+_BODY = ("payload", "payload_encoding", "result", "result_encoding", "checkpoint")
 
 
 def task_to_wire(row: TaskRow) -> task_pb2.Task:
@@ -47,6 +48,8 @@ def task_to_wire(row: TaskRow) -> task_pb2.Task:
         task.session.key = row["session"]
         task.session.order = row["session_order"]
         task.session.on_failure = row["session_policy"]
+    if row.get("graph") is not None:
+        task.graph_id = str(row["graph"])
     if row["failure_kind"] is not None:
         task.last_failure.kind = row["failure_kind"]
         task.last_failure.message = row["failure_message"] or ""

@@ -8,12 +8,12 @@ from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import read_duration
+from duly_core.rpc.new_tasks import Problem
 from duly_core.settings import format_duration
 from duly_core.store.dead_letters import Answer, Page, Spread, Verdict
 from duly_core.task import TaskId
 from duly_frontend.convert import STATUS_TO_WIRE
 from duly_frontend.filters import instant
-from duly_frontend.validation import Problem
 
 LARGEST_PAGE = 1000
 

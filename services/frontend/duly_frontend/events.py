@@ -11,8 +11,12 @@ log = structlog.get_logger()
 
 _scheduled = Counter("duly_scheduled_total", "Tasks in Schedule calls, by verdict.", ["verdict"])
 _taken, _refused = _scheduled.labels("taken"), _scheduled.labels("refused")
+_graphs = Counter("duly_graphs_scheduled_total", "Graphs in ScheduleGraph calls, by verdict.", ["verdict"])
+_graphs_taken, _graphs_refused = _graphs.labels("taken"), _graphs.labels("refused")
 _unblocked = Counter("duly_sessions_unblocked_total", "Sessions whose block an operator ended.")
 _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
+_updated = Counter("duly_updated_total", "Tasks that were changed before they ran.")
+_purged = Counter("duly_purged_total", "Finished tasks that were deleted because somebody asked for it.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
 
@@ -22,9 +26,32 @@ def scheduled(taken: int, refused: int) -> None:
     _refused.inc(refused)
 
 
+def graph_scheduled(nodes: int) -> None:
+    """A graph of so many tasks is there."""
+    _graphs_taken.inc()
+    _taken.inc(nodes)
+
+
+def graph_refused() -> None:
+    """A graph was not written."""
+    _graphs_refused.inc()
+
+
 def redriven(count: int) -> None:
     """So many dead letters run again."""
     _redriven.inc(count)
+
+
+def updated(count: int) -> None:
+    """So many pending tasks were changed."""
+    _updated.inc(count)
+
+
+def purged(count: int) -> None:
+    """So many finished tasks were deleted."""
+    if count:
+        _purged.inc(count)
+        log.info("tasks purged", count=count)
 
 
 def sessions_unblocked(count: int) -> None:

@@ -1,11 +1,14 @@
-"""Page tokens of ListTasks: where the next page begins, bound to the filters of the first."""
+"""Page tokens of ListTasks and ListGraphs: where the next page begins, bound to the filters of the first."""
 
 import base64
 import binascii
+import copy
 import hashlib
 
-from duly.v1 import frontend_pb2
+from duly.v1 import frontend_pb2, graphs_pb2
 from duly_core.errors import InvalidRequestError
+
+Request = frontend_pb2.ListTasksRequest | graphs_pb2.ListGraphsRequest
 
 _ID_BYTES = 16
 _FINGERPRINT_BYTES = 8
@@ -13,21 +16,20 @@ _LENGTH = (_ID_BYTES + _FINGERPRINT_BYTES) * 4 // 3
 """In base64, without padding."""
 
 
-def _fingerprint(request: frontend_pb2.ListTasksRequest) -> bytes:
-    filters = frontend_pb2.ListTasksRequest()
-    filters.CopyFrom(request)
+def _fingerprint(request: Request) -> bytes:
+    filters = copy.deepcopy(request)
     filters.ClearField("page_size")
     filters.ClearField("page_token")
     return hashlib.sha256(filters.SerializeToString(deterministic=True)).digest()[:_FINGERPRINT_BYTES]
 
 
-def write(request: frontend_pb2.ListTasksRequest, last: bytes) -> str:
-    """The token of the page after the one that ends with task `last`."""
+def write(request: Request, last: bytes) -> str:
+    """The token of the page after the one that ends with the task or graph `last`."""
     return base64.urlsafe_b64encode(last + _fingerprint(request)).decode().rstrip("=")
 
 
-def read(request: frontend_pb2.ListTasksRequest) -> bytes | None:
-    """The task id below which this page begins; None for the first page.
+def read(request: Request) -> bytes | None:
+    """The id below which this page begins; None for the first page.
 
     Raises:
         InvalidRequestError: the token is not one of ours, or of a list with other filters.

@@ -11,21 +11,21 @@ from duly.v1 import registry_pb2, registry_pb2_grpc
 from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.convert import from_duration
+from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
 from duly_core.store import time_tables as store_time_tables
+from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.lambdas import RegisteredLambda
 from duly_core.store.pool import Store
 from duly_core.store.time_tables import PutVerdict
+from duly_core.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_table import TimeTable
 from duly_frontend.events import log
-from duly_frontend.lambda_cache import LambdaCache
 from duly_frontend.replaced_lambdas import ReplacedLambdas
-from duly_frontend.settings import HARD_PAYLOAD_LIMIT
 from duly_frontend.time_table_definitions import time_table
 from duly_frontend.time_table_wire import put_problem
-from duly_frontend.validation import Problem
 
 _MOST_LAMBDAS = 1000
 _MOST_TABLES = 1000

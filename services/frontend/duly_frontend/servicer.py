@@ -5,37 +5,38 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from duly.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
+from duly.v1 import frontend_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.errors import InvalidRequestError
 from duly_core.group_commit import GroupCommit
 from duly_core.lifecycle import FINAL, Status
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.checks import check_count, read_duration
-from duly_core.rpc.settings import RpcSettings
-from duly_core.rpc.stubs import Context
-from duly_core.store import dead_letters as store_dead_letters
-from duly_core.store import schedule as store_schedule
-from duly_core.store import tasks as store_tasks
-from duly_core.store.dead_letters import Verdict
-from duly_core.store.notifications import Notifier
-from duly_core.task import NewTask, Scheduled
-from duly_core.telemetry import observe_call
-from duly_frontend import dead_letters, events, filters, page_token
-from duly_frontend.completion_watcher import CompletionWatcher
-from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
-from duly_frontend.lambda_cache import LambdaCache
-from duly_frontend.schedule_answers import add_result
-from duly_frontend.settings import FrontendSettings
-from duly_frontend.stores import FrontendStores
-from duly_frontend.task_reader import TaskReader, not_found
-from duly_frontend.validation import (
+from duly_core.rpc.new_tasks import (
     Problem,
     ProblemUnlessRepeatedError,
     new_task,
     parse_task_id,
     unknown_lambda,
 )
+from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import Context
+from duly_core.store import dead_letters as store_dead_letters
+from duly_core.store import schedule as store_schedule
+from duly_core.store import tasks as store_tasks
+from duly_core.store.dead_letters import Verdict
+from duly_core.store.lambda_cache import LambdaCache
+from duly_core.store.notifications import Notifier
+from duly_core.task import NewTask, Scheduled
+from duly_core.telemetry import observe_call
+from duly_frontend import dead_letters, events, filters, page_token
+from duly_frontend.completion_watcher import CompletionWatcher
+from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
+from duly_frontend.schedule_answers import add_result
+from duly_frontend.settings import FrontendSettings
+from duly_frontend.stores import FrontendStores
+from duly_frontend.task_changes import TaskChanges
+from duly_frontend.task_reader import TaskReader, not_found
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _DEFAULT_PAGE = 100
@@ -47,7 +48,7 @@ _SELDOM = 0.02
 """Seconds since the group before: such a small group tells the Store Consumers itself that something is due."""
 
 
-class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
+class FrontendServicer(TaskChanges):
     """Each RPC takes many and answers each for itself; an item with an error has changed nothing."""
 
     def __init__(
@@ -60,10 +61,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     ) -> None:
         """Make one; `rpc` has the limits of calls and of answers. None: the defaults."""
         rpc = rpc or RpcSettings()
-        self._stores = stores
-        self._settings = settings
+        super().__init__(stores, settings, notifier)
         self._known = known
-        self._notifier = notifier
         self._wrote_at = float("-inf")
         self._ends = CompletionWatcher(stores.reads)
         self._reader = TaskReader(stores.reads, rpc.max_message_bytes)

@@ -9,6 +9,7 @@ from uuid import UUID
 from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count
+from duly_core.rpc.new_tasks import Problem, check_session_key
 from duly_core.rpc.stubs import Context
 from duly_core.store import sessions as store_sessions
 from duly_core.store.notifications import Notifier
@@ -16,7 +17,6 @@ from duly_core.store.sessions import SessionState
 from duly_frontend import events
 from duly_frontend.convert import STATUS_TO_WIRE
 from duly_frontend.stores import FrontendStores
-from duly_frontend.validation import Problem, check_session_key
 
 _MOST = 1000
 _DEFAULT_PAGE = 100

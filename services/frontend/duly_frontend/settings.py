@@ -9,9 +9,6 @@ from duly_core.addresses import Listen
 from duly_core.rpc.field_count import MOST_FIELDS
 from duly_core.settings import Duration, Section
 
-HARD_PAYLOAD_LIMIT = 1024 * 1024
-"""No lambda may allow more: the store's CHECK says so too."""
-
 
 class FrontendSettings(Section):
     """`[frontend]`."""
@@ -35,6 +32,6 @@ class FrontendSettings(Section):
     read_connections: int = Field(default=4, ge=1)
     """Connections for GetTask and WaitTask. Writes use those of `store.connections`."""
     list_connections: int = Field(default=2, ge=1)
-    """Connections for ListTasks and RedriveTasks."""
+    """Connections for ListTasks, RedriveTasks, CancelTasks and PurgeTasks."""
     list_timeout: Duration = Field(default=timedelta(seconds=3), ge=timedelta(milliseconds=10))
-    """A list, or a redrive by filter, that takes longer is refused."""
+    """A list, or a redrive, cancel or purge by filter, that takes longer is refused."""

@@ -24,7 +24,7 @@ class FrontendStores:
     reads: Store
     """GetTask and WaitTask."""
     lists: Store
-    """ListTasks and RedriveTasks."""
+    """ListTasks, and what is done by filter."""
 
     @property
     def all(self) -> tuple[Store, ...]:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.errors import TooMuchError
+from duly_core.rpc.new_tasks import Problem
 from duly_core.store import tasks as store_tasks
 from duly_core.store.pool import Store
 from duly_core.task import TaskId
 from duly_frontend.convert import attempt_to_wire, may_have_attempts, task_to_wire
-from duly_frontend.validation import Problem
 
 _AT_A_TIME = 100
 """Tasks that one statement reads: of each there may be a hundred attempts, too."""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from duly.enums import CatchUp, Overlap
 from duly.v1 import task_pb2, time_tables_pb2
 from duly_core.rpc.convert import from_duration
+from duly_core.rpc.new_tasks import Problem, check_name, read_encoding, read_priority
 from duly_core.settings import format_duration
+from duly_core.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_table import MOST_TICKS, Rhythm, TickPolicy, TimeTable
-from duly_frontend.settings import HARD_PAYLOAD_LIMIT
-from duly_frontend.validation import Problem, check_name, read_encoding, read_priority
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration

@@ -10,6 +10,7 @@ from duly.v1 import time_tables_pb2, time_tables_pb2_grpc
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.convert import from_timestamp
+from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import ticks as store_ticks
 from duly_core.store import time_tables as store_time_tables
@@ -21,7 +22,6 @@ from duly_core.time_table import MOST_TICKS
 from duly_frontend import events
 from duly_frontend.time_table_definitions import time_table
 from duly_frontend.time_table_wire import put_problem, state_to_wire, unknown_table
-from duly_frontend.validation import Problem
 
 _MOST = 100
 _LARGEST_PAGE = 1_000

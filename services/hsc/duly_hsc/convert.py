@@ -1,6 +1,6 @@
 """Between the wire's claims, beats and results and the store's shapes; checks what it reads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -13,7 +13,9 @@ from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.checks import check_count, check_holder, check_prefixes, read_duration
 from duly_core.store.claims import Caller
+from duly_core.store.graph_places import GraphPlace
 from duly_core.task import (
+    CHECKPOINT_LIMIT,
     Applied,
     ClaimedTask,
     HeartbeatAnswer,
@@ -23,6 +25,7 @@ from duly_core.task import (
     Token,
 )
 from duly_hsc.caller_groups import Claimed
+from duly_hsc.convert_places import write_place
 from duly_hsc.work_answers import fitting
 
 _ID_BYTES = 16
@@ -72,7 +75,10 @@ def proposals(messages: Sequence[hsc_pb2.ClaimProposal]) -> list[Proposal]:
 
 
 def claimed_to_wire(
-    tasks: Sequence[ClaimedTask | None], terms: hsc_pb2.LeaseTerms, most_bytes: int
+    tasks: Sequence[ClaimedTask | None],
+    terms: hsc_pb2.LeaseTerms,
+    most_bytes: int,
+    places: Mapping[TaskId, GraphPlace],
 ) -> hsc_pb2.ClaimTaskResponse:
     """Return the answers to proposals, in order; the tasks that do not fit are to be asked for again."""
     response = hsc_pb2.ClaimTaskResponse(terms=terms)
@@ -83,7 +89,10 @@ def claimed_to_wire(
             add(verdict=hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED)
         elif left:
             left -= 1
-            _write_task(task, add(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED).task)
+            message = add(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED).task
+            _write_task(task, message)
+            if task.graph_id:
+                write_place(task, places.get(task.task_id), message)
         else:
             add(verdict=hsc_pb2.CLAIM_VERDICT_ASK_AGAIN)
     return response
@@ -105,6 +114,8 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask) -> None:
     due_at = message.due_at
     due_at.seconds, microseconds = divmod(task.due_at_us, 1_000_000)
     due_at.nanos = microseconds * 1_000
+    if task.checkpoint is not None:
+        message.checkpoint = task.checkpoint
     if task.tick_at_us is not None:
         tick_at = message.tick_at
         tick_at.seconds, microseconds = divmod(task.tick_at_us, 1_000_000)
@@ -146,20 +157,36 @@ def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
     )
 
 
-def work_to_wire(claimed: Claimed, terms: hsc_pb2.LeaseTerms) -> hsc_pb2.ClaimWorkResponse:
+def work_to_wire(
+    claimed: Claimed, terms: hsc_pb2.LeaseTerms, places: Mapping[TaskId, GraphPlace]
+) -> hsc_pb2.ClaimWorkResponse:
     """Return the answer to a host that asked for work."""
     response = hsc_pb2.ClaimWorkResponse(terms=terms)
     if claimed.waited:
         response.waited.FromTimedelta(claimed.waited)
     add = response.tasks.add
     for task in claimed.tasks:
-        _write_task(task, add())
+        message = add()
+        _write_task(task, message)
+        if task.graph_id:
+            write_place(task, places.get(task.task_id), message)
     return response
 
 
 @lru_cache
 def _duration(value: timedelta) -> duration_pb2.Duration:
     return to_duration(value)
+
+
+def checkpoint(field: str, data: bytes) -> bytes | None:
+    """What a callback kept; None: nothing new.
+
+    Raises:
+        InvalidRequestError: it is too large.
+    """
+    if len(data) > CHECKPOINT_LIMIT:
+        raise InvalidRequestError(f"{field}.checkpoint", f"must be at most {CHECKPOINT_LIMIT:,} bytes")
+    return data or None
 
 
 def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[TaskHeartbeat]:
@@ -180,5 +207,5 @@ def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[TaskHeartbeat]:
             )
         if progress is not None:
             progress = round(progress, _PROGRESS_PLACES)  # the store's `real` holds no number close to 0
-        read.append(TaskHeartbeat(task_id, token, progress, note))
+        read.append(TaskHeartbeat(task_id, token, progress, note, checkpoint("items", message.checkpoint)))
     return read

@@ -8,7 +8,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import read_duration, read_instant
 from duly_core.task import Encoding, ReleasedClaim, Result, TaskId, Token
-from duly_hsc.convert import claims
+from duly_hsc.convert import checkpoint, claims
 
 _RESULT_LIMIT = 1024 * 1024
 _MESSAGE_LIMIT = 4096
@@ -57,6 +57,7 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
         retry_after=retry_after,
         started_at=_started_at("results", message),
         traceback=_cut(_clean(message.traceback), _TRACEBACK_LIMIT),
+        checkpoint=checkpoint("results", message.checkpoint),
     )
 
 
@@ -75,7 +76,13 @@ def releases(request: hsc_pb2.ReleaseRequest) -> list[ReleasedClaim]:
 def _release(task_id: TaskId, token: Token, stopped: hsc_pb2.StoppedRun | None) -> ReleasedClaim:
     if stopped is None:
         return ReleasedClaim(task_id, token)
-    return ReleasedClaim(task_id, token, _started_at("stopped", stopped), _cut(_clean(stopped.reason)))
+    return ReleasedClaim(
+        task_id,
+        token,
+        _started_at("stopped", stopped),
+        _cut(_clean(stopped.reason)),
+        checkpoint("stopped", stopped.checkpoint),
+    )
 
 
 def _clean(text: str) -> str:

@@ -20,7 +20,10 @@ from duly_core.rpc.checks import check_count, check_holder, check_prefixes
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
+from duly_core.store import graph_places as store_graph_places
 from duly_core.store import results as store_results
+from duly_core.store.graph_places import GraphPlace
+from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.notifications import Notifier
 from duly_core.task import (
     Applied,
@@ -30,11 +33,13 @@ from duly_core.task import (
     ReleasedClaim,
     Result,
     TaskHeartbeat,
+    TaskId,
 )
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc import convert, convert_ends, events
 from duly_hsc.caller_groups import Claimed
+from duly_hsc.children import Children
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
@@ -105,6 +110,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             observe=partial(events.group_written, "SetResults"),
         )
         self._release = GroupCommit(self._release_group, max_items=group)
+        self._children = Children(LambdaCache(stores.results))
         self._most_bytes = rpc.max_message_bytes // 2
         self.streams = CallStreams(
             self,
@@ -133,7 +139,12 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         check_holder("holder", request.holder)
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
         tasks = await self._claim(asked, context.time_remaining())
-        return convert.claimed_to_wire(tasks, self._terms, self._most_bytes)
+        return convert.claimed_to_wire(tasks, self._terms, self._most_bytes, await self._places(tasks))
+
+    async def _places(self, tasks: Sequence[ClaimedTask | None]) -> dict[TaskId, GraphPlace]:
+        """Read what the nodes of graphs among these know of their graphs."""
+        nodes = [task.task_id for task in tasks if task and task.graph_id]
+        return await store_graph_places.graph_places(self._stores.claims, nodes) if nodes else {}
 
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
         async with failpoints.around("hsc.claim"):
@@ -156,9 +167,10 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             if found:
                 number = min(asked.most, fitting(found, self._most_bytes))
                 await self._hand_back(found[number:])
-                return convert.work_to_wire(Claimed(found[:number], timedelta()), self._terms)
+                again = Claimed(found[:number], timedelta())
+                return convert.work_to_wire(again, self._terms, await self._places(again.tasks))
         claimed = await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout)
-        return convert.work_to_wire(claimed, self._terms)
+        return convert.work_to_wire(claimed, self._terms, await self._places(claimed.tasks))
 
     async def Work(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
         self, _requests: object, context: Context
@@ -187,7 +199,10 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self, request: hsc_pb2.SetResultsRequest, context: Context
     ) -> hsc_pb2.SetResultsResponse:
         check_count("results", len(request.results), self._settings.max_items_per_call)
-        applied = await self._set(convert_ends.results(request.results), context.time_remaining())
+        results = convert_ends.results(request.results)
+        if any(message.children for message in request.results):
+            results = await self._children.add(results, request.results)
+        applied = await self._set(results, context.time_remaining())
         return hsc_pb2.SetResultsResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _set_group(self, results: list[Result]) -> list[Applied]:
@@ -224,4 +239,14 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
 
 
 def _weight(results: Sequence[Result]) -> int:
-    return len(results) + sum(len(result.result) for result in results if result.result) // _WEIGHTY
+    return (
+        len(results)
+        + sum(len(result.result) for result in results if result.result) // _WEIGHTY
+        + sum(map(_weight_of_children, results))
+    )
+
+
+def _weight_of_children(result: Result) -> int:
+    if not result.children:
+        return 0
+    return len(result.children) + sum(len(child.payload) for child in result.children) // _WEIGHTY

@@ -84,7 +84,7 @@ def fitting(tasks: Sequence[ClaimedTask], most_bytes: int) -> int:
     """Return how many of these fit into an answer, one at least."""
     size = 0
     for number, task in enumerate(tasks):
-        size += len(task.payload) + _FRAMING_BYTES
+        size += len(task.payload) + len(task.checkpoint or b"") + _FRAMING_BYTES
         if size > most_bytes and number:
             return number
     return len(tasks)

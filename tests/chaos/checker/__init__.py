@@ -21,6 +21,10 @@ C7 trigger, sample    every live row is looked at again within its time
 C8 charge, row, attempt    failures, crashes, fences and attempts are exact
    poison, quarantine, innocent    who crashes is quarantined at the right crash, and nobody else
 C9 leak, connections, processes    nothing outlives the stop, nothing piles up
+C10 overlap, order    tasks of one session run one at a time, in the order in which they joined it
+   waiting     what waits for its turn has no claim
+   rest        a failure that is to end those that wait does, and nothing else ends them so
+   session, left    each is in the session that it was scheduled in, and no session outlives its tasks
 
 (C11, isolation, is a matter of load: tests/integration.)
 """
@@ -34,8 +38,10 @@ from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.losses import losses
 from tests.chaos.checker.moves import moves
 from tests.chaos.checker.overlaps import SignsOfLife, overlaps
+from tests.chaos.checker.sessions import membership, sessions
 from tests.chaos.checker.sufficiency import inconclusive
 from tests.chaos.checker.system import ends, samples, triggers
+from tests.chaos.checker.turns import Turn, note_releases, turns_of
 from tests.chaos.checker.verdict import Verdict, Violation
 from tests.chaos.history import History
 
@@ -45,8 +51,10 @@ __all__ = ["Verdict", "Violation", "check"]
 def check(history: History) -> Verdict:
     """Judge a run."""
     cases = cases_of(history)
+    turns = turns_of(cases)
+    note_releases(cases, turns)
     violations, notes = [], []
-    for violation in _found(history, cases):
+    for violation in _found(history, cases, turns):
         reason = history.exemptions.get(violation.rule) or history.exemptions.get(
             violation.rule.partition(".")[0]
         )
@@ -59,7 +67,7 @@ def check(history: History) -> Verdict:
     )
 
 
-def _found(history: History, cases: dict[str, Case]) -> Iterator[Violation]:
+def _found(history: History, cases: dict[str, Case], turns: dict[str, list[Turn]]) -> Iterator[Violation]:
     lines = Lines(history.started_ns)
     signs, reasons = SignsOfLife(history), Reasons(history, cases)
     for task_id in sorted(cases):
@@ -69,5 +77,7 @@ def _found(history: History, cases: dict[str, Case]) -> Iterator[Violation]:
         yield from moves(history, case, lines)
         yield from counts(history, case, reasons, lines)
         yield from triggers(history, case, lines)
+        yield from membership(case, lines)
+    yield from sessions(history, cases, turns, signs, lines)
     yield from samples(history, lines)
     yield from ends(history, cases)

@@ -44,6 +44,8 @@ class Case:
     """In the order of their sequence."""
     final: FinalRow | None = None
     claims: list[Claim] = field(default_factory=list)
+    released_ns: int = 0
+    """When all that stood before it in its session had ended (`turns.note_releases`); 0: nothing did."""
 
     @property
     def end(self) -> Transition | None:

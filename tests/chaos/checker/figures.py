@@ -21,6 +21,10 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
         "transitions": len(history.transitions),
         "claims": sum(len(case.claims) for case in cases.values()),
         "faults": len(history.faults),
+        "in_sessions": sum(bool(task.session) for task in history.acked),
+        "waited": sum(
+            any(move.after == Status.WAITING for move in case.transitions) for case in cases.values()
+        ),
         "reclaims": sum(by_silence(move) and move.after in _AGAIN for move in history.transitions),
         "again": sum(max(0, len(case.executions) - 1) for case in cases.values()),
     }
@@ -45,7 +49,11 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
 def _lateness(cases: dict[str, Case]) -> list[float]:
     """From when a task could start to when it did for the first time."""
     return [
-        round((case.executions[0].started_ns - max(case.acked.acked_ns, case.acked.due_ns)) / 1e9, 3)
+        round(
+            (case.executions[0].started_ns - max(case.acked.acked_ns, case.acked.due_ns, case.released_ns))
+            / 1e9,
+            3,
+        )
         for case in cases.values()
         if case.acked is not None and case.executions
     ]

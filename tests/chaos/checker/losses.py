@@ -10,12 +10,13 @@ from tests.chaos.checker.verdict import Violation
 from tests.chaos.history import SUCCEEDED, AckedTask, FinalRow, History
 
 
-def bound_ns(history: History, acked: AckedTask | None) -> int:
+def bound_ns(history: History, case: Case) -> int:
     """When a task must be final at the latest."""
-    limits = history.limits
+    limits, acked = history.limits, case.acked
+    free_ns = max(history.healed_ns, case.released_ns)
     if acked is None:
-        return history.healed_ns + limits.liveness_ns
-    return max(history.healed_ns, acked.acked_ns, acked.due_ns) + limits.liveness_ns + acked.longest_ns
+        return free_ns + limits.liveness_ns
+    return max(free_ns, acked.acked_ns, acked.due_ns) + limits.liveness_ns + acked.longest_ns
 
 
 def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
@@ -36,7 +37,7 @@ def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
             yield violation("C1.unknown", "only tasks that are stored run; this one ran and is not")
         return
     if not row.status:
-        if bound_ns(history, acked) <= history.finished_ns:  # else the run is inconclusive
+        if bound_ns(history, case) <= history.finished_ns:  # else the run is inconclusive
             what = f"a {acked.kind} task" if acked else "a task (never acknowledged)"
             yield violation(
                 "C1.lost", f"{what} ends; it is still {row.assoc_status or 'in no status at all'}"
@@ -48,14 +49,14 @@ def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
         for rule, expected in _ending(case, acked, row):
             yield violation(rule, expected)
     if acked is not None and history.limits.start_ns and case.claims:
-        due_ns = max(acked.acked_ns, acked.due_ns)
+        due_ns = max(acked.acked_ns, acked.due_ns, case.released_ns)
         late = (case.claims[0].begun.at_ns - due_ns - history.limits.start_ns) / 1e9
         if late > 0:
             yield violation(
                 "C6.start", f"nothing keeps it from its start; it was {late:.3f} s later than the bound"
             )
-    if case.end is not None and case.end.at_ns > bound_ns(history, acked):
-        late = (case.end.at_ns - bound_ns(history, acked)) / 1e9
+    if case.end is not None and case.end.at_ns > bound_ns(history, case):
+        late = (case.end.at_ns - bound_ns(history, case)) / 1e9
         yield violation("C6.late", f"it ends within the bound after the last heal; it was {late:.3f} s late")
 
 
@@ -82,6 +83,8 @@ def _ending(case: Case, acked: AckedTask, row: FinalRow) -> Iterator[tuple[str, 
             return
         if row.failure_kind == FailureKind.QUARANTINED:
             return  # C8 knows who may be quarantined
+        if row.failure_kind == FailureKind.SESSION_FAILED and acked.session:
+            return  # C10 knows whose failure may end others
     if row.status not in acked.legal:
         legal = " or ".join(sorted(acked.legal))
         yield (

@@ -29,9 +29,7 @@ def inconclusive(history: History, cases: dict[str, Case]) -> Iterator[str]:
     open_ended = [
         case.task_id
         for case in cases.values()
-        if case.final is not None
-        and not case.final.status
-        and bound_ns(history, case.acked) > history.finished_ns
+        if case.final is not None and not case.final.status and bound_ns(history, case) > history.finished_ns
     ]
     if open_ended:
         yield f"the run ended before {len(open_ended)} tasks had to be final, the first: {min(open_ended)}"

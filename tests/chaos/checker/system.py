@@ -21,6 +21,12 @@ def triggers(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
         bound = _bound_ns(history.limits, move)
         if move.trigger_in_ns is not None and clock_was_moved(history, move):
             continue
+        if move.after == Status.WAITING and move.before != Status.WAITING and case.acked is not None:
+            if not case.acked.expires_ns:
+                yield from _waits_for_another(case, move, lines)
+                continue
+        elif move.after == Status.WAITING and move.trigger_in_ns is None:
+            continue  # nobody knows whether it expires
         if move.trigger_in_ns is None or move.trigger_in_ns > bound + slack:
             when = "never" if move.trigger_in_ns is None else f"in {move.trigger_in_ns / 1e9:.3f} s"
             yield Violation(
@@ -29,6 +35,17 @@ def triggers(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
                 f"a task that is {move.after} is looked at again within {bound / 1e9:.3f} s; it is {when}",
                 (lines.transition(move),),
             )
+
+
+def _waits_for_another(case: Case, move: Transition, lines: Lines) -> Iterator[Violation]:
+    """The end of another task releases it, and nothing looks at it before."""
+    if move.trigger_in_ns is not None:
+        yield Violation(
+            "C7.trigger",
+            case.task_id,
+            f"what waits and does not expire has no trigger; it has one in {move.trigger_in_ns / 1e9:.3f} s",
+            (lines.transition(move),),
+        )
 
 
 def _bound_ns(limits: Limits, move: Transition) -> int:

@@ -117,3 +117,47 @@ def test_an_interruption_ends_the_wait_for_a_cancel_and_is_none(context):
     assert not context.wait_cancelled(10 * SECOND)
     assert context.interrupted
     assert not context.cancelled
+
+
+def kept_by(callback_value, *, checkpoint=b""):
+    """The context of a task, and what it keeps."""
+    kept = []
+    task = hsc_pb2.ClaimedTask(claim=hsc_pb2.Claim(task_id=bytes(16), token=bytes(16)), checkpoint=checkpoint)
+    ctx = duly.TaskContext.for_task(task, None, lambda task_id, data: kept.append((task_id, data)))
+    if callback_value is not ...:
+        ctx.checkpoint(callback_value)
+    return ctx, kept
+
+
+def test_a_checkpoint_is_handed_over_at_once_as_json() -> None:
+    assert kept_by({"row": 7})[1] == [(bytes(16), b'{"row":7}')]
+    assert kept_by(None)[1] == [(bytes(16), b"null")]
+
+
+def test_what_was_kept_before_is_given_decoded() -> None:
+    assert kept_by(..., checkpoint=b'{"row":7}')[0].checkpointed == {"row": 7}
+    assert kept_by(...)[0].checkpointed is None
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [("x" * 65_536, duly.CheckpointTooLargeError), (b"bytes", duly.EncodingError), ({1}, duly.EncodingError)],
+)
+def test_what_cannot_be_kept_is_refused_in_the_callback(value: object, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        kept_by(value)
+
+
+def test_a_scheduled_task_has_its_id_at_once_and_is_bounded_in_number_and_size() -> None:
+    ctx, _ = kept_by(...)
+    made = [ctx.schedule("mail.send", {"n": n}) for n in range(1000)]
+
+    assert ctx.children is not None
+    assert [child.task_id for child in ctx.children] == [each.task_id for each in made]
+    with pytest.raises(duly.InvalidTaskError, match="1,000 tasks"):
+        ctx.schedule("mail.send")
+    large, _ = kept_by(...)
+    for _ in range(4):
+        large.schedule("mail.send", b"x" * 1_000_000)
+    with pytest.raises(duly.InvalidTaskError, match="4,194,304 bytes"):
+        large.schedule("mail.send", b"x" * 1_000_000)

@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from duly_core.store import graph_tables  # noqa: F401 (it adds its tables)
 from duly_core.store.tables import metadata
 
 context.configure(

@@ -28,6 +28,7 @@ class ReportSender:
         self._rest = callback_pb2.SerializedReport()
         """All but results and progress."""
         self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
+        self._checkpoints: dict[TaskId, callback_pb2.CallbackCheckpoint] = {}
 
     def result(self, task_id: TaskId, result: hsc_pb2.TaskResult) -> None:
         """An attempt ended."""
@@ -58,18 +59,31 @@ class ReportSender:
             )
         self._wake()
 
+    def checkpoint(self, task_id: TaskId, data: bytes) -> None:
+        """A callback keeps this for its next attempt; only the last counts."""
+        with self._lock:
+            self._checkpoints[task_id] = callback_pb2.CallbackCheckpoint(task_id=task_id, checkpoint=data)
+        self._wake()
+
     def send_for_ever(self) -> None:
         """Send until the Executor is gone."""
         while True:
             self._filled.wait()
             self._filled.clear()
+            # before the rest: what a callback kept goes before its result, or with it
+            results = self._results[:]
+            del self._results[: len(results)]
             with self._lock:
                 rest, self._rest = self._rest, callback_pb2.SerializedReport()
                 rest.progress.extend(self._progress.values())
                 self._progress.clear()
-            results = self._results[:]
-            del self._results[: len(results)]
+                checkpoints = list(self._checkpoints.values())
+                self._checkpoints.clear()
             try:
+                if checkpoints:
+                    weigh = callback_pb2.CallbackCheckpoint.ByteSize
+                    for some in frames.divided(checkpoints, weigh):
+                        self._link.sendall(frames.write(callback_pb2.SerializedReport(checkpoints=some)))
                 for part in parts(results, rest):
                     self._link.sendall(frames.write(part))
             except OSError:

@@ -41,6 +41,7 @@ class Slots:
         self._board = board
         self._process = process
         self._report_sender = report_sender
+        self._keep = report_sender.checkpoint
         self._exit_recorder = exit_recorder
         self._pid = os.getpid()
         self._loop = AsyncLoop()
@@ -108,7 +109,7 @@ class Slots:
     ) -> hsc_pb2.TaskResult | None:
         """Its end; None if it is not to start, or not any more."""
         context = TaskContext.for_task(
-            task, lambda done, note: self._report_sender.progress(task_id, done, note)
+            task, lambda done, note: self._report_sender.progress(task_id, done, note), self._keep
         )
         attempt = self._running[task_id] = Attempt(task, context, self._loop)
         try:

@@ -102,6 +102,10 @@ create table task (
     -- What a fatal_failure of this task does to its session: 1 the next task runs; 2 the session is blocked; 3 the tasks
     -- that wait fail, too.
     session_policy smallint check (session_policy in (1, 2, 3)),
+    -- The graph that the task is a node of (decision 0030).
+    graph uuid,
+    -- How long an attempt may run; null: as long as its lambda says.
+    max_runtime interval check (max_runtime > interval '0'),
     constraint task_session_is_whole check (
         (session is null) = (session_order is null) and (session is null) = (session_policy is null)
     ),
@@ -235,6 +239,11 @@ create table task_assoc (
     session_rank timestamptz,
     session_seq bigint,
     session_policy smallint,
+    -- The graph that the task is a node of. While it waits: how many of its edges were not decided yet, and whether one
+    -- that fires is enough.
+    graph uuid,
+    open_edges integer check (open_edges >= 0),
+    any_of boolean,
     -- Why a task that waits is to end without a run: a failure kind. The Store Consumer ends it (end_waiting).
     doom smallint,
     -- The assoc row of a task that ended is gone.
@@ -244,7 +253,11 @@ create table task_assoc (
     constraint assoc_has_a_trigger check (
         isfinite(next_trigger_at) or (status = 'waiting' and next_trigger_at = 'infinity')
     ),
-    constraint assoc_waits_for_something check (status <> 'waiting' or session is not null),
+    constraint assoc_waits_for_something check (status <> 'waiting' or session is not null or graph is not null),
+    constraint assoc_is_in_one_line check (session is null or graph is null),
+    constraint assoc_graph_is_whole check (
+        (graph is null) = (open_edges is null) and (graph is null) = (any_of is null)
+    ),
     constraint assoc_session_is_whole check (
         (session is null) = (session_rank is null) and (session is null) = (session_seq is null)
         and (session is null) = (session_policy is null)
@@ -298,7 +311,7 @@ create table session (
     fillfactor = 60,
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
-create index session_blocked on session (blocked_at) where blocked_at is not null;
+create index session_blocked on session (key) where blocked_at is not null;
 
 -- Sessions move on in these functions, and not in the statements that call them: a statement sees the rows as they were
 -- before it waited for a lock, each statement of a function sees them as they are after. (transitions.sql has the moves.)
@@ -323,13 +336,23 @@ begin
         from unnest(keys, task_ids, failures, dooms) as ended (key, task_id, failure, doom)
         join session on session.key = any (array[ended.key])
         group by session.key
+    ), condemned as (
+        -- its order keeps it from being joined the other way round: a plan made while nothing waited would look at all
+        -- that waits, for ever
+        select line.key, waiting.task_id
+        from line cross join lateral (
+            select assoc.task_id
+            from task_assoc as assoc
+            where assoc.session = line.key and assoc.status = 'waiting' and assoc.doom is null
+            order by assoc.session, assoc.session_rank, assoc.session_seq
+        ) as waiting
+        where line.headless and line.failure = 3
     ), doomed as (
         update task_assoc as assoc
         set doom = 11, next_trigger_at = (select duly_now())
-        from line
-        where line.headless and line.failure = 3 and assoc.session = line.key and assoc.status = 'waiting'
-            and assoc.doom is null
-        returning line.key
+        from condemned
+        where assoc.task_id = any (array[condemned.task_id]) and assoc.status::text = 'waiting'
+        returning condemned.key
     ), moved as (
         select line.*, next.task_id as next_head,
             (select count(*)::int4 from doomed where doomed.key = line.key) as more_doomed
@@ -441,6 +464,188 @@ begin
     update session set head = earlier.task_id from earlier where session.key = any (array[earlier.key]);
 end $$;
 
+-- Named and versioned graphs that are run with parameters: GraphDefinition of the wire.
+create table graph_definition (
+    name text not null check (octet_length(name) between 1 and 255),
+    version integer not null check (version >= 1),
+    definition bytea not null check (octet_length(definition) <= 8388608),
+    created_at timestamptz not null,
+    primary key (name, version)
+);
+
+-- One row for each graph, kept as long as a finished task. Whoever changes a task of a graph that waits locks the row
+-- of the graph first, in the order of the ids, and sessions before graphs.
+create table graph (
+    graph_id uuid primary key,
+    name text not null check (octet_length(name) between 1 and 255),
+    -- Of the request that made it: a repeat must say the same.
+    digest bytea not null,
+    -- The definition that it was made of, if any.
+    definition text,
+    version integer,
+    created_at timestamptz not null,
+    finished_at timestamptz,
+    cancel_requested boolean not null default false,
+    -- Nodes, and of these those that have not ended, and those that ended so.
+    total integer not null check (total >= 1),
+    open integer not null check (open between 0 and total),
+    succeeded integer not null default 0 check (succeeded >= 0),
+    failed integer not null default 0 check (failed >= 0),
+    skipped integer not null default 0 check (skipped >= 0),
+    cancelled integer not null default 0 check (cancelled >= 0),
+    -- Of the failed ones those whose failure the graph does not handle.
+    unhandled integer not null default 0 check (unhandled between 0 and failed),
+    constraint graph_counts_add_up check (open + succeeded + failed + skipped + cancelled = total),
+    constraint graph_is_finished check ((open = 0) = (finished_at is not null)),
+    constraint graph_definition_is_whole check ((definition is null) = (version is null))
+) with (
+    fillfactor = 60,
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+create index graph_by_end on graph (finished_at) where finished_at is not null;
+
+-- A task's place in its graph.
+create table graph_node (
+    graph_id uuid not null,
+    label text not null check (octet_length(label) between 1 and 128),
+    task_id uuid not null,
+    -- As in the request, from 0.
+    place integer not null check (place >= 0),
+    any_of boolean not null,
+    ignore_failure boolean not null,
+    -- Its failure does not make the graph a failed one: it is ignored, or a node waits for it.
+    handled boolean not null,
+    primary key (graph_id, label)
+);
+create index graph_node_by_task on graph_node (task_id);
+
+-- Which task waits for which. It fires if the first ends in one of the ways that the bits of `fires_on` name:
+-- 1 success, 2 fatal_failure, 4 cancelled.
+create table graph_edge (
+    from_task uuid not null,
+    to_task uuid not null,
+    -- As it was asked for: 1 succeeded, 2 failed, 3 finished.
+    condition smallint not null check (condition in (1, 2, 3)),
+    fires_on smallint not null check (fires_on between 1 and 7),
+    primary key (from_task, to_task)
+);
+create index graph_edge_by_target on graph_edge (to_task);
+
+-- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
+-- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
+-- before: their edges are decided already, unless the doom is negative (they came last in a long row of such).
+-- move: waiting -> new
+-- Returns the lambdas of tasks that became due, and how far ahead these are.
+create function duly_advance_graphs(graphs uuid[], task_ids uuid[], statuses text[], dooms int2[])
+    returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+declare
+    now timestamptz := duly_now();
+    sources uuid[];
+    outcomes int4[];
+    doomed uuid[];
+    lambdas text[];
+    dues timestamptz[];
+    steps integer := 0;
+begin
+    perform from graph where graph_id = any (graphs) order by graph_id for update;
+    select array_agg(ended.task_id),
+        array_agg(case ended.status when 'success' then 1 when 'fatal_failure' then 2 when 'cancelled' then 4 else 0 end)
+    into sources, outcomes
+    from unnest(task_ids, statuses, dooms) as ended (task_id, status, doom)
+    where ended.doom is null or ended.doom < 0;
+    while cardinality(sources) > 0 loop
+        steps := steps + 1;
+        with decided as (
+            select edge.to_task, count(*)::int4 as edges, bool_or(edge.fires_on & source.outcome > 0) as one_fired,
+                bool_and(edge.fires_on & source.outcome > 0) as all_fired
+            from unnest(sources, outcomes) as source (task_id, outcome)
+            cross join lateral (
+                select edge.to_task, edge.fires_on
+                from graph_edge as edge
+                where edge.from_task = any (array[source.task_id])
+            ) as edge
+            group by edge.to_task
+        ), judged as (
+            select decided.to_task, decided.edges,
+                case when assoc.any_of
+                    then decided.one_fired
+                    else decided.all_fired and assoc.open_edges = decided.edges
+                end as runs,
+                case when assoc.any_of
+                    then not decided.one_fired and assoc.open_edges = decided.edges
+                    else not decided.all_fired
+                end as never_runs
+            from decided
+            join task_assoc as assoc on assoc.task_id = any (array[decided.to_task])
+            where assoc.status::text = 'waiting' and assoc.doom is null
+        ), changed as (
+            update task_assoc as assoc
+            set open_edges = assoc.open_edges - judged.edges,
+                status = case when judged.runs then 'new' else 'waiting' end::task_status,
+                -- what is left undecided here is decided when these end
+                doom = case when judged.never_runs then case when steps < 200 then 12 else -12 end end,
+                due_at = case when judged.runs then greatest(assoc.due_at, now) else assoc.due_at end,
+                next_trigger_at = case
+                    when judged.runs then greatest(assoc.due_at, now)
+                    when judged.never_runs then now
+                    else assoc.next_trigger_at
+                end
+            from judged
+            where assoc.task_id = any (array[judged.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null
+            returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, assoc.due_at
+        )
+        select array_agg(changed.task_id) filter (where changed.doom is not null),
+            array_agg(changed.lambda) filter (where changed.status = 'new'),
+            array_agg(changed.due_at) filter (where changed.status = 'new')
+        into doomed, lambdas, dues
+        from changed;
+        if lambdas is not null then
+            return query
+            select due.lambda, min(due.due_at) - now
+            from unnest(lambdas, dues) as due (lambda, due_at)
+            group by due.lambda;
+        end if;
+        exit when doomed is null or steps >= 200;
+        -- where all edges are needed a skip spreads along each: in one statement, however long the way is
+        with recursive skipped (task_id) as (
+            select doomed.task_id from unnest(doomed) as doomed (task_id)
+            union
+            select assoc.task_id
+            from skipped
+            cross join lateral (
+                select edge.to_task from graph_edge as edge where edge.from_task = any (array[skipped.task_id])
+            ) as edge
+            join task_assoc as assoc on assoc.task_id = any (array[edge.to_task])
+            where assoc.status::text = 'waiting' and assoc.doom is null and not assoc.any_of
+        ), changed as (
+            update task_assoc as assoc
+            set doom = 12, next_trigger_at = now
+            from skipped
+            where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+        )
+        select array_agg(skipped.task_id), array_agg(0) into sources, outcomes from skipped;
+    end loop;
+    update graph
+    set open = graph.open - ended.number, succeeded = graph.succeeded + ended.succeeded, failed = graph.failed + ended.failed,
+        skipped = graph.skipped + ended.skipped, cancelled = graph.cancelled + ended.cancelled,
+        unhandled = graph.unhandled + ended.unhandled,
+        finished_at = case when graph.open = ended.number then now end
+    from (
+        select ended.graph_id, count(*)::int4 as number,
+            count(*) filter (where ended.status = 'success')::int4 as succeeded,
+            count(*) filter (where ended.status = 'fatal_failure')::int4 as failed,
+            count(*) filter (where ended.status = 'dropped')::int4 as skipped,
+            count(*) filter (where ended.status = 'cancelled')::int4 as cancelled,
+            count(*) filter (where ended.status = 'fatal_failure' and not (
+                select node.handled from graph_node as node where node.task_id = any (array[ended.task_id]) limit 1
+            ))::int4 as unhandled
+        from unnest(graphs, task_ids, statuses) as ended (graph_id, task_id, status)
+        group by ended.graph_id
+    ) as ended
+    where graph.graph_id = any (array[ended.graph_id]);
+end $$;
+
 -- Keys of the callers' own choice; apart from task, which is partitioned. Removed with their tasks, and found by them.
 create table idempotency_key (
     lambda text not null,
@@ -486,8 +691,9 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute(
-        "drop table own_setting, setting, store_epoch, idempotency_key, session, task_assoc, dead_letter, attempt, task, lambda;"
-        "drop function duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
+        "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
+        "task_assoc, dead_letter, attempt, task, lambda;"
+        "drop function duly_advance_graphs, duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
         "duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, duly_recent, duly_backoff, duly_now;"
         "drop type attempt_outcome, task_status;"
     )

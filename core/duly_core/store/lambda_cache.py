@@ -1,4 +1,4 @@
-"""What the Frontend remembers of the registry, so that checking a task asks Postgres nothing."""
+"""Remembers the registry, so that checking a task asks Postgres nothing."""
 
 import asyncio
 import time

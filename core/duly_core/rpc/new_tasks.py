@@ -15,8 +15,7 @@ from duly.v1 import frontend_pb2, task_pb2
 from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.convert import from_duration, from_timestamp
 from duly_core.settings import format_duration
-from duly_core.task import Encoding, NewTask, Session
-from duly_frontend.settings import HARD_PAYLOAD_LIMIT
+from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, NewTask, Session
 
 _KEY_LIMIT = 255
 _ID_CLOCK_SLACK_S = timedelta(days=1).total_seconds()
@@ -29,10 +28,10 @@ _NAMES_REMEMBERED = 1024
 _LONGEST_NAME = 128
 
 # Looked up by the wire's number: calling the enum, and catching what it raises, takes four times as long.
-_ENCODINGS = {int(encoding): encoding for encoding in Encoding} | {
+ENCODINGS = {int(encoding): encoding for encoding in Encoding} | {
     task_pb2.ENCODING_UNSPECIFIED: Encoding.JSON
 }
-_PRIORITIES = {int(priority): priority for priority in Priority} | {
+PRIORITIES = {int(priority): priority for priority in Priority} | {
     task_pb2.PRIORITY_UNSPECIFIED: Priority.NORMAL
 }
 
@@ -83,8 +82,9 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
             task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
         )
     payload = asked.payload
-    _check_payload(payload, payload_limits[name], name)
-    scheduled_at, delay = _when(asked, horizon)
+    if len(payload) > min(payload_limits[name], HARD_PAYLOAD_LIMIT):
+        raise payload_too_large(len(payload), payload_limits[name], name)
+    scheduled_at, delay = when(asked, horizon)
     key = asked.idempotency_key
     if key:
         _check_key(key)
@@ -93,8 +93,8 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
         task_id=_task_id(asked.task_id, key),
         lambda_name=name,
         payload=payload,
-        encoding=_ENCODINGS.get(asked.payload_encoding) or _no_encoding(asked.payload_encoding),
-        priority=_PRIORITIES.get(asked.priority) or _no_priority(asked.priority),
+        encoding=ENCODINGS.get(asked.payload_encoding) or _no_encoding(asked.payload_encoding),
+        priority=PRIORITIES.get(asked.priority) or _no_priority(asked.priority),
         collection=collection,
         scheduled_at=scheduled_at,
         delay=delay,
@@ -174,15 +174,14 @@ def check_name(field: str, name: str) -> None:
         )
 
 
-def _check_payload(payload: bytes, limit: int, name: str) -> None:
-    limit = min(limit, HARD_PAYLOAD_LIMIT)
-    if len(payload) > limit:
-        raise Problem(
-            "payload",
-            f"{len(payload):,} bytes exceed the {limit:,} that {name} takes: put large data elsewhere and send its "
-            f"address, or raise the lambda's payload_limit (at most {HARD_PAYLOAD_LIMIT:,})",
-            task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE,
-        )
+def payload_too_large(size: int, limit: int, name: str) -> Problem:
+    """What to say about a payload that exceeds its lambda's limit."""
+    return Problem(
+        "payload",
+        f"{size:,} bytes exceed the {min(limit, HARD_PAYLOAD_LIMIT):,} that {name} takes: put large data elsewhere and "
+        f"send its address, or raise the lambda's payload_limit (at most {HARD_PAYLOAD_LIMIT:,})",
+        task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE,
+    )
 
 
 def read_encoding(value: int) -> Encoding:
@@ -191,7 +190,7 @@ def read_encoding(value: int) -> Encoding:
     Raises:
         Problem: there is no such encoding.
     """
-    return _ENCODINGS.get(value) or _no_encoding(value)
+    return ENCODINGS.get(value) or _no_encoding(value)
 
 
 def read_priority(value: int) -> Priority:
@@ -200,7 +199,7 @@ def read_priority(value: int) -> Priority:
     Raises:
         Problem: there is no such priority.
     """
-    return _PRIORITIES.get(value) or _no_priority(value)
+    return PRIORITIES.get(value) or _no_priority(value)
 
 
 def _no_encoding(value: int) -> Never:
@@ -211,7 +210,9 @@ def _no_priority(value: int) -> Never:
     raise Problem("priority", f"{value} is not a priority: use URGENT, HIGH, NORMAL or LOW")
 
 
-def _when(asked: frontend_pb2.NewTask, horizon: timedelta) -> tuple[datetime | None, timedelta | None]:
+def when(
+    asked: frontend_pb2.NewTask | frontend_pb2.TaskUpdate, horizon: timedelta
+) -> tuple[datetime | None, timedelta | None]:
     """The two ways to say when; both are resolved by the store's clock, which also moves the past to now."""
     said = asked.WhichOneof("when")
     if said is None:
@@ -240,7 +241,7 @@ def _too_far(field: str, horizon: timedelta) -> Problem:
     )
 
 
-def _timestamp(asked: frontend_pb2.NewTask, field: str) -> datetime:
+def _timestamp(asked: frontend_pb2.NewTask | frontend_pb2.TaskUpdate, field: str) -> datetime:
     try:
         return from_timestamp(getattr(asked, field))
     except ValueError as error:

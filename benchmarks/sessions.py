@@ -1,0 +1,131 @@
+"""`python -m benchmarks.sessions`: what tasks of sessions cost against plain ones, and how fast one session goes.
+
+Many sessions, one hot session, and as many plain tasks as each has, in turns. Each measurement has a stack of its own:
+all tasks are submitted while workers run, and it ends when the last end is stored.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duly
+from benchmarks.arguments import in_range, new_file
+from benchmarks.calibration import calibrate
+from benchmarks.duly_system import Duly, Shape
+from benchmarks.machine import machine
+from benchmarks.marks import payload_of
+from benchmarks.meter import Meter
+from benchmarks.tables import rows
+
+_LEAST_WITHIN = 120.0
+_WITHIN_A_TASK = 0.05
+_MOST = 1_000_000
+
+Load = tuple[int, int]
+"""Sessions, and tasks in each; without sessions: 0, and all tasks."""
+
+
+def loads(options: argparse.Namespace) -> dict[str, Load]:
+    """Return what is measured, by name: each load of sessions after the plain tasks that it is held against."""
+    many = options.sessions * options.tasks
+    return {
+        f"{many:,} plain": (0, many),
+        f"{options.sessions:,} sessions x {options.tasks:,}": (options.sessions, options.tasks),
+        f"{options.hot:,} plain": (0, options.hot),
+        f"1 session x {options.hot:,}": (1, options.hot),
+    }
+
+
+def _tasks(first: int, load: Load) -> Iterator[duly.NewTask]:
+    """Make the tasks of a load: the first of each session, then the second of each."""
+    sessions, each = load
+    for number in range(max(1, sessions) * each):
+        session = f"bench-{number % sessions}" if sessions else None
+        yield duly.NewTask("bench.noop", payload_of(first + number), session=session)
+
+
+async def _measure(load: Load, shape: Shape) -> dict[str, Any]:
+    """Run one load in a stack of its own."""
+    count = max(1, load[0]) * load[1]
+    within = _LEAST_WITHIN + count * _WITHIN_A_TASK
+    with tempfile.TemporaryDirectory(prefix="duly-bench-", ignore_cleanup_errors=True) as path:
+        folder = Path(path)
+        folder.chmod(0o711)
+        system = Duly(shape)
+        async with system.running(folder) as running:
+            await running.start_workers()
+            await running.warm_up(system.processes)
+            first = running.numbers(count)
+            calibration = calibrate(folder)
+            async with duly.AsyncClient(running.stack.frontend_address) as client:
+                meter, began = Meter(), time.monotonic()
+                await client.schedule_many(_tasks(first, load))
+                submitted = time.monotonic() - began
+                await running.started(range(first, first + count), within)
+                await running.settled(within)
+                seconds = time.monotonic() - began
+                figures = meter.stop(count, {}, own="client and bench")
+    return {
+        "tasks_per_s": count / seconds,
+        "submit_s": submitted,
+        "seconds": seconds,
+        "cpu_us_per_task": figures.cpu_us_per_task,
+        "memory_mib": figures.memory_mib,
+        "calibration": calibration,
+    }
+
+
+async def measure(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """Run all loads in turns, as often as asked for; the rounds of each by its name."""
+    shape = Shape(processes=options.processes, slots=options.slots)
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in loads(options)}
+    for number in range(1, options.rounds + 1):
+        for name, load in loads(options).items():
+            found[name].append(await _measure(load, shape))
+            print(f"  round {number}: {name}: done", flush=True)
+    return found
+
+
+def show(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the medians as a table for people."""
+    processes = sorted({name for runs in found.values() for run in runs for name in run["cpu_us_per_task"]})
+    body = []
+    for name, runs in found.items():
+        each = [
+            statistics.median(run["cpu_us_per_task"].get(process, 0) for run in runs) for process in processes
+        ]
+        rate = statistics.median(run["tasks_per_s"] for run in runs)
+        body.append([name, f"{rate:,.0f}", f"{sum(each):,.0f}", *(f"{value:,.0f}" for value in each)])
+    head = ["load", "tasks/s", "CPU us a task", *processes]
+    return f"Medians; CPU in us a task, by process.\n{rows(head, body)}"
+
+
+def main() -> None:
+    """Measure, print, and keep every round with `--json FILE`."""
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while calls are under way
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sessions", description=__doc__)
+    parser.add_argument("--sessions", type=in_range(1, _MOST), default=10_000)
+    parser.add_argument("--tasks", type=in_range(1, 1_000), default=10, help="in each session (default: 10)")
+    parser.add_argument(
+        "--hot", type=in_range(1, _MOST), default=10_000, help="tasks of the one hot session (default: 10000)"
+    )
+    parser.add_argument("--rounds", type=in_range(1, 100), default=3)
+    parser.add_argument("--processes", type=in_range(1, 64), default=1)
+    parser.add_argument("--slots", type=in_range(1, 1_000), default=8)
+    parser.add_argument("--json", type=new_file)
+    options = parser.parse_args()
+    found = asyncio.run(measure(options))
+    print(show(found))
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine(), "found": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""The rules of graphs, without a store: which graphs are valid, which edges an end fires, which nodes then run.
+
+The store decides the same in SQL (duly_advance_graphs); a property test holds the two against each other.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from duly.enums import EdgeCondition
+from duly_core.lifecycle import Status
+
+MOST_NODES = 10_000
+MOST_EDGES = 100_000
+LONGEST_LABEL = 128
+
+SUCCEEDED, FAILED, CANCELLED = 1, 2, 4
+"""The bits of an edge's `fires_on`."""
+
+OUTCOME_BITS = {
+    Status.SUCCESS: SUCCEEDED,
+    Status.FATAL_FAILURE: FAILED,
+    Status.CANCELLED: CANCELLED,
+    Status.DROPPED: 0,
+}
+
+
+class GraphError(ValueError):
+    """A graph that cannot be run; the text names the nodes at fault and the fix."""
+
+
+class Node(NamedTuple):
+    """What the rules know of a node."""
+
+    label: str
+    any_of: bool = False
+    """One edge that fires is enough."""
+    ignore_failure: bool = False
+    """Its failure fires what waits for its success."""
+
+
+class Edge(NamedTuple):
+    """`target` waits for `source`."""
+
+    source: str
+    target: str
+    condition: EdgeCondition = EdgeCondition.SUCCEEDED
+
+
+class State(StrEnum):
+    """What the rules say of a node that has not ended."""
+
+    WAITS = "waits"
+    RUNS = "runs"
+    SKIPPED = "skipped"
+
+
+def fires_on(condition: EdgeCondition, *, ignore_failure: bool) -> int:
+    """Return the ends of its source, as bits, at which an edge fires."""
+    if condition is EdgeCondition.SUCCEEDED:
+        return SUCCEEDED | FAILED * ignore_failure
+    return FAILED if condition is EdgeCondition.FAILED else SUCCEEDED | FAILED | CANCELLED
+
+
+def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
+    """Check that a graph can be run.
+
+    Raises:
+        GraphError: it is empty or too large, a label is invalid or used twice, an edge is said twice or leads from an
+            unknown node, or nodes wait for each other.
+    """
+    if not nodes:
+        raise GraphError("the graph has no nodes: add one at least")
+    if len(nodes) > MOST_NODES or len(edges) > MOST_EDGES:
+        raise GraphError(
+            f"the graph has {len(nodes):,} nodes and {len(edges):,} edges; at most {MOST_NODES:,} and {MOST_EDGES:,} are "
+            "possible: split it, and let the last node of a part schedule the next part"
+        )
+    labels = Counter(node.label for node in nodes)
+    for label in labels:
+        if not 1 <= len(label.encode()) <= LONGEST_LABEL or "\x00" in label:
+            raise GraphError(f"the label {label[:64]!r} must be 1 to {LONGEST_LABEL} bytes without NUL")
+    if twice := [label for label, number in labels.items() if number > 1]:
+        raise GraphError(f"{_names(twice)} named more than once: each node needs a label of its own")
+    for edge in edges:
+        for label in (edge.source, edge.target):
+            if label not in labels:
+                raise GraphError(
+                    f"{edge.target!r} waits for {edge.source!r}, but no node has the label {label[:LONGEST_LABEL]!r}"
+                )
+    pairs = Counter((edge.source, edge.target) for edge in edges)
+    if double := [pair for pair, number in pairs.items() if number > 1]:
+        source, target = double[0]
+        raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
+    if cycle := find_cycle(labels, edges):
+        raise GraphError(f"nodes wait for each other: {' -> '.join(cycle)}; take out one of these edges")
+
+
+def find_cycle(labels: Iterable[str], edges: Iterable[Edge]) -> list[str]:
+    """Return the labels of a cycle, the first once more at its end; empty: there is none."""
+    open_edges = dict.fromkeys(labels, 0)
+    after: dict[str, list[str]] = {}
+    before: dict[str, list[str]] = {}
+    for edge in edges:
+        open_edges[edge.target] += 1
+        after.setdefault(edge.source, []).append(edge.target)
+        before.setdefault(edge.target, []).append(edge.source)
+    free = [label for label, number in open_edges.items() if not number]
+    while free:
+        for target in after.get(free.pop(), ()):
+            open_edges[target] -= 1
+            if not open_edges[target]:
+                free.append(target)
+    label = next((label for label, number in open_edges.items() if number), None)
+    if label is None:
+        return []
+    # each node that is left waits for another one that is left: walked backwards, one comes twice
+    seen: dict[str, int] = {}
+    path: list[str] = []
+    while label not in seen:
+        seen[label] = len(path)
+        path.append(label)
+        label = next(source for source in before[label] if open_edges[source])
+    return [label, *reversed(path[seen[label] :])]
+
+
+def evaluate(nodes: Sequence[Node], edges: Sequence[Edge], ended: Mapping[str, Status]) -> dict[str, State]:
+    """Return the state of each node that has not ended.
+
+    Args:
+        nodes: of a valid graph.
+        edges: of the same.
+        ended: the final statuses of the nodes that ended after a run or were cancelled.
+    """
+    ignoring = {node.label: node.ignore_failure for node in nodes}
+    incoming: dict[str, list[Edge]] = {node.label: [] for node in nodes}
+    for edge in edges:
+        incoming[edge.target].append(edge)
+    states: dict[str, State] = {}
+
+    def fired(edge: Edge) -> bool | None:
+        if edge.source in ended:
+            return bool(
+                fires_on(edge.condition, ignore_failure=ignoring[edge.source])
+                & OUTCOME_BITS[ended[edge.source]]
+            )
+        return False if states[edge.source] is State.SKIPPED else None
+
+    for node in in_order(nodes, edges):
+        if node.label not in ended:
+            states[node.label] = _judge(node, [fired(edge) for edge in incoming[node.label]])
+        else:
+            states[node.label] = State.RUNS
+    return {label: state for label, state in states.items() if label not in ended}
+
+
+def _judge(node: Node, fired: Sequence[bool | None]) -> State:
+    """Say what becomes of a node whose edges fired, never will, or are not decided yet (None)."""
+    if not fired or (any(fired) if node.any_of else all(fired)):
+        return State.RUNS
+    if node.any_of:
+        return State.WAITS if None in fired else State.SKIPPED
+    return State.SKIPPED if False in fired else State.WAITS
+
+
+def in_order(nodes: Sequence[Node], edges: Iterable[Edge]) -> list[Node]:
+    """Return the nodes of a valid graph, each behind those that it waits for."""
+    by_label = {node.label: node for node in nodes}
+    open_edges = dict.fromkeys(by_label, 0)
+    after: dict[str, list[str]] = {}
+    for edge in edges:
+        open_edges[edge.target] += 1
+        after.setdefault(edge.source, []).append(edge.target)
+    free = [label for label, number in open_edges.items() if not number]
+    ordered = []
+    for label in free:
+        ordered.append(by_label[label])
+        for target in after.get(label, ()):
+            open_edges[target] -= 1
+            if not open_edges[target]:
+                free.append(target)
+    return ordered
+
+
+def _names(labels: Sequence[str]) -> str:
+    shown = ", ".join(repr(label) for label in labels[:5])
+    return (
+        f"{shown} and {len(labels) - 5} more are"
+        if len(labels) > 5
+        else f"{shown} {'are' if len(labels) > 1 else 'is'}"
+    )

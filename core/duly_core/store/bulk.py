@@ -1,0 +1,122 @@
+"""Cancel or delete all tasks that a filter finds, a page at a time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from duly_core.lifecycle import HELD, Status
+from duly_core.store.arrays import texts, uuids
+from duly_core.store.pool import Store
+from duly_core.store.statements import ENTITIES, TRANSITIONS
+from duly_core.store.tasks import Cancelled, TaskFilter, cancel_tasks, load_queries
+from duly_core.task import TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page begins."""
+
+    as_of: datetime | None = None
+    """The instant, by the store's clock, at which the first page began. None: this is the first."""
+    after: TaskId | None = None
+    """The last id of the page before."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPage:
+    """What one call did, and where the next one goes on."""
+
+    count: int
+    more: bool
+    """Others matched when this page was read."""
+    place: Place
+    """For the next call."""
+    released: Mapping[str, timedelta] = field(default_factory=dict)
+    """The lambdas of tasks that waited for the end of others, and how far ahead the first of each is due."""
+
+
+async def cancel_where(store: Store, wanted: TaskFilter, place: Place, limit: int) -> BulkPage:
+    """Cancel up to `limit` of the live tasks that the filter finds; holders are asked if it names what is held.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; asked again, what was cancelled is not found.
+    """
+    await load_queries()
+    from duly_core.store import bulk_queries, dead_letter_queries
+
+    _, as_of = await dead_letter_queries.as_of(store, place.as_of)
+    ids = await bulk_queries.find_live(store, wanted, as_of, place.after, limit + 1)
+    page = ids[:limit]
+    if not page:
+        cancelled = Cancelled({}, {})
+    elif wanted.statuses & HELD:
+        cancelled = await cancel_tasks(store, page)
+    else:
+        cancelled = await _cancel_pending(store, page)
+    return replace(_page(len(cancelled.statuses), ids, limit, as_of), released=cancelled.released)
+
+
+async def _cancel_pending(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
+    """End what nobody runs, and ask no holder; what waits first, or the end of another would release it."""
+    cancelled = Cancelled({}, {})
+    given: dict[str, Any] = {"task_ids": uuids(task_ids)}
+    for name, parameters in (("cancel_waiting", given), ("cancel", given | {"only_if_requested": False})):
+        for task_id, lambda_name, due_in in await store.run(TRANSITIONS[name], parameters):
+            if task_id is not None:
+                cancelled.statuses[task_id] = Status.CANCELLED
+            else:
+                known = cancelled.released.get(lambda_name, due_in)
+                cancelled.released[lambda_name] = min(due_in, known)
+    return cancelled
+
+
+async def purge_where(store: Store, wanted: TaskFilter, place: Place, limit: int) -> BulkPage:
+    """Delete up to `limit` of the finished tasks that the filter finds, with all that belongs to them.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; asked again, what was deleted is not found.
+    """
+    await load_queries()
+    from duly_core.store import bulk_queries, dead_letter_queries
+
+    _, as_of = await dead_letter_queries.as_of(store, place.as_of)
+    ids = await bulk_queries.find_finished(store, wanted, as_of, place.after, limit + 1)
+    parameters = {
+        "task_ids": uuids(ids[:limit]),
+        "statuses": texts(sorted(map(str, wanted.statuses))),
+        "as_of": as_of,
+    }
+    done = await store.run(ENTITIES["purge"], parameters) if ids else []
+    return _page(len(done), ids, limit, as_of)
+
+
+async def count_live(store: Store, wanted: TaskFilter, place: Place) -> BulkPage:
+    """How many tasks `cancel_where` would find; changes nothing.
+
+    Raises:
+        StoreUnavailableError: the store cannot tell now.
+    """
+    await load_queries()
+    from duly_core.store import bulk_queries, dead_letter_queries
+
+    _, as_of = await dead_letter_queries.as_of(store, place.as_of)
+    return BulkPage(await bulk_queries.count_live(store, wanted, as_of), more=False, place=Place(as_of))
+
+
+async def count_finished(store: Store, wanted: TaskFilter, place: Place) -> BulkPage:
+    """How many tasks `purge_where` would find; changes nothing.
+
+    Raises:
+        StoreUnavailableError: the store cannot tell now.
+    """
+    await load_queries()
+    from duly_core.store import bulk_queries, dead_letter_queries
+
+    _, as_of = await dead_letter_queries.as_of(store, place.as_of)
+    return BulkPage(await bulk_queries.count_finished(store, wanted, as_of), more=False, place=Place(as_of))
+
+
+def _page(done: int, ids: Sequence[TaskId], limit: int, as_of: datetime) -> BulkPage:
+    last = ids[:limit][-1] if ids else None
+    return BulkPage(done, more=len(ids) > limit, place=Place(as_of, last))

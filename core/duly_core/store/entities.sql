@@ -1,0 +1,35 @@
+-- Statements that write or remove entities and move no task through its states. (How ids are compared: see transitions.sql.)
+
+-- name: purge
+-- Deletes finished tasks with all that belongs to them. One that was redriven since it was found is left alone.
+-- Planned anew, as redrive is.
+with gone as (
+    delete from task
+    using unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    where task.task_id = any (array[asked.task_id]) and task.status::text = any (%(statuses)b::text[])
+        and task.finished_at <= %(as_of)b::timestamptz
+    returning task.task_id
+), keys as (
+    delete from idempotency_key as key using gone where key.task_id = any (array[gone.task_id])
+), attempts as (
+    delete from attempt using gone where attempt.task_id = any (array[gone.task_id])
+), found_no_more as (
+    delete from dead_letter using gone where dead_letter.task_id = any (array[gone.task_id])
+)
+select task_id from gone
+
+-- name: keep_checkpoints
+-- Keeps what callbacks that run handed over for their next attempt. By the token, like every write of a holder.
+with asked as (
+    select *
+    from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[], %(checkpoints)b::bytea[]) as asked (task_id, token, checkpoint)
+), held as (
+    select asked.task_id, asked.checkpoint
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+)
+insert into task (task_id, checkpoint)
+select task_id, checkpoint from held
+on conflict (task_id) do update set checkpoint = excluded.checkpoint where task.status is null
+returning task_id

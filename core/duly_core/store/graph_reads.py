@@ -1,0 +1,92 @@
+"""Read graphs for people: how they stand, with their nodes, and lists of them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from duly_core.store.arrays import uuids
+from duly_core.store.pool import Store
+from duly_core.store.statements import READS
+from duly_core.store.tasks import select_text
+from duly_core.task import GraphId
+
+GraphRow = Mapping[str, Any]
+"""Columns of `graph` by name."""
+
+NodeRow = Mapping[str, Any]
+"""A node by column name; `waits_for` has pairs of a label and a condition."""
+
+_NODES = """select node.label, node.task_id, node.any_of, node.ignore_failure, task.lambda,
+    coalesce(assoc.status, task.status)::text as status,
+    array(
+        select source.label
+        from graph_edge as edge cross join lateral (
+            select source.label from graph_node as source where source.task_id = edge.from_task limit 1
+        ) as source
+        where edge.to_task = node.task_id order by edge.from_task
+    ) as sources,
+    array(
+        select edge.condition::int4 from graph_edge as edge where edge.to_task = node.task_id order by edge.from_task
+    ) as conditions
+from graph_node as node
+left join task_assoc as assoc on assoc.task_id = node.task_id
+left join lateral (
+    select task.lambda, task.status from task where task.task_id = node.task_id limit 1
+) as task on true
+where node.graph_id = %(graph_id)s
+order by node.place"""
+
+_LIST = """select graph.*
+from graph
+where graph.graph_id < %(before)s and (graph.name = %(name)s or %(name)s = '') and (graph.open > 0 or not %(running)s)
+order by graph.graph_id desc
+limit %(limit)s"""
+
+_LAST = bytes([255] * 16)
+
+
+async def get_graphs(store: Store, graph_ids: Sequence[GraphId]) -> dict[GraphId, GraphRow]:
+    """Return graphs by id; unknown ones are left out.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await select_text(
+        store,
+        "select * from graph where graph_id = any(%(graph_ids)s::uuid[])",
+        {"graph_ids": [UUID(bytes=graph_id) for graph_id in graph_ids]},
+    )
+    return {row["graph_id"].bytes: row for row in rows}
+
+
+async def finished_of(store: Store, graph_ids: Collection[GraphId]) -> set[GraphId]:
+    """Return which of these graphs need not be waited for: finished, or not there at all.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    wanted = set(graph_ids)
+    rows = await store.run(READS["running_graphs"], {"graph_ids": uuids(sorted(wanted))})
+    return wanted - {row[0] for row in rows}
+
+
+async def get_nodes(store: Store, graph_id: GraphId) -> list[NodeRow]:
+    """Return the nodes of a graph, in the order in which they were given.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await select_text(store, _NODES, {"graph_id": UUID(bytes=graph_id)})
+    return [row | {"waits_for": sorted(zip(row["sources"], row["conditions"], strict=True))} for row in rows]
+
+
+async def list_graphs(
+    store: Store, *, name: str, running: bool, before: GraphId | None, limit: int
+) -> list[GraphRow]:
+    """Return up to `limit` graphs, newest id first, from below `before` on.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    parameters = {"name": name, "running": running, "before": UUID(bytes=before or _LAST), "limit": limit}
+    return list(await select_text(store, _LIST, parameters))

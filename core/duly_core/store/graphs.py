@@ -1,0 +1,166 @@
+"""Write graphs and cancel them. The ends of their tasks release those that wait (end_task in fragments.sql)."""
+
+import asyncio
+import enum
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from duly.enums import EdgeCondition
+from duly_core.graph_rules import Edge, Node, fires_on
+from duly_core.lifecycle import Status
+from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.store.pool import Store, fetch
+from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.tasks import Cancelled, cancel_tasks
+from duly_core.task import GraphId, NewTask
+
+_PAGE = 1_000
+_LOCK = "update graph set cancel_requested = true where graph_id = %(graph_id)s and open > 0"
+
+
+@dataclass(frozen=True, slots=True)
+class NewGraph:
+    """A graph that was asked for and found valid (graph_rules); not written yet."""
+
+    graph_id: GraphId
+    name: str
+    nodes: Sequence[Node]
+    tasks: Sequence[NewTask]
+    """One for each node, in the same order. They have neither keys nor sessions."""
+    max_runtimes: Sequence[timedelta | None]
+    """As well; None: the lambda's."""
+    edges: Sequence[Edge]
+    digest: bytes
+    """Of all that was asked for: a repeat has the same."""
+    definition: tuple[str, int] | None = None
+    """Name and version of the definition that it was made of."""
+
+
+class GraphScheduling(enum.Enum):
+    """What became of a NewGraph."""
+
+    CREATED = "created"
+    REPEATED = "repeated"
+    CONFLICT = "conflict"
+    """Its id belongs to another graph."""
+    TASK_CONFLICT = "task conflict"
+    """The id of one of its tasks is taken."""
+    UNKNOWN_LAMBDA = "unknown lambda"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledGraph:
+    """The store's answer to a NewGraph."""
+
+    verdict: GraphScheduling
+    due_in: timedelta | None = None
+    """With CREATED: how far ahead the first of its tasks is due."""
+
+
+async def schedule_graph(store: Store, graph: NewGraph) -> ScheduledGraph:
+    """Write a graph with all its tasks, or nothing.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same graph.
+    """
+    async with store.connection() as connection, connection.transaction() as transaction:
+        rows = await fetch(connection, TRANSITIONS["schedule_graph"], _parameters(graph))
+        due_in = {row[0]: row[1] for row in rows}
+        made = due_in.pop(None) > 0
+        whole = len(due_in) == len(graph.nodes)
+        if made and not whole:
+            raise psycopg.Rollback(transaction)
+    if made and not whole:
+        names = {task.lambda_name for task in graph.tasks}
+        registered = await store.run(READS["registered"], {"names": texts(sorted(names))})
+        known = len(registered) == len(names)
+        return ScheduledGraph(GraphScheduling.TASK_CONFLICT if known else GraphScheduling.UNKNOWN_LAMBDA)
+    if made:
+        first = min(due_in[task.task_id] for task in roots(graph))
+        return ScheduledGraph(GraphScheduling.CREATED, timedelta(microseconds=first))
+    same = await is_repeated(store, graph.graph_id, graph.digest)
+    return ScheduledGraph(GraphScheduling.REPEATED if same else GraphScheduling.CONFLICT)
+
+
+async def is_repeated(store: Store, graph_id: GraphId, digest: bytes) -> bool:
+    """Return whether this very graph was written before.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await store.run(READS["graph_digest"], {"graph_id": UUID(bytes=graph_id)})
+    return [row[0] for row in rows] == [digest]
+
+
+def roots(graph: NewGraph) -> list[NewTask]:
+    """Return the tasks of the nodes that wait for no other."""
+    waiting = {edge.target for edge in graph.edges}
+    pairs = zip(graph.nodes, graph.tasks, strict=True)
+    return [task for node, task in pairs if node.label not in waiting]
+
+
+def _parameters(graph: NewGraph) -> dict[str, Any]:
+    ids = {node.label: task.task_id for node, task in zip(graph.nodes, graph.tasks, strict=True)}
+    ignoring = {node.label: node.ignore_failure for node in graph.nodes}
+    waits_for = Counter(edge.target for edge in graph.edges)
+    handled = {edge.source for edge in graph.edges if edge.condition is not EdgeCondition.SUCCEEDED}
+    tasks = graph.tasks
+    name, version = graph.definition or (None, None)
+    return {
+        "graph_id": UUID(bytes=graph.graph_id),
+        "name": graph.name,
+        "digest": graph.digest,
+        "definition": name,
+        "version": version,
+        "task_ids": uuids(task.task_id for task in tasks),
+        "lambdas": texts([task.lambda_name for task in tasks]),
+        "collections": texts([task.collection for task in tasks]),
+        "priorities": int2s([task.priority for task in tasks]),
+        "encodings": int2s([task.encoding for task in tasks]),
+        "payloads": byteas([task.payload for task in tasks]),
+        "scheduled_at": timestamps([task.scheduled_at for task in tasks]),
+        "delays": intervals([task.delay for task in tasks]),
+        "expires_at": timestamps([task.expires_at for task in tasks]),
+        "max_runtimes": intervals(graph.max_runtimes),
+        "labels": texts([node.label for node in graph.nodes]),
+        "waits_for": [waits_for[node.label] for node in graph.nodes],
+        "any_of": [node.any_of for node in graph.nodes],
+        "ignore_failure": [node.ignore_failure for node in graph.nodes],
+        "handled": [node.ignore_failure or node.label in handled for node in graph.nodes],
+        "edges_from": uuids(ids[edge.source] for edge in graph.edges),
+        "edges_to": uuids(ids[edge.target] for edge in graph.edges),
+        "conditions": int2s([edge.condition for edge in graph.edges]),
+        "fires_on": int2s(
+            [fires_on(edge.condition, ignore_failure=ignoring[edge.source]) for edge in graph.edges]
+        ),
+    }
+
+
+async def cancel_graph(store: Store, graph_id: GraphId) -> Cancelled:
+    """End the nodes of a graph that nobody runs, and ask the holders of the others; nothing follows what ends.
+
+    Repeating it is safe, and finishes what a call began that was cut off.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    parameters = {"graph_id": UUID(bytes=graph_id)}
+    async with store.connection() as connection, connection.transaction():
+        # in a statement of its own: the next one sees the rows as they are once the graph is locked
+        await connection.execute(_LOCK, parameters)
+        rows = await fetch(connection, TRANSITIONS["cancel_graph"], parameters)
+    statuses = {row[0]: Status.CANCELLED for row in rows if row[0] is not None}
+    released: dict[str, timedelta] = {}
+    left = [row[0] for row in await store.run(READS["live_nodes"], parameters)]
+    for start in range(0, len(left), _PAGE):
+        cancelled = await cancel_tasks(store, left[start : start + _PAGE])
+        statuses |= cancelled.statuses
+        released |= cancelled.released
+        await asyncio.sleep(0)
+    return Cancelled(statuses, released)

@@ -1,0 +1,103 @@
+"""Write successes together with the tasks that their callbacks scheduled: all of one attempt, or nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from duly.enums import FailureKind, Outcome
+from duly_core.store.arrays import byteas, int2s, timestamps, uuids
+from duly_core.store.pool import Connection, fetch
+from duly_core.store.schedule import write_children
+from duly_core.store.statements import TRANSITIONS
+from duly_core.task import Result, TaskId, Token
+
+_REFUSED = (
+    "ctx.schedule: the lambda of a task was unregistered meanwhile, or its id is taken: nothing was scheduled"
+)
+
+
+@dataclass(slots=True)
+class Chained:
+    """What came of successes with children."""
+
+    applied: set[Token] = field(default_factory=set)
+    due_in: list[timedelta] = field(default_factory=list)
+    """How far ahead each child is due, and what their parents' ends released."""
+    lambdas: set[str] = field(default_factory=set)
+    """Of which lambdas these are."""
+    refused: list[Result] = field(default_factory=list)
+    """Fatal failures, to be written in place of successes whose children could not be."""
+
+
+class _RefusedError(Exception):
+    """Takes back a transaction in which these could not be written."""
+
+    def __init__(self, children: set[TaskId]) -> None:
+        super().__init__(children)
+        self.children = children
+
+
+async def finish_with_children(connection: Connection, parents: Sequence[Result]) -> Chained:
+    """End tasks and write their children, in one transaction; one that cannot be written is another's trouble only once.
+
+    Children of a result that is refused (its claim is lost, or it was written before) are not written.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
+    """
+    chained = Chained()
+    left = list({result.token: result for result in parents}.values())
+    while left:
+        try:
+            async with connection.transaction():
+                await _finish(connection, left, chained)
+        except _RefusedError as error:
+            bad = [each for each in left if any(child.task_id in error.children for child in each.children)]
+            chained.refused += [refused(each, _REFUSED) for each in bad]
+            left = [each for each in left if each not in bad]
+        else:
+            break
+    return chained
+
+
+async def _finish(connection: Connection, parents: Sequence[Result], chained: Chained) -> None:
+    rows = await fetch(connection, TRANSITIONS["finish"], success_parameters(parents))
+    applied = {row[1] for row in rows if row[0]}
+    released = [row for row in rows if not row[0]]
+    children = [child for each in parents if each.token in applied for child in each.children]
+    due_in = await write_children(connection, children) if children else {}
+    if missing := {child.task_id for child in children} - due_in.keys():
+        raise _RefusedError(missing)
+    chained.applied |= applied
+    chained.due_in += [*due_in.values(), *(row[3] for row in released)]
+    chained.lambdas |= {child.lambda_name for child in children} | {row[2] for row in released}
+
+
+def refused(result: Result, reason: str) -> Result:
+    """What is written of an attempt whose children cannot be written."""
+    return Result(
+        result.task_id,
+        result.token,
+        Outcome.FATAL_FAILURE,
+        failure_kind=FailureKind.BAD_RESULT,
+        failure_message=reason,
+        started_at=result.started_at,
+    )
+
+
+def claims_of(results: Sequence[Result]) -> dict[str, Any]:
+    """The parameters that every statement on results has."""
+    return {
+        "task_ids": uuids(result.task_id for result in results),
+        "tokens": uuids(result.token for result in results),
+        "started_at": timestamps([result.started_at for result in results]),
+    }
+
+
+def success_parameters(results: Sequence[Result]) -> dict[str, Any]:
+    """Those of `finish`."""
+    return claims_of(results) | {
+        "results": byteas([result.result for result in results]),
+        "encodings": int2s([result.encoding if result.result is not None else None for result in results]),
+    }

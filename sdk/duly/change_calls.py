@@ -1,0 +1,104 @@
+"""The part of AsyncClient that changes tasks which nobody runs yet."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Unpack
+
+from duly import error_mapping
+from duly.bulk import CancelFilter, PurgeFilter, cancel_request, purge_request, run_pages
+from duly.caller import Caller
+from duly.enums import Priority, TaskStatus
+from duly.errors import DulyError, NotPendingError
+from duly.scheduling import Scheduler
+from duly.task_reads import TaskRef, in_chunks
+from duly.task_update import KEEP, TaskUpdate
+from duly.v1 import frontend_pb2
+
+
+class ChangeCalls(ABC):
+    """Changes tasks by their ids, or by a filter."""
+
+    @abstractmethod
+    def _open(self) -> tuple[Caller, Scheduler]:
+        """Return the connection of this event loop."""
+
+    async def update(
+        self,
+        task: TaskRef,
+        *,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        priority: Priority | None = None,
+        payload: Any = KEEP,
+    ) -> TaskStatus:
+        """Change a task that nobody runs yet, and return its status: NEW.
+
+            await client.update(task, delay=timedelta(hours=2), priority=Priority.LOW)
+
+        - `at` or `delay`: run it then instead; `delay` counts from now, on Duly's clock.
+        - `payload`: takes the place of the whole payload.
+
+        What is left out stays as it is. Raises NotPendingError (it runs, or has ended: its `status` says which),
+        TaskNotFoundError, PayloadTooLargeError, InvalidTaskError.
+        """
+        result = (await self.update_many([TaskUpdate(task, at, delay, priority, payload)]))[0]
+        if isinstance(result, DulyError):
+            raise result
+        return result
+
+    async def update_many(self, updates: Iterable[TaskUpdate]) -> list[TaskStatus | DulyError]:
+        """Change tasks; return for each, in order, its status now, or why it was not changed."""
+        caller, _ = self._open()
+        return await _update_tasks(caller, [*updates])
+
+    async def cancel_where(
+        self, *, limit: int | None = None, dry_run: bool = False, **which: Unpack[CancelFilter]
+    ) -> int:
+        """Cancel the live tasks that the filters find, oldest first, and return how many were cancelled.
+
+            await client.cancel_where(lambda_name="mail.send", collection="spring")
+
+        Those that run are left alone, unless `statuses` names CLAIMED and PROCESSING: then their callbacks are asked to
+        stop. What is scheduled meanwhile is not cancelled. `limit`: at most so many. `dry_run`: only count. Raises
+        InvalidTaskError, UnavailableError (it is safe to call again).
+        """
+        caller, _ = self._open()
+        return await run_pages(caller, cancel_request(**which), limit, dry_run=dry_run)
+
+    async def purge(
+        self, *, limit: int | None = None, dry_run: bool = False, **which: Unpack[PurgeFilter]
+    ) -> int:
+        """Delete the finished tasks that the filters find, oldest first, and return how many were deleted.
+
+            await client.purge(lambda_name="mail.send", finished_before=datetime.now(UTC) - timedelta(days=1))
+
+        Their results, histories and idempotency keys go with them. Live tasks are left alone. `limit`: at most so many.
+        `dry_run`: only count. Raises InvalidTaskError, UnavailableError (it is safe to call again).
+        """
+        caller, _ = self._open()
+        return await run_pages(caller, purge_request(**which), limit, dry_run=dry_run)
+
+
+async def _update_tasks(caller: Caller, updates: Sequence[TaskUpdate]) -> list[TaskStatus | DulyError]:
+    """Change tasks; return for each, in order, its status now, or why it was not changed."""
+    results: list[TaskStatus | DulyError] = []
+    for some in in_chunks([update.to_proto() for update in updates]):
+        request = frontend_pb2.UpdateTaskRequest(updates=some)
+        tries: list[int] = []
+        response = await caller.call(caller.frontend.UpdateTask, request, tried=tries.append)
+        results += [_updated(result, repeated=len(tries) > 1) for result in response.results]
+    return results
+
+
+def _updated(result: frontend_pb2.UpdateTaskResult, *, repeated: bool) -> TaskStatus | DulyError:
+    if not result.HasField("error"):
+        return TaskStatus(result.status)
+    error = error_mapping.from_item(result.error)
+    if isinstance(error, NotPendingError):
+        error.status = TaskStatus(result.status)
+        if repeated:
+            error.add_note("an earlier try, whose answer was lost, may have changed it before it ran")
+    return error

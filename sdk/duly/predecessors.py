@@ -1,0 +1,65 @@
+"""What a callback may know of the nodes that its own waited for. Free of gRPC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from duly.enums import TaskStatus
+from duly.errors import ResultOmittedError
+from duly.payload import decode
+
+if TYPE_CHECKING:
+    from duly.v1 import hsc_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """A node that another one waited for."""
+
+    label: str
+    task_id: str
+    # How it ended; with any_of it may not have ended. None: its task was removed.
+    status: TaskStatus | None
+    result_bytes: bytes = field(default=b"", repr=False)
+    result_encoding: int = field(default=1, repr=False)
+    # True if its result did not come along: those of all were larger than 1 MiB.
+    result_omitted: bool = False
+
+    @property
+    def result(self) -> Any:
+        """What its callback returned, decoded; None if it did not succeed. Raises ResultOmittedError."""
+        if self.result_omitted:
+            raise ResultOmittedError(
+                f"the result of {self.label!r} did not come along, for those of all are too large: read it with "
+                f"client.get({self.task_id!r}).result"
+            )
+        return decode(self.result_bytes, self.result_encoding)
+
+
+class Predecessors(dict[str, Predecessor]):
+    """Predecessors by label, at most 1,000."""
+
+    truncated = False
+    """True if there are others: read them with client.get_graph."""
+
+    @classmethod
+    def from_proto(cls, place: hsc_pb2.GraphPlace) -> Predecessors:
+        """Return what a claimed task says."""
+        found = cls(
+            (
+                before.label,
+                Predecessor(
+                    before.label,
+                    str(UUID(bytes=before.task_id)),
+                    TaskStatus(before.status) if before.status else None,
+                    before.result,
+                    before.result_encoding,
+                    before.result_omitted,
+                ),
+            )
+            for before in place.predecessors
+        )
+        found.truncated = place.truncated
+        return found

@@ -1,0 +1,54 @@
+"""Pages of cancels and purges by filter, between the wire and the store."""
+
+from typing import TypeAlias, TypeVar
+from uuid import UUID
+
+from duly.time_conversion import to_timestamp
+from duly.v1 import frontend_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.new_tasks import Problem, parse_task_id
+from duly_core.store.bulk import BulkPage, Place
+from duly_frontend.filters import instant
+
+LARGEST_PAGE = 1000
+
+_Request: TypeAlias = frontend_pb2.CancelTasksRequest | frontend_pb2.PurgeTasksRequest
+Response = TypeVar("Response", frontend_pb2.CancelTasksResponse, frontend_pb2.PurgeTasksResponse)
+
+
+def place(request: _Request) -> Place:
+    """Where the page of a call begins.
+
+    Raises:
+        InvalidRequestError: it is no place that an answer named.
+    """
+    if not request.after:
+        return Place(instant(request, "as_of"))
+    try:
+        after = parse_task_id(request.after, "after")
+    except Problem as problem:
+        raise InvalidRequestError(problem.field, problem.message) from problem
+    return Place(instant(request, "as_of"), after)
+
+
+def limit(request: _Request) -> int:
+    """How many tasks one call takes at most.
+
+    Raises:
+        InvalidRequestError: too many, or a number below 0.
+    """
+    if not 0 <= request.limit <= LARGEST_PAGE:
+        raise InvalidRequestError(
+            "limit", f"must be from 1 to {LARGEST_PAGE:,}, or 0 for {LARGEST_PAGE:,}: call again for more"
+        )
+    return request.limit or LARGEST_PAGE
+
+
+def to_wire(page: BulkPage, response: Response) -> Response:
+    """What a call did, and where the next one goes on."""
+    response.count, response.more = page.count, page.more
+    if page.place.as_of is not None:
+        response.as_of.CopyFrom(to_timestamp(page.place.as_of))
+    if page.place.after is not None:
+        response.next_after = str(UUID(bytes=page.place.after))
+    return response

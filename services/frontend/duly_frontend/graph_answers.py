@@ -1,0 +1,73 @@
+"""From the store's graphs and nodes to the wire's."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from duly.enums import GraphStatus
+from duly.v1 import graphs_pb2
+from duly_core.lifecycle import Status
+from duly_core.store.graph_definitions import Definition
+from duly_core.store.graph_reads import GraphRow, NodeRow
+from duly_frontend.convert import STATUS_TO_WIRE
+
+_COUNTS = ("total", "succeeded", "failed", "skipped", "cancelled")
+
+
+def status_of(row: GraphRow) -> GraphStatus:
+    """Return how a graph stands."""
+    if row["open"]:
+        return GraphStatus.RUNNING
+    if row["cancel_requested"]:
+        return GraphStatus.CANCELLED
+    if row["unhandled"]:
+        return GraphStatus.FAILED
+    return GraphStatus.CANCELLED if row["cancelled"] else GraphStatus.SUCCEEDED
+
+
+def graph_to_wire(row: GraphRow) -> graphs_pb2.GraphState:
+    """Return a graph as clients see it."""
+    state = graphs_pb2.GraphState(
+        graph_id=str(row["graph_id"]),
+        name=row["name"],
+        status=graphs_pb2.GraphStatus.ValueType(status_of(row)),
+        cancel_requested=row["cancel_requested"],
+        definition=row["definition"] or "",
+        definition_version=row["version"] or 0,
+    )
+    for name in _COUNTS:
+        setattr(state, name, row[name])
+    for name in ("created_at", "finished_at"):
+        moment: datetime | None = row[name]
+        if moment is not None:
+            getattr(state, name).FromDatetime(moment)
+    return state
+
+
+def nodes_to_wire(rows: Iterable[NodeRow]) -> list[graphs_pb2.GraphNodeState]:
+    """Return the nodes of a graph as clients see them."""
+    nodes = []
+    for row in rows:
+        node = graphs_pb2.GraphNodeState(
+            label=row["label"],
+            task_id=str(row["task_id"]),
+            any_of=row["any_of"],
+            ignore_failure=row["ignore_failure"],
+            waits_for=[
+                graphs_pb2.GraphEdge(label=label, condition=condition)
+                for label, condition in row["waits_for"]
+            ],
+        )
+        setattr(node, "lambda", row["lambda"] or "")
+        if row["status"]:
+            node.status = STATUS_TO_WIRE[Status(row["status"])]
+        nodes.append(node)
+    return nodes
+
+
+def definition_to_wire(stored: Definition) -> graphs_pb2.GraphDefinition:
+    """Return a definition as clients see it."""
+    definition = graphs_pb2.GraphDefinition.FromString(stored.definition)
+    definition.name = stored.name
+    definition.version = stored.version
+    definition.created_at.FromDatetime(stored.created_at)
+    return definition

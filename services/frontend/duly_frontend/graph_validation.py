@@ -1,0 +1,189 @@
+"""Validates the graphs that clients ask for: the rules of graphs, and those of each node's task."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from duly.enums import EdgeCondition
+from duly.ids import new_task_id
+from duly.v1 import graphs_pb2
+from duly_core.graph_rules import Edge, GraphError, Node, check
+from duly_core.rpc.convert import from_duration
+from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.store.graphs import NewGraph
+from duly_core.task import HARD_PAYLOAD_LIMIT, NewTask
+
+_LONGEST_NAME = 255
+_LONGEST_RUNTIME = timedelta(days=365)
+_CONDITIONS = {int(condition): condition for condition in EdgeCondition} | {
+    graphs_pb2.EDGE_CONDITION_UNSPECIFIED: EdgeCondition.SUCCEEDED
+}
+
+
+def new_graph(
+    asked: graphs_pb2.ScheduleGraphRequest, payload_limits: Mapping[str, int], horizon: timedelta
+) -> NewGraph:
+    """Check a graph, and each of its tasks as a task alone is checked.
+
+    Raises:
+        Problem: names the node, the field and the fix.
+    """
+    check_name("name", asked.name)
+    nodes, edges = check_nodes(asked.nodes)
+    tasks = [_task(node, payload_limits, horizon) for node in asked.nodes]
+    ids = {task.task_id for task in tasks}
+    if len(ids) < len(tasks):
+        raise Problem("nodes.task.task_id", "two nodes have the same: leave it out, or make one for each")
+    definition = None
+    if asked.definition:
+        check_name("definition", asked.definition)
+        if asked.definition_version < 1:
+            raise Problem("definition_version", "must be at least 1 where a definition is named")
+        definition = asked.definition, asked.definition_version
+    return NewGraph(
+        graph_id=parse_graph_id(asked.graph_id) if asked.graph_id else new_task_id().bytes,
+        name=asked.name,
+        nodes=nodes,
+        tasks=tasks,
+        max_runtimes=[_max_runtime(node) for node in asked.nodes],
+        edges=edges,
+        digest=digest_of(asked),
+        definition=definition,
+    )
+
+
+def digest_of(asked: graphs_pb2.ScheduleGraphRequest) -> bytes:
+    """Return what a repeat of a graph has in common with it: all but the ids of its tasks, which a caller makes anew."""
+    bare = graphs_pb2.ScheduleGraphRequest()
+    bare.CopyFrom(asked)
+    for node in bare.nodes:
+        node.task.ClearField("task_id")
+    return hashlib.sha256(bare.SerializeToString(deterministic=True)).digest()
+
+
+def check_nodes(asked: Sequence[graphs_pb2.GraphNode]) -> tuple[list[Node], list[Edge]]:
+    """Check the shape of a graph; return its nodes and edges.
+
+    Raises:
+        Problem: names the nodes at fault.
+    """
+    nodes = [Node(node.label, node.any_of, node.ignore_failure) for node in asked]
+    edges = [
+        Edge(edge.label, node.label, _condition(node.label, edge.condition))
+        for node in asked
+        for edge in node.waits_for
+    ]
+    try:
+        check(nodes, edges)
+    except GraphError as error:
+        raise Problem("nodes", str(error)) from error
+    for node in asked:
+        if node.task.idempotency_key:
+            raise _of_node(node.label, "idempotency_key", "a node has none: the graph_id makes a repeat safe")
+        if node.task.HasField("session"):
+            raise _of_node(
+                node.label, "session", "a node of a graph cannot be in a session: order it by waits_for"
+            )
+        _max_runtime(node)
+    return nodes, edges
+
+
+def check_definition(name: str, nodes: Sequence[graphs_pb2.GraphNode]) -> None:
+    """Check a definition; its lambdas need not be registered.
+
+    Raises:
+        Problem: names the field, or the nodes at fault.
+    """
+    check_name("name", name)
+    check_nodes(nodes)
+    for node in nodes:
+        if node.task.task_id:
+            raise _of_node(node.label, "task_id", "leave it out: each run makes its own")
+        try:
+            limits = {getattr(node.task, "lambda"): HARD_PAYLOAD_LIMIT}
+            new_task(node.task, limits, _LONGEST_RUNTIME)
+        except ProblemUnlessRepeatedError as late:
+            raise _of_node(node.label, late.problem.field, late.problem.message) from late
+        except Problem as problem:
+            raise _of_node(node.label, problem.field, problem.message) from problem
+
+
+def check_version(asked: graphs_pb2.GetGraphDefinitionRequest) -> None:
+    """Check which version of a definition is asked for.
+
+    Raises:
+        Problem: the name or the version is invalid.
+    """
+    check_name("name", asked.name)
+    if not asked.version >= 0:
+        raise Problem("version", "must be at least 1, or 0 for the newest")
+
+
+def check_name(field: str, name: str) -> None:
+    """Check the name of a graph or of a definition.
+
+    Raises:
+        Problem: it is empty, too long, or has a NUL.
+    """
+    if not 1 <= len(name.encode()) <= _LONGEST_NAME or "\x00" in name:
+        raise Problem(field, f"must be 1 to {_LONGEST_NAME} bytes without NUL")
+
+
+def parse_graph_id(text: str) -> bytes:
+    """Return a graph id's bytes.
+
+    Raises:
+        Problem: the text is no UUID.
+    """
+    return parse_task_id(text, "graph_id")
+
+
+def lambdas_of(nodes: Iterable[graphs_pb2.GraphNode]) -> set[str]:
+    """Return the names of the lambdas of nodes."""
+    return {getattr(node.task, "lambda") for node in nodes}
+
+
+def node_field(label: str, field: str) -> str:
+    """Return the path of a field of a node's task."""
+    return f"nodes[{label!r}].task.{field}"
+
+
+def _task(node: graphs_pb2.GraphNode, limits: Mapping[str, int], horizon: timedelta) -> NewTask:
+    try:
+        return new_task(node.task, limits, horizon)
+    except ProblemUnlessRepeatedError as late:
+        problem = late.problem
+    except Problem as other:
+        problem = other
+    raise Problem(node_field(node.label, problem.field), problem.message, problem.code)
+
+
+def _of_node(label: str, field: str, message: str) -> Problem:
+    return Problem(node_field(label, field), message)
+
+
+def _condition(label: str, value: int) -> EdgeCondition:
+    if value not in _CONDITIONS:
+        raise Problem(
+            f"nodes[{label!r}].waits_for", f"{value} is no condition: use SUCCEEDED, FAILED or FINISHED"
+        )
+    return _CONDITIONS[value]
+
+
+def _max_runtime(node: graphs_pb2.GraphNode) -> timedelta | None:
+    if not node.HasField("max_runtime"):
+        return None
+    field = f"nodes[{node.label!r}].max_runtime"
+    try:
+        value = from_duration(node.max_runtime)
+    except ValueError as error:
+        raise Problem(field, str(error)) from error
+    if not timedelta() < value <= _LONGEST_RUNTIME:
+        raise Problem(field, "must be more than 0 and at most 365 days")
+    return value
+
+
+def task_ids(graph: NewGraph) -> list[str]:
+    """Return the ids of a graph's tasks in text form, in the order of its nodes."""
+    return [str(UUID(bytes=task.task_id)) for task in graph.tasks]

@@ -1,0 +1,245 @@
+"""GraphService: writes graphs, all or nothing, and reads and cancels them."""
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+from duly.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
+from duly_core.errors import InvalidRequestError, TooMuchError
+from duly_core.rpc.convert import from_duration
+from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import Context
+from duly_core.store import graph_definitions, graph_reads
+from duly_core.store import graphs as store_graphs
+from duly_core.store.graphs import GraphScheduling
+from duly_core.store.lambda_cache import LambdaCache
+from duly_core.store.notifications import Notifier
+from duly_frontend import events, graph_answers, page_token
+from duly_frontend import graph_validation as validation
+from duly_frontend.completion_watcher import CompletionWatcher
+from duly_frontend.settings import FrontendSettings
+from duly_frontend.stores import FrontendStores
+
+_DEFAULT_WAIT = timedelta(seconds=20)
+_DEFAULT_PAGE = 100
+_LARGEST_PAGE = 1000
+_REFUSALS = {
+    GraphScheduling.CONFLICT: Problem(
+        "graph_id",
+        "another graph has this id: use another id for another graph",
+        task_pb2.ERROR_CODE_KEY_CONFLICT,
+    ),
+    GraphScheduling.TASK_CONFLICT: Problem(
+        "nodes.task.task_id",
+        "another task has the id of a node: leave the ids out, or make new ones",
+        task_pb2.ERROR_CODE_KEY_CONFLICT,
+    ),
+    GraphScheduling.UNKNOWN_LAMBDA: Problem(
+        "nodes.task.lambda",
+        "a lambda was unregistered meanwhile: start a worker that declares it",
+        task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
+    ),
+}
+_FINISHED = Problem("graph_id", "it has finished already", task_pb2.ERROR_CODE_ALREADY_FINAL)
+_NOT_FOUND = Problem(
+    "graph_id",
+    "there is no such graph: never scheduled, or removed some days after its end",
+    task_pb2.ERROR_CODE_NOT_FOUND,
+)
+
+
+class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
+    """An answer with an error has changed nothing."""
+
+    def __init__(
+        self,
+        stores: FrontendStores,
+        settings: FrontendSettings,
+        known: LambdaCache,
+        notifier: Notifier,
+        rpc: RpcSettings | None = None,
+    ) -> None:
+        """Make one; `rpc` has the limits of answers. None: the defaults."""
+        self._stores = stores
+        self._settings = settings
+        self._known = known
+        self._notifier = notifier
+        self._most_bytes = (rpc or RpcSettings()).max_message_bytes
+        self._ends = CompletionWatcher(stores.reads, graph_reads.finished_of)
+
+    def close(self) -> None:
+        """Answer the long polls: the server is about to stop."""
+        self._ends.close()
+
+    async def ScheduleGraph(  # noqa: N802 (the wire's name)
+        self, request: graphs_pb2.ScheduleGraphRequest, _context: Context
+    ) -> graphs_pb2.ScheduleGraphResponse:
+        limits = await self._known.payload_limits(validation.lambdas_of(request.nodes))
+        try:
+            # a large one takes a while: other calls have their turn meanwhile
+            graph = await asyncio.to_thread(validation.new_graph, request, limits, self._settings.horizon)
+        except Problem as problem:
+            if await self._was_written(request):  # when its times had not passed, and its lambdas were there
+                return await self._repeated(validation.parse_graph_id(request.graph_id))
+            events.graph_refused()
+            return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
+        answer = await store_graphs.schedule_graph(self._stores.writes, graph)
+        if answer.verdict in _REFUSALS:
+            events.graph_refused()
+            return graphs_pb2.ScheduleGraphResponse(error=_REFUSALS[answer.verdict].to_wire())
+        if answer.due_in is not None:
+            roots = store_graphs.roots(graph)
+            self._notifier.due_in(answer.due_in, {task.lambda_name for task in roots}, len(roots))
+            events.graph_scheduled(len(graph.nodes))
+        if answer.verdict is GraphScheduling.REPEATED:
+            return await self._repeated(graph.graph_id)
+        return graphs_pb2.ScheduleGraphResponse(
+            graph_id=str(UUID(bytes=graph.graph_id)), created=True, task_ids=validation.task_ids(graph)
+        )
+
+    async def _was_written(self, request: graphs_pb2.ScheduleGraphRequest) -> bool:
+        try:
+            graph_id = validation.parse_graph_id(request.graph_id)
+        except Problem:
+            return False
+        return await store_graphs.is_repeated(self._stores.writes, graph_id, validation.digest_of(request))
+
+    async def _repeated(self, graph_id: bytes) -> graphs_pb2.ScheduleGraphResponse:
+        nodes = await graph_reads.get_nodes(self._stores.writes, graph_id)
+        return graphs_pb2.ScheduleGraphResponse(
+            graph_id=str(UUID(bytes=graph_id)), task_ids=[str(node["task_id"]) for node in nodes]
+        )
+
+    async def GetGraph(  # noqa: N802
+        self, request: graphs_pb2.GetGraphRequest, _context: Context
+    ) -> graphs_pb2.GetGraphResponse:
+        try:
+            graph_id = validation.parse_graph_id(request.graph_id)
+            state = await self._state(graph_id)
+        except Problem as problem:
+            return graphs_pb2.GetGraphResponse(error=problem.to_wire())
+        response = graphs_pb2.GetGraphResponse(graph=state)
+        if not request.without_nodes:
+            rows = await graph_reads.get_nodes(self._stores.reads, graph_id)
+            response.nodes.extend(graph_answers.nodes_to_wire(rows))
+        if 0 <= self._most_bytes < response.ByteSize():
+            raise TooMuchError(
+                f"graph_id: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
+                "ask without_nodes, or raise that setting"
+            )
+        return response
+
+    async def WaitGraph(  # noqa: N802
+        self, request: graphs_pb2.WaitGraphRequest, _context: Context
+    ) -> graphs_pb2.WaitGraphResponse:
+        timeout = self._timeout(request)
+        try:
+            graph_id = validation.parse_graph_id(request.graph_id)
+            await self._ends.wait([graph_id], timeout)
+            return graphs_pb2.WaitGraphResponse(graph=await self._state(graph_id))
+        except Problem as problem:
+            return graphs_pb2.WaitGraphResponse(error=problem.to_wire())
+
+    async def ListGraphs(  # noqa: N802
+        self, request: graphs_pb2.ListGraphsRequest, _context: Context
+    ) -> graphs_pb2.ListGraphsResponse:
+        size = _page_size(request.page_size)
+        if "\x00" in request.name:
+            raise InvalidRequestError("name", "must be without NUL")
+        before = page_token.read(request)
+        with self._stores.listing("ListGraphs") as lists:
+            rows = await graph_reads.list_graphs(
+                lists, name=request.name, running=request.running, before=before, limit=size + 1
+            )
+        token = page_token.write(request, rows[size - 1]["graph_id"].bytes) if len(rows) > size else ""
+        graphs = [graph_answers.graph_to_wire(row) for row in rows[:size]]
+        return graphs_pb2.ListGraphsResponse(graphs=graphs, next_page_token=token)
+
+    async def CancelGraph(  # noqa: N802
+        self, request: graphs_pb2.CancelGraphRequest, _context: Context
+    ) -> graphs_pb2.CancelGraphResponse:
+        try:
+            graph_id = validation.parse_graph_id(request.graph_id)
+            if (await self._state(graph_id)).status != graphs_pb2.GRAPH_STATUS_RUNNING:
+                return graphs_pb2.CancelGraphResponse(error=_FINISHED.to_wire())
+            cancelled = await store_graphs.cancel_graph(self._stores.writes, graph_id)
+            if cancelled.released:
+                self._notifier.due_in(min(cancelled.released.values()), cancelled.released)
+            return graphs_pb2.CancelGraphResponse(graph=await self._state(graph_id))
+        except Problem as problem:
+            return graphs_pb2.CancelGraphResponse(error=problem.to_wire())
+
+    async def PutGraphDefinition(  # noqa: N802
+        self, request: graphs_pb2.PutGraphDefinitionRequest, _context: Context
+    ) -> graphs_pb2.PutGraphDefinitionResponse:
+        try:
+            await asyncio.to_thread(validation.check_definition, request.name, request.nodes)
+        except Problem as problem:
+            return graphs_pb2.PutGraphDefinitionResponse(error=problem.to_wire())
+        definition = graphs_pb2.GraphDefinition(nodes=request.nodes).SerializeToString(deterministic=True)
+        version, created = await graph_definitions.put_definition(
+            self._stores.writes, request.name, definition
+        )
+        return graphs_pb2.PutGraphDefinitionResponse(version=version, created=created)
+
+    async def GetGraphDefinition(  # noqa: N802
+        self, request: graphs_pb2.GetGraphDefinitionRequest, _context: Context
+    ) -> graphs_pb2.GetGraphDefinitionResponse:
+        try:
+            validation.check_version(request)
+        except Problem as problem:
+            return graphs_pb2.GetGraphDefinitionResponse(error=problem.to_wire())
+        found = await graph_definitions.get_definition(self._stores.reads, request.name, request.version)
+        if found is None:
+            return graphs_pb2.GetGraphDefinitionResponse(error=_no_definition(request).to_wire())
+        return graphs_pb2.GetGraphDefinitionResponse(definition=graph_answers.definition_to_wire(found))
+
+    async def ListGraphDefinitions(  # noqa: N802
+        self, request: graphs_pb2.ListGraphDefinitionsRequest, _context: Context
+    ) -> graphs_pb2.ListGraphDefinitionsResponse:
+        size = _page_size(request.page_size)
+        if "\x00" in request.page_token:
+            raise InvalidRequestError("page_token", "use the next_page_token of the page before")
+        with self._stores.listing("ListGraphDefinitions") as lists:
+            found = await graph_definitions.list_definitions(lists, after=request.page_token, limit=size + 1)
+        return graphs_pb2.ListGraphDefinitionsResponse(
+            definitions=[graph_answers.definition_to_wire(each) for each in found[:size]],
+            next_page_token=found[size - 1].name if len(found) > size else "",
+        )
+
+    async def _state(self, graph_id: bytes) -> graphs_pb2.GraphState:
+        row = (await graph_reads.get_graphs(self._stores.reads, [graph_id])).get(graph_id)
+        if row is None:
+            raise _NOT_FOUND
+        return graph_answers.graph_to_wire(row)
+
+    def _timeout(self, request: graphs_pb2.WaitGraphRequest) -> timedelta:
+        if not request.HasField("timeout"):
+            return _DEFAULT_WAIT
+        try:
+            timeout = from_duration(request.timeout)
+        except ValueError as error:
+            raise InvalidRequestError("timeout", str(error)) from error
+        if not timedelta() <= timeout <= self._settings.max_wait:
+            longest = self._settings.max_wait.total_seconds()
+            raise InvalidRequestError(
+                "timeout", f"must be from 0 to {longest:g} s: ask again for longer waits"
+            )
+        return timeout
+
+
+def _page_size(asked: int) -> int:
+    size = asked or _DEFAULT_PAGE
+    if not 1 <= size <= _LARGEST_PAGE:
+        raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE}")
+    return size
+
+
+def _no_definition(request: graphs_pb2.GetGraphDefinitionRequest) -> Problem:
+    version = f" with a version {request.version}" if request.version else ""
+    return Problem(
+        "name",
+        f"there is no graph definition {request.name!r}{version}: `duly graph definitions` lists them",
+        task_pb2.ERROR_CODE_NOT_FOUND,
+    )

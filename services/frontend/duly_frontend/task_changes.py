@@ -1,0 +1,78 @@
+"""The part of FrontendService that changes tasks which nobody runs: edits, cancels and purges of many."""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from duly.v1 import frontend_pb2, frontend_pb2_grpc
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.stubs import Context
+from duly_core.store import bulk as store_bulk
+from duly_core.store import changes as store_changes
+from duly_core.store.changes import Changed, ChangeVerdict
+from duly_core.store.notifications import Notifier
+from duly_core.task import TaskChange
+from duly_frontend import bulk_pages, events, filters, task_updates
+from duly_frontend.settings import FrontendSettings
+from duly_frontend.stores import FrontendStores
+
+_MOST_UPDATES = 1_000
+
+
+class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
+    """Each RPC takes many and answers each for itself."""
+
+    def __init__(self, stores: FrontendStores, settings: FrontendSettings, notifier: Notifier) -> None:
+        self._stores = stores
+        self._settings = settings
+        self._notifier = notifier
+
+    async def UpdateTask(  # noqa: N802 (the wire's name)
+        self, request: frontend_pb2.UpdateTaskRequest, _context: Context
+    ) -> frontend_pb2.UpdateTaskResponse:
+        count = len(request.updates)
+        if not 1 <= count <= _MOST_UPDATES:
+            raise InvalidRequestError(
+                "updates", f"there must be 1 to {_MOST_UPDATES:,} in one call, not {count:,}"
+            )
+        asked = task_updates.read(request.updates, self._settings.horizon)
+        changes = [each for each in asked if isinstance(each, TaskChange)]
+        answers = await store_changes.update_pending(self._stores.writes, changes) if changes else {}
+        self._tell_due(answers.values())
+        return frontend_pb2.UpdateTaskResponse(results=task_updates.results(asked, answers))
+
+    async def CancelTasks(  # noqa: N802
+        self, request: frontend_pb2.CancelTasksRequest, _context: Context
+    ) -> frontend_pb2.CancelTasksResponse:
+        wanted, place, limit = (
+            filters.of_cancel(request),
+            bulk_pages.place(request),
+            bulk_pages.limit(request),
+        )
+        with self._stores.listing("CancelTasks") as lists:
+            if request.dry_run:
+                page = await store_bulk.count_live(lists, wanted, place)
+            else:
+                page = await store_bulk.cancel_where(lists, wanted, place, limit)
+                if page.released:
+                    self._notifier.due_in(min(page.released.values()), page.released.keys())
+        return bulk_pages.to_wire(page, frontend_pb2.CancelTasksResponse())
+
+    async def PurgeTasks(  # noqa: N802
+        self, request: frontend_pb2.PurgeTasksRequest, _context: Context
+    ) -> frontend_pb2.PurgeTasksResponse:
+        wanted, place, limit = filters.of_purge(request), bulk_pages.place(request), bulk_pages.limit(request)
+        with self._stores.listing("PurgeTasks") as lists:
+            if request.dry_run:
+                page = await store_bulk.count_finished(lists, wanted, place)
+            else:
+                page = await store_bulk.purge_where(lists, wanted, place, limit)
+                events.purged(page.count)
+        return bulk_pages.to_wire(page, frontend_pb2.PurgeTasksResponse())
+
+    def _tell_due(self, answers: Collection[Changed]) -> None:
+        """Who looks for due tasks may have to look sooner than it meant to."""
+        changed = [each for each in answers if each.verdict is ChangeVerdict.CHANGED]
+        if changed:
+            ahead = min(each.due_in or timedelta() for each in changed)
+            self._notifier.due_in(ahead, {each.lambda_name for each in changed}, len(changed))
+            events.updated(len(changed))

@@ -1,0 +1,89 @@
+"""What clients want to be different about tasks, held against the rules; and the store's answers for the wire."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from duly.v1 import frontend_pb2, task_pb2
+from duly_core.lifecycle import HELD, Status
+from duly_core.rpc.new_tasks import (
+    Problem,
+    parse_task_id,
+    payload_too_large,
+    read_encoding,
+    read_priority,
+    when,
+)
+from duly_core.store.changes import Changed, ChangeVerdict
+from duly_core.task import HARD_PAYLOAD_LIMIT, TaskChange, TaskId
+from duly_frontend.convert import STATUS_TO_WIRE
+
+
+def read(updates: Sequence[frontend_pb2.TaskUpdate], horizon: timedelta) -> list[TaskChange | Problem]:
+    """Check the updates of a request, each for itself."""
+    seen: set[TaskId] = set()
+    checked: list[TaskChange | Problem] = []
+    for update in updates:
+        try:
+            change = _read(update, horizon)
+        except Problem as problem:
+            checked.append(problem)
+            continue
+        checked.append(_TWICE if change.task_id in seen else change)
+        seen.add(change.task_id)
+    return checked
+
+
+_TWICE = Problem("task_id", "comes twice in one call: put all that is to change into one update")
+
+
+def _read(update: frontend_pb2.TaskUpdate, horizon: timedelta) -> TaskChange:
+    scheduled_at, delay = when(update, horizon)
+    has_payload = update.HasField("payload")
+    change = TaskChange(parse_task_id(update.task_id), scheduled_at=scheduled_at, delay=delay)
+    if has_payload:
+        encoding = read_encoding(update.payload_encoding)
+        change = change._replace(payload=update.payload, encoding=encoding)
+        if len(update.payload) > HARD_PAYLOAD_LIMIT:
+            raise payload_too_large(len(update.payload), HARD_PAYLOAD_LIMIT, "its lambda")
+    elif update.payload_encoding:
+        raise Problem("payload_encoding", "is of no use without payload: give both, or neither")
+    if update.priority:
+        change = change._replace(priority=read_priority(update.priority))
+    if change == TaskChange(change.task_id):
+        raise Problem("", "nothing is to change: give scheduled_at, delay, priority or payload")
+    return change
+
+
+def results(
+    asked: Sequence[TaskChange | Problem], answers: Mapping[TaskId, Changed]
+) -> list[frontend_pb2.UpdateTaskResult]:
+    """One result for each update of a request, in its order."""
+    return [
+        frontend_pb2.UpdateTaskResult(error=each.to_wire())
+        if isinstance(each, Problem)
+        else _result(each, answers.get(each.task_id))
+        for each in asked
+    ]
+
+
+def _result(change: TaskChange, answer: Changed | None) -> frontend_pb2.UpdateTaskResult:
+    if answer is None:
+        problem = Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND)
+        return frontend_pb2.UpdateTaskResult(error=problem.to_wire())
+    result = frontend_pb2.UpdateTaskResult(status=STATUS_TO_WIRE[answer.status])
+    if answer.verdict is ChangeVerdict.PAYLOAD_TOO_LARGE:
+        problem = payload_too_large(len(change.payload or b""), answer.payload_limit, answer.lambda_name)
+        result.error.CopyFrom(problem.to_wire())
+    elif answer.verdict is ChangeVerdict.NOT_PENDING:
+        result.error.CopyFrom(_not_pending(answer).to_wire())
+    return result
+
+
+def _not_pending(answer: Changed) -> Problem:
+    if answer.status in HELD:
+        message = f"it runs now (it is {answer.status}): cancel it and schedule another, or wait for its end"
+    elif answer.status is Status.WAITING:
+        message = "it waits for its turn in a session: it can be changed when it is the first"
+    else:
+        message = f"it is {answer.status} already: schedule another"
+    return Problem("task_id", message, task_pb2.ERROR_CODE_NOT_PENDING)

@@ -1,0 +1,74 @@
+"""Checks the tasks that callbacks scheduled, as the Frontend would: they are written with the result, or it is fatal."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from duly.enums import Outcome
+from duly.v1 import frontend_pb2, hsc_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task
+from duly_core.store.lambda_cache import LambdaCache
+from duly_core.store.successes import refused
+from duly_core.task import NewTask, Result
+
+_MOST_CHILDREN = 1_000
+_MOST_BYTES = 4 * 1024 * 1024
+_HORIZON = timedelta(days=365)
+
+
+class Children:
+    """Reads the children of results."""
+
+    def __init__(self, known: LambdaCache) -> None:
+        self._known = known
+
+    async def add(self, results: Sequence[Result], messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
+        """Return successes with their children; those whose children cannot be written are fatal failures instead.
+
+        The children of what did not succeed are left out.
+
+        Raises:
+            InvalidRequestError: there are too many, or they are too large.
+            StoreUnavailableError: it is unknown which lambdas are registered.
+        """
+        for message in messages:
+            if message.children:
+                _check_size(message.children)
+        names = {getattr(child, "lambda") for message in messages for child in message.children}
+        limits = await self._known.payload_limits(names)
+        return [
+            _with_children(result, message.children, limits)
+            if message.children and result.outcome is Outcome.SUCCESS
+            else result
+            for result, message in zip(results, messages, strict=True)
+        ]
+
+
+def _check_size(children: Sequence[frontend_pb2.NewTask]) -> None:
+    if len(children) > _MOST_CHILDREN:
+        raise InvalidRequestError(
+            "results.children", f"there must be at most {_MOST_CHILDREN:,}, not {len(children):,}"
+        )
+    size = sum(child.ByteSize() for child in children)
+    if size > _MOST_BYTES:
+        raise InvalidRequestError("results.children", f"must be at most {_MOST_BYTES:,} bytes, not {size:,}")
+
+
+def _with_children(
+    result: Result, children: Sequence[frontend_pb2.NewTask], limits: Mapping[str, int]
+) -> Result:
+    try:
+        return result._replace(children=tuple(_child(child, limits) for child in children))
+    except Problem as problem:
+        return refused(result, f"ctx.schedule: {problem.field}: {problem.message}")
+
+
+def _child(asked: frontend_pb2.NewTask, limits: Mapping[str, int]) -> NewTask:
+    if not asked.task_id:
+        raise Problem("task_id", "a task that a callback schedules has an id that was made before")
+    if asked.HasField("session"):
+        raise Problem("session", "a task that a callback schedules cannot be in a session yet: leave it out")
+    try:
+        return new_task(asked, limits, _HORIZON)
+    except ProblemUnlessRepeatedError as late:
+        raise late.problem from None

@@ -1,0 +1,24 @@
+"""Writes what a claimed node knows of its graph: its label, and those that it waits for with their results."""
+
+from duly.v1 import hsc_pb2, task_pb2
+from duly_core.store.graph_places import GraphPlace
+from duly_core.task import ClaimedTask
+
+
+def write_place(task: ClaimedTask, place: GraphPlace | None, message: hsc_pb2.ClaimedTask) -> None:
+    """Write the place of a node; None: its graph was removed."""
+    message.graph.graph_id = task.graph_id or b""
+    if place is None:
+        return
+    message.graph.label = place.label
+    message.graph.truncated = place.truncated
+    add = message.graph.predecessors.add
+    for before in place.predecessors:
+        add(
+            label=before.label,
+            task_id=before.task_id,
+            status=task_pb2.TaskStatus.Value(f"TASK_STATUS_{before.status.name}") if before.status else None,
+            result=before.result or b"",
+            result_encoding=task_pb2.Encoding.ValueType(before.encoding),
+            result_omitted=before.omitted,
+        )

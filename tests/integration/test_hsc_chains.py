@@ -1,0 +1,92 @@
+"""What an HSC takes of checkpoints and children, and what it refuses."""
+
+import pytest
+
+from duly.ids import new_task_id
+from duly.v1 import frontend_pb2, hsc_pb2, task_pb2
+from tests.fixtures.database import count
+from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA
+
+
+def claim_of(task):
+    return hsc_pb2.Claim(task_id=task.task_id, token=task.token)
+
+
+def kid(**fields):
+    return frontend_pb2.NewTask(**{"task_id": str(new_task_id()), "payload": b"1", "lambda": LAMBDA} | fields)
+
+
+async def succeed(hsc, task, *children):
+    result = hsc_pb2.TaskResult(claim=claim_of(task), outcome=hsc_pb2.OUTCOME_SUCCESS, children=children)
+    return await hsc.stub.SetResults(hsc_pb2.SetResultsRequest(results=[result]))
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"lambda": "nobody.knows"}, "lambda: no lambda 'nobody.knows' is registered"),
+        ({"payload": b"x" * 300_000}, "payload: 300,000 bytes exceed"),
+        ({"priority": 9}, "priority: 9 is not a priority"),
+        ({"task_id": ""}, "task_id: a task that a callback schedules has an id"),
+        ({"collection": "NO"}, "collection: must be"),
+        ({"session": {"key": "s"}}, "session: a task that a callback schedules cannot be in a session yet"),
+    ],
+)
+async def test_a_child_that_no_frontend_would_take_makes_the_attempt_a_fatal_failure(
+    hsc, task_states, claimed_task, bad, said
+):
+    good = kid()
+
+    response = await succeed(hsc, claimed_task, good, kid(**bad))
+
+    row = await task_states.row(claimed_task.task_id)
+    assert list(response.verdicts) == [hsc_pb2.RESULT_VERDICT_APPLIED]
+    assert (row["status"], row["failure_kind"]) == ("fatal_failure", task_pb2.FAILURE_KIND_BAD_RESULT)
+    assert row["failure_message"].startswith(f"ctx.schedule: {said}")
+
+
+async def test_more_children_than_one_attempt_may_have_are_refused(hsc, task_states, claimed_task):
+    refused = await refusal(succeed(hsc, claimed_task, *[kid() for _ in range(1001)]))
+
+    assert (refused.code.name, refused.field) == ("INVALID_ARGUMENT", "results.children")
+    assert await task_states.status(claimed_task.task_id) == "claimed"
+
+
+async def test_a_checkpoint_goes_to_the_next_host_through_the_wire(hsc, task_states, processing_task):
+    beat = hsc_pb2.HeartbeatItem(claim=claim_of(processing_task), checkpoint=b'{"row": 7}')
+    await hsc.stub.Heartbeat(hsc_pb2.HeartbeatRequest(items=[beat], holder="host"))
+    await hsc.stub.Release(hsc_pb2.ReleaseRequest(claims=[claim_of(processing_task)]))
+
+    request = hsc_pb2.ClaimWorkRequest(
+        holder="other", lambdas=[LAMBDA], max_tasks=1, token_prefix=b"p" * 14, timeout={"seconds": 5}
+    )
+    (task,) = (await hsc.stub.ClaimWork(request)).tasks
+
+    assert task.checkpoint == b'{"row": 7}'
+
+
+async def test_a_checkpoint_that_is_too_large_is_refused(hsc, claimed_task):
+    beat = hsc_pb2.HeartbeatItem(claim=claim_of(claimed_task), checkpoint=b"x" * 65_537)
+
+    refused = await refusal(hsc.stub.Heartbeat(hsc_pb2.HeartbeatRequest(items=[beat], holder="host")))
+
+    assert (refused.code.name, refused.field) == ("INVALID_ARGUMENT", "items.checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (hsc_pb2.OUTCOME_FATAL_FAILURE, "fatal_failure"),
+        (hsc_pb2.OUTCOME_RETRIABLE_FAILURE, "retriable_failure"),
+    ],
+)
+async def test_the_children_of_an_attempt_that_did_not_succeed_are_not_written(
+    hsc, task_states, dsn, claimed_task, outcome, status
+):
+    result = hsc_pb2.TaskResult(claim=claim_of(claimed_task), outcome=outcome, children=[kid()])
+
+    await hsc.stub.SetResults(hsc_pb2.SetResultsRequest(results=[result]))
+
+    assert await task_states.status(claimed_task.task_id) == status
+    assert count(dsn, "task") == 1

@@ -1,0 +1,114 @@
+"""Graphs as callers write them, in Python and in RackHD's JSON."""
+
+from datetime import timedelta
+
+import pytest
+
+import duly
+from duly.graph_definition import run_of
+from duly.payload import decode
+from duly.v1 import graphs_pb2, task_pb2
+
+RACKHD = {
+    "friendlyName": "Discovery",
+    "injectableName": "Graph.Discovery",
+    "options": {"defaults": {"node": "n1"}, "reboot": {"force": True, "_taskTimeout": 90_000}},
+    "tasks": [
+        {"label": "set-boot-pxe", "taskName": "Task.Obm.Node.PxeBoot", "ignoreFailure": True},
+        {"label": "reboot", "taskName": "Task.Obm.Node.Reboot", "waitOn": {"set-boot-pxe": "finished"}},
+        {
+            "label": "inline",
+            "taskDefinition": {"injectableName": "Task.Inline", "options": {"node": "?", "x": 1}},
+            "waitOn": {"anyOf": {"reboot": "succeeded", "set-boot-pxe": "failed"}},
+        },
+    ],
+}
+
+
+def nodes_of(graph):
+    return {node.label: node for node in graph.to_proto().nodes}
+
+
+def payload_of(node):
+    return decode(node.task.payload, node.task.payload_encoding)
+
+
+def test_after_says_which_ends_are_waited_for():
+    g = duly.NewGraph("g")
+    a, b = g.task("one"), g.task("one")
+    g.task("all", after=[a, b.finished])
+    g.task("any", after=duly.any_of(a.failed, b))
+
+    nodes = nodes_of(g)
+
+    assert list(nodes) == ["one", "one-2", "all", "any"]
+    edges = {label: [(edge.label, edge.condition) for edge in nodes[label].waits_for] for label in nodes}
+    assert edges["all"] == [("one", 1), ("one-2", 3)]
+    assert edges["any"] == [("one", 2), ("one-2", 1)]
+    assert [nodes[label].any_of for label in ("all", "any")] == [False, True]
+
+
+def test_a_label_that_is_taken_and_a_node_of_another_graph_are_refused():
+    g, other = duly.NewGraph("g"), duly.NewGraph("h")
+    g.task("one", label="a")
+    with pytest.raises(duly.InvalidTaskError, match="'a' is the label of another node"):
+        g.task("one", label="a")
+    with pytest.raises(duly.InvalidTaskError, match="not a node of this graph"):
+        g.task("two", after=other.task("one", label="a"))
+    with pytest.raises(duly.InvalidTaskError, match="not str"):
+        g.task("two", after=["a"])
+
+
+def test_the_json_of_rackhd_becomes_a_graph():
+    graph = duly.graph_from_json(RACKHD)
+
+    nodes = nodes_of(graph)
+    assert graph.name == "Graph.Discovery"
+    assert getattr(nodes["reboot"].task, "lambda") == "task.obm.node.reboot"
+    assert nodes["set-boot-pxe"].ignore_failure
+    assert payload_of(nodes["reboot"]) == {"node": "n1", "force": True}
+    assert nodes["reboot"].max_runtime.ToTimedelta() == timedelta(seconds=90)
+    assert nodes["inline"].any_of
+    assert payload_of(nodes["inline"]) == {"node": "n1", "x": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"injectableName": "", "friendlyName": ""}, "needs a name"),
+        ({"tasks": [{"taskName": "x"}]}, "object with a label"),
+        ({"tasks": [{"label": "a"}]}, "'a': taskName"),
+        ({"tasks": [{"label": "a", "taskName": "x", "waitsOn": {}}]}, "'a': 'waitsOn' is unknown"),
+        ({"tasks": [{"label": "a", "taskName": "x", "waitOn": {"b": "done"}}]}, "'done' is no condition"),
+        ({"options": {"nobody": {}}}, "no node has the label 'nobody'"),
+        ({"retries": 3}, "'retries' is unknown"),
+    ],
+)
+def test_json_that_is_no_graph_is_refused_and_says_where(change, message):
+    with pytest.raises(duly.InvalidTaskError, match=message):
+        duly.graph_from_json(RACKHD | change)
+
+
+def a_definition(graph):
+    return graphs_pb2.GraphDefinition(name="d", version=3, nodes=graph.to_definition())
+
+
+def test_a_run_has_the_payloads_of_its_definition_with_the_options_over_them():
+    definition = a_definition(duly.graph_from_json(RACKHD))
+
+    run = run_of(definition, {"*": {"node": "n7"}, "inline": {"x": 2}})
+
+    nodes = nodes_of(run)
+    assert payload_of(nodes["set-boot-pxe"]) == {"node": "n7"}
+    assert payload_of(nodes["inline"]) == {"node": "n7", "x": 2}
+    assert run.definition == ("d", 3)
+    assert all(node.task.task_id for node in nodes.values())
+
+
+def test_a_payload_that_is_no_object_keeps_no_options():
+    graph = duly.NewGraph("g")
+    graph.task("one", b"raw")
+    assert graph.to_definition()[0].task.payload_encoding == task_pb2.ENCODING_RAW
+
+    with pytest.raises(duly.InvalidTaskError, match="no JSON object"):
+        run_of(a_definition(graph), {"*": {"node": "n7"}})
