@@ -63,7 +63,7 @@ def set_setting(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Change one setting, without a restart: every Store Consumer takes it within a poll interval, until it is reset."""
+    """Change one setting, without a restart: Store Consumers and HSCs take it within a poll interval, until it is reset."""
     with connected(address) as client:
         _say(client.set_setting(name, value), as_json=as_json)
 

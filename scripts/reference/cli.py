@@ -14,7 +14,7 @@ _INTRODUCTION = """
 variable `DULY_ADDRESS`, else at `127.0.0.1:7401`.
 
 Services end with exit code 0 after a graceful stop. They end with 78 when starting again cannot help, and with 69
-when something that they need went away for good. Other commands end with 78 when a
+when Postgres or SQS was unavailable in a step that they do not repeat by themselves. Other commands end with 78 when a
 setting or the settings file is unusable, with 2 for a wrong command line, and with 1 for any other failure.
 """
 

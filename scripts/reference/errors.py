@@ -25,8 +25,9 @@ A call fails as a whole with one of these codes. Errors of single items come wit
 """
 _STATUS_NOTES = {
     "INVALID_ARGUMENT": "The request is invalid. The details name the field. Do not repeat it unchanged.",
-    "UNAVAILABLE": "The outcome is unknown, or the server cannot serve now. Repeat with the same ids, keys and tokens.",
-    "DEADLINE_EXCEEDED": "The outcome is unknown. Repeat with the same ids, keys and tokens.",
+    "UNAVAILABLE": "The outcome is unknown, or the server cannot serve now. Repeat with the same ids, keys and tokens. "
+    "`RedriveTasks` is the exception: start it again without `as_of` and `offset`.",
+    "DEADLINE_EXCEEDED": "The outcome is unknown. Act as for `UNAVAILABLE`.",
     "FAILED_PRECONDITION": "The caller has to do something first. The message says what.",
     "RESOURCE_EXHAUSTED": "The request or its answer exceeds `rpc.max_message_bytes`. Send or ask for less in one call.",
     "UNIMPLEMENTED": "The server is older than the caller, or is not a Duly server.",

@@ -148,7 +148,7 @@ class AsyncClient(ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls, GraphC
         return results
 
     async def redrive(self, task: TaskRef) -> TaskStatus:
-        """Let a dead letter (a task that ended as FATAL_FAILURE) run again at once, and return its status: NEW.
+        """Let a dead letter (a task that ended as FATAL_FAILURE) run again at once, and return its status: NEW, or WAITING in its session.
 
         It has all its attempts before it. Raises NotADeadLetterError (also if it was redriven before),
         UnknownLambdaError, TaskNotFoundError.

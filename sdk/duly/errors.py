@@ -66,7 +66,7 @@ class PayloadTooLargeError(DulyError):
 
 
 class KeyConflictError(DulyError):
-    """The idempotency key or task id belongs to a task with another lambda, payload, priority or collection."""
+    """The idempotency key or task id belongs to a task with another lambda, payload, priority, collection or session."""
 
 
 class CheckpointTooLargeError(DulyError, ValueError):
@@ -82,7 +82,7 @@ class GraphNotFoundError(DulyError):
 
 
 class TaskFinalError(DulyError):
-    """The task had already ended, so it cannot be cancelled."""
+    """The task had already ended, so it cannot be cancelled. An earlier try of your own cancel may have ended it."""
 
 
 class NotADeadLetterError(DulyError):

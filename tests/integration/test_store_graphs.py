@@ -10,11 +10,13 @@ import pytest
 from duly.enums import EdgeCondition, Outcome
 from duly_core.lifecycle import Status
 from duly_core.store import dead_letters, graph_reads, graphs, polling, tasks
+from duly_core.store.arrays import byteas, int2s, timestamps, uuids
 from duly_core.store.graph_places import graph_places
 from duly_core.store.graphs import GraphScheduling
+from duly_core.store.pool import fetch
 from duly_core.store.retention import Retention
 from duly_core.store.statements import TRANSITIONS
-from tests.fixtures.database import count
+from tests.fixtures.database import count, until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import StoredGraph, claim_work, end, new_graph, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
@@ -320,3 +322,27 @@ async def test_a_graph_of_unknown_lambdas_leaves_nothing(registered, dsn):
         assert (await graphs.schedule_graph(registered, new)).verdict is GraphScheduling.UNKNOWN_LAMBDA
 
     assert [count(dsn, table) for table in ("graph", "graph_node", "graph_edge", "task_assoc")] == [0] * 4
+
+
+async def test_of_two_ends_at_once_the_one_that_commits_last_releases(registered, dsn):
+    graph = await write_graph(registered, {"c": {"a": SUCCEEDED, "b": SUCCEEDED}})
+    claimed = await graph.claim()
+
+    async with registered.connection() as connection, connection.transaction():
+        await fetch(connection, TRANSITIONS["finish"], finish_parameters(claimed["a"]))
+        second = asyncio.create_task(end(registered, [claimed["b"]]))
+        await until_a_statement_waits_for_a_lock(dsn)
+    await second
+
+    assert (await graph.claim()).keys() == {"c"}
+
+
+def finish_parameters(task):
+    """What the statement that ends a task is given."""
+    return {
+        "task_ids": uuids([task.task_id]),
+        "tokens": uuids([task.token]),
+        "results": byteas([b"1"]),
+        "encodings": int2s([1]),
+        "started_at": timestamps([None]),
+    }

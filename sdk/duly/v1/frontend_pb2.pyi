@@ -49,8 +49,9 @@ class NewTask(_message.Message):
     either a key or a task_id.
     """
     task_id: _builtins.str
-    """Makes the call safe to repeat, too: a UUIDv7 in text form, made by the caller within the last day. The SDK sets
-    one if there is no key. If both are empty, the server makes an id, and a repeated call makes a second task.
+    """Makes the call safe to repeat, too: a UUIDv7 in text form, made by the caller within a day of the Frontend's clock.
+    For a repeat of an existing task it may be older. The SDK sets one if there is no key. If both are empty, the server
+    makes an id, and a repeated call makes a second task.
     """
     @_builtins.property
     def scheduled_at(self) -> _timestamp_pb2.Timestamp: ...

@@ -143,7 +143,7 @@ class FrontendServiceServicer:
 
     def RedriveTask(self, request, context):
         """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids. Each goes back to NEW and is due at
-        once. Its failures and crashes count from 0 again.
+        once; behind other tasks of its session it goes to WAITING. Its failures and crashes count from 0 again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

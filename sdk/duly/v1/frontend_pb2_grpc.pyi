@@ -53,7 +53,7 @@ class FrontendServiceStub:
     """
     RedriveTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTaskRequest, _frontend_pb2.RedriveTaskResponse]
     """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids. Each goes back to NEW and is due at
-    once. Its failures and crashes count from 0 again.
+    once; behind other tasks of its session it goes to WAITING. Its failures and crashes count from 0 again.
     """
     RedriveTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]
     """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
@@ -99,7 +99,7 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     """
     RedriveTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTaskRequest, _frontend_pb2.RedriveTaskResponse]  # type: ignore[assignment]
     """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids. Each goes back to NEW and is due at
-    once. Its failures and crashes count from 0 again.
+    once; behind other tasks of its session it goes to WAITING. Its failures and crashes count from 0 again.
     """
     RedriveTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.RedriveTasksRequest, _frontend_pb2.RedriveTasksResponse]  # type: ignore[assignment]
     """Lets the dead letters that match a filter run again; those that ended first go first. A rate spreads them over
@@ -184,7 +184,7 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.RedriveTaskResponse, _abc.Awaitable[_frontend_pb2.RedriveTaskResponse]]:
         """Lets dead letters (tasks that ended as FATAL_FAILURE) run again, by their ids. Each goes back to NEW and is due at
-        once. Its failures and crashes count from 0 again.
+        once; behind other tasks of its session it goes to WAITING. Its failures and crashes count from 0 again.
         """
 
     @_abc_1.abstractmethod
