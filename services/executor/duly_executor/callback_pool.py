@@ -14,7 +14,6 @@ from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.dispatch import Capacity, Dispatcher
-from duly_executor.events import log
 from duly_executor.exit_handler import ExitHandler
 from duly_executor.failure_results import cancelled, with_checkpoint
 from duly_executor.held_claims import HeldClaims
@@ -232,12 +231,12 @@ class CallbackPool:
     def note_misbehaviour(self, lambda_name: str) -> None:
         """A task of this lambda crashed its process or ran too long: it is kept apart for a while."""
         if self._dispatcher.isolate(lambda_name, asyncio.get_running_loop().time()):
-            log.warning("lambda isolated: process crash or overrun", **{"lambda": lambda_name})
+            events.log.warning("lambda isolated: process crash or overrun", **{"lambda": lambda_name})
 
     def end_isolation(self, now: float) -> None:
         """Put the lambdas among the others again whose time apart is over."""
         if isolation_ended := self._dispatcher.end_isolation(now):
-            log.info("lambda isolation ended", lambdas=sorted(isolation_ended))
+            events.log.info("lambda isolation ended", lambdas=sorted(isolation_ended))
             self.reassign()
 
     def stop_lost(self, task_id: TaskId) -> None:
