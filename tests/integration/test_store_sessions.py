@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -14,7 +14,7 @@ from duly_core.store import claims, dead_letters, polling, schedule, sessions, t
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.results import set_results
 from duly_core.task import Applied, NewTask, Result, Scheduling, Session
-from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
+from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
 
 KEY = "vlan-7"
 MINUTE = timedelta(minutes=1)
@@ -251,21 +251,6 @@ async def test_all_tasks_of_a_session_can_be_cancelled_at_once(registered):
     assert set(cancelled.statuses.values()) == {Status.CANCELLED}
     assert len(cancelled.statuses) == 20
     assert await sessions.list_sessions(registered, after="", blocked=False, limit=10) == []
-
-
-async def test_a_task_that_expires_while_it_waits_ends_and_the_others_go_on(registered, clock):
-    late = a_task(expires_at=datetime.now(UTC) + MINUTE)
-    first, last = a_task(), a_task()
-    await scheduled(registered, first, late, last)
-    assert len(await claim_all(registered)) == 1
-    await clock.tick(MINUTE + SECOND)
-
-    found = await polling.handle_timeouts(registered, None, ENQUEUE_TIMEOUT, 100)
-
-    assert found.ended == 1
-    (row,) = (await tasks.get_tasks(registered, [late.task_id])).values()
-    assert (row["status"], row["failure_kind"]) == ("fatal_failure", FailureKind.EXPIRED)
-    assert await run_to_the_end(registered) == [first.task_id, last.task_id]
 
 
 async def test_a_repeated_schedule_adds_nothing_and_another_session_is_a_conflict(registered):
