@@ -65,11 +65,6 @@ MUTATIONS = {
         "(assoc.session_rank, assoc.session_seq) > (first.session_rank, first.session_seq)",
         "true",
     ),
-    "a session is unblocked while a failure ends its tasks": (
-        "duly_unblock_session",
-        "and doomed = 0",
-        "",
-    ),
     "a redriven task waits for the block that it is": (
         "redrive",
         "session.blocked_by in (select task_id from numbered)",
