@@ -81,7 +81,6 @@ QUICK = {
     "tasks join a session in the order of their ids",
     "the next task is the one that joined last",
     "a block is not kept",
-    "a failure ends nobody else",
     "a session that has no tasks stays",
     "a task that is to end without a run waits for its turn",
 }
