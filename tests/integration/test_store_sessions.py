@@ -216,6 +216,16 @@ async def test_with_fail_rest_those_that_wait_fail_and_later_ones_run(registered
     assert await run_to_the_end(registered) == [later.task_id]
 
 
+async def test_a_session_is_not_unblocked_while_its_tasks_are_to_end_with_a_failure(registered):
+    await scheduled(registered, *(a_task(policy=SessionPolicy.FAIL_REST) for _ in range(3)))
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+
+    unblocked = await sessions.unblock_sessions(registered, [KEY])
+
+    assert unblocked == set()
+    assert (await sessions.get_sessions(registered, [KEY], 10))[KEY].failing == 2
+
+
 async def test_a_task_that_is_to_end_with_a_failure_can_be_cancelled_until_it_has(registered):
     failing, waiting, another = (a_task(policy=SessionPolicy.FAIL_REST) for _ in range(3))
     await scheduled(registered, failing, waiting, another)

@@ -203,6 +203,17 @@ def test_what_never_ends_is_told_once_and_not_of_those_that_wait_for_it():
     assert second.last.after == "waiting"
 
 
+def test_what_is_to_end_with_a_failure_may_be_cancelled_before_it_has():
+    tape = Tape()
+    _, doomed = failed_session(tape)
+    doomed.spoil(-1, after="cancelled")
+    doomed.spoil_row(status="cancelled", failure_kind=0)
+
+    assert "C10.rest" in rules(tape.history())
+    doomed.expect(**CANCELLED)
+    assert rules(tape.history()) == []
+
+
 def test_a_session_of_which_the_tasks_join_in_one_transaction_has_the_order_of_its_places():
     tape = Tape()
     first, second = in_session(tape)
