@@ -8,7 +8,7 @@ import duly
 from duly_cli.bulk import DryRun, Everything, Limit, Yes, confirm, parse_statuses
 from duly_cli.dead_letters import Collection, Lambda
 from duly_cli.option_values import parse_priority
-from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, refusal
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, say_answers
 from duly_cli.text import say
 
 if TYPE_CHECKING:
@@ -79,15 +79,14 @@ def cancel(
 
 
 def _cancel_named(task_ids: list[str], address: str) -> None:
-    failed = False
     with connected(address) as client:
-        for task_id, answer in zip(task_ids, client.cancel_many(task_ids), strict=True):
-            failed = failed or isinstance(answer, duly.DulyError)
-            if isinstance(answer, duly.DulyError):
-                say(refusal(task_id, answer), err=True)
-            elif answer is duly.TaskStatus.CANCELLED:
-                say(f"{task_id}: cancelled")
-            else:
-                say(f"{task_id}: is {answer.name.lower()}; its callback is asked to stop")
-    if failed:
-        raise typer.Exit(1)
+        answers = client.cancel_many(task_ids)
+    say_answers(
+        task_ids,
+        answers,
+        lambda status: (
+            "cancelled"
+            if status is duly.TaskStatus.CANCELLED
+            else f"is {status.name.lower()}; its callback is asked to stop"
+        ),
+    )

@@ -5,13 +5,13 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from duly_cli.table import columns
-from duly_core.settings import Section, config_file, format_duration, read_config
+from duly_core.live_settings import written
+from duly_core.settings import Section, config_file, read_config
 from duly_core.timing import PROFILES, Timing
 from duly_local.all_settings import sections
 
@@ -28,11 +28,7 @@ def meaning_of(field: FieldInfo) -> str:
 
 def shown(value: Any) -> str:
     """A value as it is written in the environment; a password in an address is left out."""
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = _PASSWORD_PARAMETER.sub(r"\1***", str(value))
+    text = _PASSWORD_PARAMETER.sub(r"\1***", written(value))
     if "://" in text and "@" in text:
         scheme, _, rest = text.partition("://")
         user, _, host = rest.rpartition("@")
@@ -66,8 +62,7 @@ def _as_toml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return str(value)
-    text = format_duration(value) if isinstance(value, timedelta) else str(value)
-    return json.dumps(text)
+    return json.dumps(written(value))
 
 
 def settings_lines(only: str = "") -> Iterator[str]:

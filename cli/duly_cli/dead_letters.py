@@ -1,7 +1,7 @@
 """`duly dead-letters` and `duly redrive`: find the tasks that ended as fatal_failure, and let them run again."""
 
 import sys
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,8 +9,8 @@ import typer
 
 import duly
 from duly_cli.formatting import dead_letter_table
-from duly_cli.option_values import invalid, parse_duration, parse_moment
-from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, refusal, show_listed
+from duly_cli.option_values import invalid, parse_moment_or_distance
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, say_answers, show_listed
 from duly_cli.text import say
 from duly_core.durations import format_duration
 
@@ -104,7 +104,9 @@ def redrive(
         if which or everything or rate or limit or dry_run:
             message = "give either task ids or filters: --rate, --limit, --dry-run and --all go with filters"
             raise typer.BadParameter(message)
-        _redrive_named(task_ids, address)
+        with connected(address) as client:
+            answers = client.redrive_many(task_ids)
+        say_answers(task_ids, answers, lambda status: f"redriven, is {status.name.lower()}")
         return
     if bool(which) is everything:
         message = (
@@ -123,19 +125,6 @@ def redrive(
             _confirm(would)
         done = client.redrive_where(rate=a_second, limit=limit, **which)
     say(f"redriven: {done.count:,}{_until_last(done)}" if done.count else _NONE)
-
-
-def _redrive_named(task_ids: list[str], address: str) -> None:
-    failed = False
-    with connected(address) as client:
-        for task_id, answer in zip(task_ids, client.redrive_many(task_ids), strict=True):
-            if isinstance(answer, duly.DulyError):
-                failed = True
-                say(refusal(task_id, answer), err=True)
-            else:
-                say(f"{task_id}: redriven, is {answer.name.lower()}")
-    if failed:
-        raise typer.Exit(1)
 
 
 def _confirm(would: "Redrive") -> None:
@@ -174,9 +163,9 @@ def _filter(
     if kinds:
         which["failure_kinds"] = [_kind(name) for name in kinds]
     if since is not None:
-        which["finished_after"] = parse_instant(since, "--since")
+        which["finished_after"] = parse_moment_or_distance(since, "--since", -1)
     if until is not None:
-        which["finished_before"] = parse_instant(until, "--until")
+        which["finished_before"] = parse_moment_or_distance(until, "--until", -1)
     return which
 
 
@@ -186,15 +175,6 @@ def _kind(name: str) -> duly.FailureKind:
     except KeyError as error:
         known = ", ".join(each.name.lower() for each in duly.FailureKind)
         raise invalid("--kind", f"{name!r} is not a kind of failure: {known}") from error
-
-
-def parse_instant(text: str, option: str) -> datetime | None:
-    """An instant of the command line, or how long ago it was."""
-    try:
-        ago = parse_duration(text, option)
-    except typer.BadParameter:
-        return parse_moment(text, option)
-    return datetime.now().astimezone() - ago if ago is not None else None
 
 
 def _rate(text: str | None) -> float | None:

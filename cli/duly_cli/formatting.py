@@ -3,14 +3,15 @@
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from typing import Any
 
 import duly
 from duly.lambda_info import LambdaInfo
 from duly_cli.table import columns
 from duly_cli.text import one_line, printable
-from duly_cli.tracebacks import traceback_lines
 from duly_core.durations import format_duration
 
 _SECOND_COLUMN = 18
@@ -20,16 +21,27 @@ _WAITING = {duly.TaskStatus.NEW, duly.TaskStatus.ENQUEUED, duly.TaskStatus.RETRI
 _RUNNING = {duly.TaskStatus.CLAIMED, duly.TaskStatus.PROCESSING}
 
 
-def _value(value: Any) -> Any:
-    """What JSON can hold: bytes become base64."""
-    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+def _as_json(value: Any) -> Any:
+    """What JSON can hold: a dataclass becomes an object, a member its name, bytes become base64."""
+    if isinstance(value, datetime):
+        return _instant(value)
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, tuple):
+        return [_as_json(item) for item in value]
+    if is_dataclass(value):
+        return {field.name: _as_json(getattr(value, field.name)) for field in fields(value)}
+    return value
 
 
 def _instant(moment: datetime | None) -> str | None:
     return moment.isoformat(timespec="milliseconds") if moment else None
 
 
-def _moment(moment: datetime | None) -> str:
+def moment_text(moment: datetime | None) -> str:
+    """Return an instant as tables have it; None: nothing."""
     return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else ""
 
 
@@ -41,55 +53,18 @@ def listed_as_json(task: duly.Task) -> dict[str, Any]:
 
 def task_as_json(task: duly.Task) -> dict[str, Any]:
     """Everything that is known of a task."""
-    return {
-        "task_id": task.task_id,
-        "lambda": task.lambda_name,
-        "collection": task.collection,
+    told = {"lambda" if name == "lambda_name" else name: value for name, value in _as_json(task).items()}
+    told |= {
         "session": task.session and task.session.key,
         "time_table": task.time_table or None,
-        "priority": task.priority.name.lower(),
-        "status": task.status.name.lower(),
-        "created_at": _instant(task.created_at),
-        "scheduled_at": _instant(task.scheduled_at),
-        "next_trigger_at": _instant(task.next_trigger_at),
-        "started_at": _instant(task.started_at),
-        "finished_at": _instant(task.finished_at),
-        "expires_at": _instant(task.expires_at),
-        "fence": task.fence,
-        "failures": task.failures,
-        "crashes": task.crashes,
-        "redrives": task.redrives,
-        "edits": task.edits,
-        "holder": task.holder,
-        "cancel_requested": task.cancel_requested,
-        "progress": task.progress,
-        "progress_note": task.progress_note,
-        "payload": _value(task.payload),
-        "result": _value(task.result),
-        "checkpoint": task.checkpoint,
-        "failure": task.failure
-        and {
-            "kind": task.failure.kind.name.lower(),
-            "message": task.failure.message,
-            "failed_at": _instant(task.failure.failed_at),
-        },
-        "attempts": [_attempt_as_json(attempt) for attempt in task.attempts],
+        "graph_id": task.graph_id or None,
     }
-
-
-def _attempt_as_json(attempt: duly.Attempt) -> dict[str, Any]:
-    return {
-        "attempt": attempt.attempt,
-        "fence": attempt.fence,
-        "outcome": attempt.outcome.name.lower(),
-        "charged": attempt.charged,
-        "holder": attempt.holder,
-        "started_at": _instant(attempt.started_at),
-        "ended_at": _instant(attempt.ended_at),
-        "failure_kind": attempt.failure_kind and attempt.failure_kind.name.lower(),
-        "failure_message": attempt.failure_message,
-        "traceback": attempt.traceback,
-    }
+    for body in ("payload", "result"):
+        del told[f"{body}_bytes"], told[f"{body}_encoding"]
+        told[body] = _as_json(getattr(task, body))
+    del told["checkpoint_bytes"]
+    told["checkpoint"] = task.checkpoint
+    return told
 
 
 def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
@@ -121,6 +96,17 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
         lines += ["", "runs that did not succeed, oldest first:", *_attempt_table(task.attempts)]
         lines += traceback_lines(task.attempts)
     return lines
+
+
+def traceback_lines(attempts: Iterable[duly.Attempt]) -> list[str]:
+    """The newest traceback, indented; none: no lines. `--json` has those of the last three attempts."""
+    told = [attempt for attempt in attempts if attempt.traceback]
+    if not told:
+        return []
+    newest = told[-1]
+    older = f"; --json has {len(told) - 1} more" if len(told) > 1 else ""
+    head = f"traceback of attempt {newest.attempt} (fence {newest.fence}){older}:"
+    return ["", head, *(f"  {printable(line)}" for line in newest.traceback.split("\n"))]
 
 
 def _overdue_since(task: duly.Task) -> datetime | None:
@@ -162,8 +148,8 @@ def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
                 str(attempt.attempt) if attempt.charged else f"{attempt.attempt} (not charged)",
                 str(attempt.fence),
                 attempt.outcome.name.lower(),
-                _moment(attempt.started_at),
-                _moment(attempt.ended_at),
+                moment_text(attempt.started_at),
+                moment_text(attempt.ended_at),
                 attempt.holder,
                 " ".join(reason.splitlines()),
             )
@@ -176,14 +162,14 @@ def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
     rows = []
     for task in tasks:
         since = _overdue_since(task)
-        moment = _moment(task.finished_at or task.next_trigger_at)
+        moment = moment_text(task.finished_at or task.next_trigger_at)
         rows.append(
             (
                 task.task_id,
                 task.lambda_name,
                 task.priority.name.lower(),
                 task.status.name.lower(),
-                f"due since {_moment(since)}" if since else moment,
+                f"due since {moment_text(since)}" if since else moment,
                 f"{task.failure.kind.name.lower()}: {task.failure.message}" if task.failure else "",
             )
         )
@@ -202,7 +188,7 @@ def dead_letter_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
             task.task_id,
             task.lambda_name,
             task.collection,
-            task.finished_at.strftime("%Y-%m-%d %H:%M:%SZ") if task.finished_at else "",
+            moment_text(task.finished_at),
             str(task.failures),
             str(task.crashes),
             str(task.redrives),

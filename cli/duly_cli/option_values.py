@@ -48,3 +48,14 @@ def parse_moment(text: str | None, option: str, *, needs_zone: bool = False) -> 
         )
         raise invalid(option, message)
     return moment.astimezone()
+
+
+def parse_moment_or_distance(
+    text: str | None, option: str, sign: int, *, needs_zone: bool = False
+) -> datetime | None:
+    """Return an instant of the command line, or a duration from now: ahead with `sign` 1, ago with -1."""
+    try:
+        distance = parse_duration(text, option)
+    except typer.BadParameter:
+        return parse_moment(text, option, needs_zone=needs_zone)
+    return datetime.now().astimezone() + sign * distance if distance is not None else None

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from duly_cli.bulk import DryRun, Everything, Limit, Yes, confirm, parse_statuses
-from duly_cli.dead_letters import Collection, Lambda, Since, Until, parse_instant
+from duly_cli.dead_letters import Collection, Lambda, Since, Until
+from duly_cli.option_values import parse_moment_or_distance
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected
 from duly_cli.text import say
 
@@ -45,9 +46,9 @@ def purge(
     if status:
         which["statuses"] = parse_statuses(status)
     if since is not None:
-        which["finished_after"] = parse_instant(since, "--since")
+        which["finished_after"] = parse_moment_or_distance(since, "--since", -1)
     if until is not None:
-        which["finished_before"] = parse_instant(until, "--until")
+        which["finished_before"] = parse_moment_or_distance(until, "--until", -1)
     if bool(which) is everything:
         message = (
             "--all goes without filters" if everything else "say which: filters such as --until 7d, or --all"

@@ -13,7 +13,7 @@ import duly
 from duly_cli.payloads import Payload, Raw, read_payload
 
 if TYPE_CHECKING:
-    from duly.v1 import hsc_pb2
+    from duly.testing import TestRun
 
 _EXIT_CODES = {duly.Outcome.SUCCESS: 0, duly.Outcome.SNOOZED: os.EX_TEMPFAIL}
 _EXIT_FAILED = 1
@@ -37,7 +37,7 @@ def run(
 
     Exit code: 0 success, 1 failed, 75 snoozed, 2 wrong use, 78 the application cannot be imported.
     """
-    from duly.inline import run_inline
+    from duly import testing
     from duly.loading import load_app
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
@@ -49,31 +49,30 @@ def run(
         raise typer.Exit(os.EX_CONFIG) from error
     value = read_payload(payload, raw=raw)
     try:
-        result = run_inline(app, lambda_name, value, asyncio.run, _show_progress, attempt=attempt)
+        done = testing.run(
+            app, lambda_name, value, attempt=attempt, run_async=asyncio.run, report=_show_progress
+        )
     except (duly.UnknownLambdaError, duly.EncodingError, duly.PayloadTooLargeError) as error:
         raise typer.BadParameter(str(error)) from error
-    _show(result)
-    raise typer.Exit(_EXIT_CODES.get(duly.Outcome(result.outcome), _EXIT_FAILED))
+    _show(done)
+    raise typer.Exit(_EXIT_CODES.get(done.outcome, _EXIT_FAILED))
 
 
 def _show_progress(fraction: float, note: str) -> None:
     typer.echo(f"progress: {fraction:.0%} {note}".rstrip(), err=True)
 
 
-def _show(result: "hsc_pb2.TaskResult") -> None:
+def _show(done: "TestRun") -> None:
     """Print the result to stdout, anything else to stderr."""
-    from duly.payload import decode
-
-    outcome = duly.Outcome(result.outcome)
-    if outcome is duly.Outcome.SUCCESS:
-        value = decode(result.result, result.result_encoding)
+    if done.outcome is duly.Outcome.SUCCESS:
+        value = done.result
         typer.echo(value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False))
         return
-    if result.traceback:
-        typer.echo(result.traceback, err=True)
-    told = outcome.name.lower()
-    if result.failure_kind:
-        told += f", {duly.FailureKind(result.failure_kind).name.lower()}: {result.failure_message}"
-    if result.HasField("retry_after"):
-        told += f"; again after {result.retry_after.ToTimedelta()}"
+    if done.traceback:
+        typer.echo(done.traceback, err=True)
+    told = done.outcome.name.lower()
+    if done.failure_kind:
+        told += f", {done.failure_kind.name.lower()}: {done.failure_message}"
+    if done.retry_after is not None:
+        told += f"; again after {done.retry_after}"
     typer.echo(f"duly run: {told}", err=True)

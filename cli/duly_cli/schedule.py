@@ -1,14 +1,14 @@
 """`duly schedule`: new tasks from the shell."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import IntEnum
 from typing import Annotated, TypeVar
 
 import typer
 
 import duly
-from duly_cli.option_values import parse_duration, parse_moment, parse_priority
+from duly_cli.option_values import parse_duration, parse_moment, parse_moment_or_distance, parse_priority
 from duly_cli.payloads import Payload, Raw, read_lines, read_payload
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.text import say
@@ -95,7 +95,7 @@ def schedule(
             collection=collection,
             delay=parse_duration(delay, "--delay"),
             at=parse_moment(at, "--at", needs_zone=True),
-            expires_at=_parse_end(expires_at),
+            expires_at=parse_moment_or_distance(expires_at, "--expires-at", 1, needs_zone=True),
             idempotency_key=idempotency_key,
             session=_session(session, session_order, session_on_failure),
         )
@@ -149,12 +149,3 @@ def _member(option: str, name: str, kind: type[Member]) -> Member:
         known = ", ".join(each.name.lower() for each in kind)
         message = f"{option}: {name!r} is unknown: use {known}"
         raise typer.BadParameter(message) from error
-
-
-def _parse_end(text: str | None) -> datetime | None:
-    """An instant of the command line, or a duration from now."""
-    try:
-        ahead = parse_duration(text, "--expires-at")
-    except typer.BadParameter:
-        return parse_moment(text, "--expires-at", needs_zone=True)
-    return datetime.now().astimezone() + ahead if ahead is not None else None

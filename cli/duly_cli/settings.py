@@ -8,6 +8,7 @@ import typer
 
 import duly
 from duly.enums import SettingSource
+from duly_cli.formatting import moment_text
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
@@ -116,7 +117,7 @@ def _table(settings: "Sequence[Setting]") -> Iterator[str]:
             each.value,
             each.default_value,
             _SOURCES[each.source],
-            each.changed_at.strftime("%Y-%m-%d %H:%M:%SZ") if each.changed_at else "",
+            moment_text(each.changed_at),
             each.effect,
         )
         for each in settings

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import MappingProxyType
@@ -76,10 +76,20 @@ def _check_environment() -> None:
             raise typer.Exit(os.EX_CONFIG) from error
 
 
-def refusal(task_id: str, error: duly.DulyError) -> str:
-    """What is said of a task with which something cannot be done."""
-    field = getattr(error, "field", "")
-    return f"{task_id}: {str(error).removeprefix(f'{field}: ')}"
+def say_answers(
+    task_ids: Sequence[str],
+    answers: Sequence[duly.TaskStatus | duly.DulyError],
+    describe: Callable[[duly.TaskStatus], str],
+) -> None:
+    """Print what came of each task, a line each; exit 1 if one was refused."""
+    for task_id, answer in zip(task_ids, answers, strict=True):
+        if isinstance(answer, duly.DulyError):
+            field = getattr(answer, "field", "")
+            say(f"{task_id}: {str(answer).removeprefix(f'{field}: ')}", err=True)
+        else:
+            say(f"{task_id}: {describe(answer)}")
+    if any(isinstance(answer, duly.DulyError) for answer in answers):
+        raise typer.Exit(1)
 
 
 def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:

@@ -8,8 +8,7 @@ import duly
 from duly.task_update import KEEP
 from duly_cli.option_values import parse_duration, parse_moment, parse_priority
 from duly_cli.payloads import read_payload
-from duly_cli.tasks import DEFAULT_ADDRESS, Address, TaskIds, connected, refusal
-from duly_cli.text import say
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, TaskIds, connected, say_answers
 
 
 def add_command(app: typer.Typer) -> None:
@@ -45,14 +44,7 @@ def update(
     ahead, moment = parse_duration(delay, "--delay"), parse_moment(at, "--at", needs_zone=True)
     urgency = None if priority is None else parse_priority(priority)
     value = KEEP if payload is None else read_payload(payload, raw=raw)
-    failed = False
     with connected(address) as client:
         updates = [duly.TaskUpdate(task_id, moment, ahead, urgency, value) for task_id in task_ids]
-        for task_id, answer in zip(task_ids, client.update_many(updates), strict=True):
-            if isinstance(answer, duly.DulyError):
-                failed = True
-                say(refusal(task_id, answer), err=True)
-            else:
-                say(f"{task_id}: updated, is {answer.name.lower()}")
-    if failed:
-        raise typer.Exit(1)
+        answers = client.update_many(updates)
+    say_answers(task_ids, answers, lambda status: f"updated, is {status.name.lower()}")

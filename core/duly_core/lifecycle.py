@@ -6,7 +6,6 @@ against this table, and docs/lifecycle.md draws the same arrows.
 
 import enum
 from dataclasses import dataclass
-from itertools import chain
 
 
 class Status(enum.StrEnum):
@@ -53,8 +52,6 @@ class Move:
     before: frozenset[Status]
     after: frozenset[Status]
     writer: Writer
-    next_trigger: str
-    """What the move writes as the next trigger, for people."""
 
 
 def _move(
@@ -62,88 +59,39 @@ def _move(
     before: frozenset[Status] | set[Status],
     after: Status | set[Status],
     writer: Writer,
-    trigger: str,
 ) -> Move:
-    return Move(
-        name, frozenset(before), frozenset(after if isinstance(after, set) else {after}), writer, trigger
-    )
+    return Move(name, frozenset(before), frozenset(after if isinstance(after, set) else {after}), writer)
 
 
 _S, _W = Status, Writer
 
 MOVES: tuple[Move, ...] = (
-    _move("schedule", set(), _S.NEW, _W.FRONTEND, "the scheduled time"),
-    _move(
-        "schedule_in_sessions",
-        set(),
-        {_S.NEW, _S.WAITING},
-        _W.FRONTEND,
-        "the scheduled time; expires_at, or never, while it waits for its turn",
-    ),
-    _move("tick", set(), _S.NEW, _W.STORE_CONSUMER, "now"),
-    _move(
-        "schedule_graph",
-        set(),
-        {_S.NEW, _S.WAITING},
-        _W.FRONTEND,
-        "the scheduled time; expires_at, or never, while it waits for other nodes",
-    ),
-    _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
-    _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER, "now + enqueue_timeout"),
-    _move("dequeue", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER, "now"),
-    _move("put_back", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER, "now + a random part of the delay"),
-    _move(
-        "reclaim",
-        HELD,
-        {_S.ENQUEUED, _S.RETRIABLE_FAILURE},
-        _W.STORE_CONSUMER,
-        "now + enqueue_timeout; now, without a queue",
-    ),
-    _move("quarantine_silent", HELD, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
-    _move("cancel_silent", HELD, _S.CANCELLED, _W.STORE_CONSUMER, "none"),
-    _move("expire", READY | {_S.ENQUEUED}, _S.FATAL_FAILURE, _W.STORE_CONSUMER, "none"),
-    _move("end_waiting", {_S.WAITING}, {_S.FATAL_FAILURE, _S.DROPPED}, _W.STORE_CONSUMER, "none"),
-    _move("claim_work", READY, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
-    _move("claim_again", {_S.CLAIMED}, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
-    _move("claim", {_S.ENQUEUED}, _S.CLAIMED, _W.HSC, "now + claim_timeout"),
-    _move("heartbeat", HELD, _S.PROCESSING, _W.HSC, "now + heartbeat_timeout"),
-    _move("finish", HELD, _S.SUCCESS, _W.HSC, "none"),
-    _move(
-        "fail",
-        HELD,
-        {_S.RETRIABLE_FAILURE, _S.FATAL_FAILURE, _S.CANCELLED},
-        _W.HSC,
-        "now + backoff, or retry_after; none at an end",
-    ),
-    _move("snooze", HELD, _S.NEW, _W.HSC, "now + retry_after"),
-    _move("release", HELD, _S.NEW, _W.HSC, "now"),
-    _move("cancel", READY | {_S.ENQUEUED}, _S.CANCELLED, _W.FRONTEND, "none"),
-    _move("cancel_waiting", {_S.WAITING}, _S.CANCELLED, _W.FRONTEND, "none"),
-    _move("cancel_graph", {_S.WAITING}, _S.CANCELLED, _W.FRONTEND, "none"),
-    _move("unblock_sessions", {_S.WAITING}, _S.NEW, _W.FRONTEND, "the scheduled time, or now"),
-    _move("request_cancel", HELD, set(HELD), _W.FRONTEND, "unchanged"),
-    _move(
-        "redrive",
-        {_S.FATAL_FAILURE},
-        {_S.NEW, _S.WAITING},
-        _W.FRONTEND,
-        "now, or later at the rate asked for; as schedule_in_sessions",
-    ),
-    _move(
-        "update_pending",
-        READY | {_S.ENQUEUED},
-        _S.NEW,
-        _W.FRONTEND,
-        "the new due time, or unchanged; now, if it was enqueued",
-    ),
+    _move("schedule", set(), _S.NEW, _W.FRONTEND),
+    _move("schedule_in_sessions", set(), {_S.NEW, _S.WAITING}, _W.FRONTEND),
+    _move("tick", set(), _S.NEW, _W.STORE_CONSUMER),
+    _move("schedule_graph", set(), {_S.NEW, _S.WAITING}, _W.FRONTEND),
+    _move("enqueue", READY, _S.ENQUEUED, _W.STORE_CONSUMER),
+    _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER),
+    _move("dequeue", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER),
+    _move("put_back", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER),
+    _move("reclaim", HELD, {_S.ENQUEUED, _S.RETRIABLE_FAILURE}, _W.STORE_CONSUMER),
+    _move("quarantine_silent", HELD, _S.FATAL_FAILURE, _W.STORE_CONSUMER),
+    _move("cancel_silent", HELD, _S.CANCELLED, _W.STORE_CONSUMER),
+    _move("expire", READY | {_S.ENQUEUED}, _S.FATAL_FAILURE, _W.STORE_CONSUMER),
+    _move("end_waiting", {_S.WAITING}, {_S.FATAL_FAILURE, _S.DROPPED}, _W.STORE_CONSUMER),
+    _move("claim_work", READY, _S.CLAIMED, _W.HSC),
+    _move("claim_again", {_S.CLAIMED}, _S.CLAIMED, _W.HSC),
+    _move("claim", {_S.ENQUEUED}, _S.CLAIMED, _W.HSC),
+    _move("heartbeat", HELD, _S.PROCESSING, _W.HSC),
+    _move("finish", HELD, _S.SUCCESS, _W.HSC),
+    _move("fail", HELD, {_S.RETRIABLE_FAILURE, _S.FATAL_FAILURE, _S.CANCELLED}, _W.HSC),
+    _move("snooze", HELD, _S.NEW, _W.HSC),
+    _move("release", HELD, _S.NEW, _W.HSC),
+    _move("cancel", READY | {_S.ENQUEUED}, _S.CANCELLED, _W.FRONTEND),
+    _move("cancel_waiting", {_S.WAITING}, _S.CANCELLED, _W.FRONTEND),
+    _move("cancel_graph", {_S.WAITING}, _S.CANCELLED, _W.FRONTEND),
+    _move("unblock_sessions", {_S.WAITING}, _S.NEW, _W.FRONTEND),
+    _move("request_cancel", HELD, set(HELD), _W.FRONTEND),
+    _move("redrive", {_S.FATAL_FAILURE}, {_S.NEW, _S.WAITING}, _W.FRONTEND),
+    _move("update_pending", READY | {_S.ENQUEUED}, _S.NEW, _W.FRONTEND),
 )
-
-
-def reachable(start: Status) -> frozenset[Status]:
-    """Every status that a task standing at `start` can still come to, `start` included."""
-    seen = {start}
-    while True:
-        further = set(chain.from_iterable(move.after for move in MOVES if move.before & seen)) - seen
-        if not further:
-            return frozenset(seen)
-        seen |= further

@@ -9,8 +9,7 @@ import asyncio
 import os
 import socket
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final, Self, TypeVar, cast
@@ -80,33 +79,6 @@ def hang_up(connection: AsyncConnection[TupleRow]) -> None:
     """Make a connection's every wait end with an error; whose it is closes it."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
         ours.shutdown(socket.SHUT_RDWR)
-
-
-@contextmanager
-def hung_up_after(connection: AsyncConnection[TupleRow], wait: timedelta) -> Iterator[None]:
-    """Wait for answers over this connection for so long at most, and hang up then.
-
-    A server that hangs ends no statement. Merely cancelled, psycopg would ask it to cancel, and wait for that: 10 s more.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
-    late = False
-
-    def too_late() -> None:
-        nonlocal late
-        late = True
-        hang_up(connection)
-
-    watch = asyncio.get_running_loop().call_later(wait.total_seconds(), too_late)
-    try:
-        yield
-    except psycopg.OperationalError as error:
-        if late:
-            raise TimeoutError from error
-        raise
-    finally:
-        watch.cancel()
 
 
 @cache

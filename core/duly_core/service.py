@@ -16,6 +16,7 @@ from duly_core import failpoints
 from duly_core.errors import DulyError, QueueUnavailableError, StoreUnavailableError
 from duly_core.keepalive_pipe import PARENT_DIED, KeepalivePipe
 from duly_core.process import die_with_parent
+from duly_core.ready_pipe import take_ready_pipe
 from duly_core.settings_sections import misspelt_variables
 from duly_core.telemetry import TelemetrySettings, serve_metrics, set_up_logging
 
@@ -40,6 +41,7 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
     Exits with 0 after a graceful stop; 78 if settings, an address or an application are unusable (one line on
     stderr says which, and the fix); 69 if the store or the queue was not available.
     """
+    take_ready_pipe()
     keepalive = KeepalivePipe.from_environment()
     die_with_parent(PARENT_DIED)
     try:

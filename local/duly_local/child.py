@@ -5,14 +5,15 @@ import contextlib
 import os
 import time
 from collections import deque
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from signal import SIGKILL, SIGTERM
 
 from duly_core.process import PARENT_PID
+from duly_core.ready_pipe import READY_PIPE
 from duly_local.child_spec import ChildGaveUpError, ChildSpec, SupervisionTiming
 from duly_local.merged_output import MergedOutput
 from duly_local.processes import clear_group, how_it_ended, signal_group
-from duly_local.readiness import wait_until_healthy
 
 _REMEMBERED_LINES = 20
 _LAST_WORDS = timedelta(seconds=1)
@@ -109,12 +110,12 @@ class Child:
         self._gone.clear()
         self._last_lines.clear()
         try:
-            process, reading_end = await self._spawn()
+            process, output, ready = await self._spawn()
             self.pid = process.pid
             if self._stopping.is_set():  # `stop` came while it started
                 self.kill()
-            forwarding = asyncio.create_task(self._forward(reading_end))
-            watching = asyncio.create_task(self._watch_readiness())
+            forwarding = asyncio.create_task(self._forward(output))
+            watching = asyncio.create_task(self._watch_readiness(ready))
             code = await process.wait()
             was_ready_for = time.monotonic() - self._ready_at if self._ready_at else 0
             self.pid = self._ready_at = None
@@ -128,48 +129,73 @@ class Child:
             self._gone.set()
         return code, timedelta(seconds=was_ready_for)
 
-    async def _spawn(self) -> tuple[asyncio.subprocess.Process, int]:
+    async def _spawn(self) -> tuple[asyncio.subprocess.Process, int, int]:
+        """Start the process; return it, and the reading ends of its output and of its ready pipe."""
         # Not asyncio's PIPE: with it, wait() may last until the last descendant has closed the pipe.
-        reading_end, writing_end = os.pipe()
+        output, writing_end = os.pipe()
+        ready, tells_ready = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 *self.spec.command,
-                env={**os.environ, **self.spec.env, PARENT_PID: str(os.getpid())},
+                env={
+                    **os.environ,
+                    **self.spec.env,
+                    PARENT_PID: str(os.getpid()),
+                    READY_PIPE: str(tells_ready),
+                },
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing_end,
                 stderr=writing_end,
-                pass_fds=self.spec.inherits,
+                pass_fds=(*self.spec.inherits, tells_ready),
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(reading_end)
+            os.close(output)
+            os.close(ready)
             raise ChildGaveUpError(f"{self.spec.name} cannot be started: {error}") from error
         finally:
             os.close(writing_end)
-        return process, reading_end
+            os.close(tells_ready)
+        return process, output, ready
 
-    async def _forward(self, reading_end: int) -> None:
-        reader = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading_end, "rb", buffering=0)
-        )
-        try:
+    async def _forward(self, output: int) -> None:
+        async with _reader_of(output) as reader:
             await self._output.forward(self.spec.name, reader, self._last_lines)
-        finally:
-            transport.close()
 
-    async def _watch_readiness(self) -> None:
-        addresses = self.spec.health_addresses
-        for address in addresses:
-            while not await wait_until_healthy(address, self._timing.ready_within):
-                waited = self._timing.ready_within.total_seconds()
-                self._say(f"not ready on {address} after {waited:g} s; still waiting for it")
+    async def _watch_readiness(self, ready: int) -> None:
+        addresses = self.spec.addresses
+        missing = set(addresses)
+        async with _reader_of(ready) as reader:
+            while missing:
+                try:
+                    async with asyncio.timeout(self._timing.ready_within.total_seconds()):
+                        told = await reader.readline()
+                except TimeoutError:
+                    waited = self._timing.ready_within.total_seconds()
+                    late = ", ".join(sorted(missing))
+                    self._say(f"not ready on {late} after {waited:g} s; still waiting for it")
+                    continue
+                if not told:  # it has ended
+                    return
+                missing.discard(told.decode().strip())
         self._ready_at = time.monotonic()
         self.ready.set()
         self._say(f"ready on {', '.join(addresses)}" if addresses else "started")
 
     def _say(self, line: str) -> None:
         self._output.write(self.spec.name, f"[duly] {line}")
+
+
+@contextlib.asynccontextmanager
+async def _reader_of(reading_end: int) -> AsyncIterator[asyncio.StreamReader]:
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading_end, "rb", buffering=0)
+    )
+    try:
+        yield reader
+    finally:
+        transport.close()
 
 
 async def _happens(event: asyncio.Event, within: timedelta) -> bool:

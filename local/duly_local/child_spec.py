@@ -15,8 +15,8 @@ class ChildSpec:
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to our own environment."""
-    health_addresses: tuple[str, ...] = ()
-    """`host:port` of each gRPC health service that must serve; none: it is ready as soon as it runs."""
+    addresses: tuple[str, ...] = ()
+    """`host:port` of each gRPC server that it must report as serving; none: it is ready as soon as it runs."""
     depends_on: tuple[str, ...] = ()
     """Children that are ready before this one first starts, and stop after it."""
     cleanup_grace: timedelta = timedelta(seconds=1)

@@ -28,7 +28,7 @@ EXECUTOR_METRICS = 100
 
 
 DRAIN_GRACE = "7s"
-"""Of this stack's Executors: the usual 30 s outlast `Pace.grace`, after which a worker's whole group is killed,
+"""Of this stack's Executors: the usual 30 s outlast `SupervisionTiming.grace`, after which a worker's whole group is killed,
 and killing what still drains would charge its tasks with crashes."""
 
 

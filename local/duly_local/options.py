@@ -47,10 +47,6 @@ class Ports:
 
     grpc: Mapping[str, int]
     metrics: Mapping[str, int]
-    postgres: int | None = None
-    """None: a free one each time; services get it with the DSN."""
-    sqs: int | None = None
-    """None: a free one each time; services get it as the endpoint URL."""
 
     @classmethod
     def usual(cls, workers: tuple[str, ...]) -> Self:

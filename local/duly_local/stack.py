@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -27,7 +28,6 @@ from duly_local.reloader import Reloader, probe
 from duly_local.services import child_specs
 from duly_local.signals import StoppedWhileStartingError, handled_by, interruptible
 from duly_local.supervisor import Supervisor
-from duly_local.worker_file import WorkerFile
 
 _AFTER_WORKERS = timedelta(seconds=3)
 """Between the end of the last worker and that of the services, when we are killed."""
@@ -49,7 +49,8 @@ class LocalStack:
         self.ports: Ports = options.choose_ports()
         self.dsn = options.dsn or ""
         self.supervisor: Supervisor | None = None
-        self._worker_file: WorkerFile | None = None
+        self._joining: dict[str, str] = {}
+        """What another worker on this machine must be told."""
         self._output = output or MergedOutput()
         self._timing = timing or SupervisionTiming()
         self._programs: dict[str, Program] = {}
@@ -98,8 +99,6 @@ class LocalStack:
                 await supervisor.run()
             finally:
                 announcing.cancel()
-                if self._worker_file is not None:
-                    self._worker_file.remove()
                 await self.stop()
 
     def start(self) -> Supervisor:
@@ -117,7 +116,6 @@ class LocalStack:
         else:
             postgres = EmbeddedPostgres(
                 options.data_directory,
-                self.ports.postgres,
                 needed_for=self._keepalive_pipes.stay + _AFTER_SERVICES,
                 tell=lambda text: self._output.write("postgres", f"[duly] {text}"),
             )
@@ -126,15 +124,14 @@ class LocalStack:
             self.dsn = postgres.socket_dsn
         if options.needs_moto:
             make_data_directory(options.data_directory)
-            moto = MotoServer(options.data_directory / "sqs.log", self.ports.sqs)
+            moto = MotoServer(options.data_directory / "sqs.log")
             self._start_program("sqs", moto)
             options = replace(options, endpoint_url=moto.endpoint_url)
         for name in (*SERVICES, *workers):
             self._await_port(self.ports.grpc[name], name)
         for name in (*options.services, *workers):
             self._await_port(self.ports.metrics_port(name), f"{name} (for its metrics)")
-        told = joining_environment(options, self.ports)
-        self._worker_file = WorkerFile(options.data_directory, told)
+        self._joining = joining_environment(options, self.ports)
         self._keepalive_pipes.open()
         specs = child_specs(options, self.dsn, self.ports, self._keepalive_pipes)
         self.supervisor = Supervisor(specs, self._output, self._timing)
@@ -195,16 +192,9 @@ class LocalStack:
         self._output.write("duly", told)
         if not self.options.apps:
             self._output.write("duly", "no worker runs here: `duly up module:app` would start one")
-        if self._worker_file is not None:
-            self._output.write("duly", _how_to_add_a_worker(self._worker_file))
-
-
-def _how_to_add_a_worker(file: WorkerFile) -> str:
-    try:
-        file.write()
-    except DulyError as error:  # the stack is well without it
-        return f"no way to add a worker can be told: {error}"
-    return f"to add a worker: {file.command}"
+        settings = [f"{name}={value}" for name, value in sorted(self._joining.items())]
+        command = shlex.join(["env", *settings, "duly", "worker", "MODULE:APP"])
+        self._output.write("duly", f"to add a worker: {command}")
 
 
 def _check_dsn(dsn: str) -> None:

@@ -11,7 +11,6 @@ not survive a fork). `Client` and `AsyncClient` load it when they are first name
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from duly.attempt import Attempt
 from duly.context import TaskContext
 from duly.enums import (
     AttemptOutcome,
@@ -70,7 +69,7 @@ from duly.outcome import (
 from duly.policy import Backoff
 from duly.registry import App
 from duly.session import Session, SessionState
-from duly.task import Failure, Task
+from duly.task import Attempt, Failure, Task
 from duly.task_update import TaskUpdate
 
 if TYPE_CHECKING:

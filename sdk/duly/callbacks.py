@@ -38,7 +38,6 @@ class Callback:
     reader: Reader | None
     takes_payload: bool
     takes_context: bool
-    is_async: bool
 
     def read(self, data: bytes, encoding: int) -> Any:
         """Return the payload as the callback wants it; raise PayloadError if it is not as declared."""
@@ -86,7 +85,6 @@ def make_callback(name: object, function: Any, policy: Policy, *, raw: bool) -> 
             reader=None if raw or annotation is Any or annotation is object else reader_for(annotation),
             takes_payload=bool(parameters),
             takes_context=len(parameters) > 1,
-            is_async=inspect.iscoroutinefunction(_code_of(function)),
         )
     except RegistrationError as error:
         raise RegistrationError(f"lambda {name!r}: {error}") from error.__cause__

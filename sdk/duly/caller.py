@@ -107,35 +107,25 @@ class Caller:
         *,
         one_try: timedelta = ONE_TRY,
         again: bool = True,
+        tried: Callable[[int], object] = lambda _: None,
     ) -> Answer:
         """Send a request until it is answered, and return the answer.
 
-        Retries for as long as `timeout` allows, `one_try` at a time; not at all without `again`. Raises
-        UnavailableError when the time is up, and the SDK's own error for any other status.
+        Retries for as long as `timeout` allows, `one_try` at a time; not at all without `again`. `tried` is told the number
+        of each try: an earlier one may have done the work. Raises UnavailableError when the time is up, and the SDK's own
+        error for any other status.
         """
-        answer, _ = await self.call_counted(method, request, timeout, one_try=one_try, again=again)
-        return answer
-
-    async def call_counted(
-        self,
-        method: Callable[..., Awaitable[Answer]],
-        request: object,
-        timeout: timedelta = DEFAULT_TIMEOUT,
-        *,
-        one_try: timedelta = ONE_TRY,
-        again: bool = True,
-    ) -> tuple[Answer, int]:
-        """Like `call`; return the answer and the number of tries: an earlier one may have done the work."""
-        tries = 0
         answer_before: grpc.aio.AioRpcError | None = None
         clock = asyncio.get_running_loop().time
         started_at = clock()
         deadline = started_at + seconds(timeout)
         longest_pause = _FIRST_PAUSE_S
+        tries = 0
         while True:
             self._check_open()
+            tries += 1
+            tried(tries)
             try:
-                tries += 1
                 answer = await method(request, timeout=min(max(deadline - clock(), 0), seconds(one_try)))
             except grpc.aio.AioRpcError as error:
                 pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
@@ -154,7 +144,7 @@ class Caller:
                 raise
             else:
                 self._reach.note_answer()
-                return answer, tries
+                return answer
             await asyncio.sleep(pause)
             longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_S)
 

@@ -87,8 +87,9 @@ async def _update_tasks(caller: Caller, updates: Sequence[TaskUpdate]) -> list[T
     results: list[TaskStatus | DulyError] = []
     for some in in_chunks([update.to_proto() for update in updates]):
         request = frontend_pb2.UpdateTaskRequest(updates=some)
-        response, tries = await caller.call_counted(caller.frontend.UpdateTask, request)
-        results += [_updated(result, repeated=tries > 1) for result in response.results]
+        tries: list[int] = []
+        response = await caller.call(caller.frontend.UpdateTask, request, tried=tries.append)
+        results += [_updated(result, repeated=len(tries) > 1) for result in response.results]
     return results
 
 

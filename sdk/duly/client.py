@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeAlias, Unpack
@@ -14,7 +14,7 @@ from duly.caller import Caller, Reachability
 from duly.change_calls import ChangeCalls
 from duly.channel import resolve_address
 from duly.dead_letters import DeadLetterFilter, Redrive
-from duly.enums import Priority, TaskStatus
+from duly.enums import TaskStatus
 from duly.errors import ClosedError, DulyError, TaskFailedError
 from duly.graph_calls import GraphCalls
 from duly.lambda_info import LambdaInfo
@@ -23,7 +23,7 @@ from duly.scheduling import Scheduler
 from duly.session_calls import SessionCalls
 from duly.settings import SettingCalls
 from duly.task import Task
-from duly.task_reads import TaskRef, id_of
+from duly.task_reads import TaskFilter, TaskRef, id_of
 from duly.time_tables import TimeTableCalls
 from duly.v1 import frontend_pb2, registry_pb2
 
@@ -207,44 +207,21 @@ class AsyncClient(ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls, GraphC
         response = await caller.call(caller.registry.ListLambdas, registry_pb2.ListLambdasRequest())
         return [LambdaInfo.from_proto(registered) for registered in response.lambdas]
 
-    async def list(
-        self,
-        *,
-        lambda_name: str = "",
-        collection: str = "",
-        statuses: Sequence[TaskStatus] = (),
-        priorities: Sequence[Priority] = (),
-        page_size: int = 100,
-    ) -> AsyncIterator[Task]:
+    async def list(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> AsyncIterator[Task]:
         """Yield tasks, newest first, without their payloads and results; what is left out is not filtered by.
 
         Example:
             async for task in client.list(lambda_name="mail.send", statuses=[TaskStatus.FATAL_FAILURE]):
                 print(task.task_id, task.failure)
         """
-        pages = self.list_pages(
-            lambda_name=lambda_name,
-            collection=collection,
-            statuses=statuses,
-            priorities=priorities,
-            page_size=page_size,
-        )
-        async for page in pages:
+        async for page in self.list_pages(page_size=page_size, **which):
             for task in page:
                 yield task
 
-    def list_pages(
-        self,
-        *,
-        lambda_name: str = "",
-        collection: str = "",
-        statuses: Sequence[TaskStatus] = (),
-        priorities: Sequence[Priority] = (),
-        page_size: int = 100,
-    ) -> AsyncIterator[_Tasks]:
+    def list_pages(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> AsyncIterator[_Tasks]:
         """Yield what `list` yields a page at a time; `page_size` is 1 to 1,000."""
         caller, _ = self._open()
-        request = task_reads.list_request(page_size, lambda_name, collection, statuses, priorities)
+        request = task_reads.list_request(page_size, **which)
         return task_reads.list_pages(caller, request)
 
     def _open(self) -> tuple[Caller, Scheduler]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from duly import error_mapping
 from duly.caller import DEFAULT_TIMEOUT, Caller
@@ -43,59 +43,39 @@ class Redrive:
     spread: timedelta
 
 
-def _kinds(failure_kinds: Sequence[FailureKind]) -> list[task_pb2.FailureKind.ValueType]:
-    kinds = [member("failure_kinds", each, FailureKind) for each in failure_kinds]
-    return [task_pb2.FailureKind.ValueType(kind) for kind in kinds]
-
-
-def list_request(
-    page_size: int,
-    *,
-    lambda_name: str = "",
-    collection: str = "",
-    failure_kinds: Sequence[FailureKind] = (),
-    finished_after: datetime | None = None,
-    finished_before: datetime | None = None,
-) -> frontend_pb2.ListTasksRequest:
+def list_request(page_size: int, **which: Unpack[DeadLetterFilter]) -> frontend_pb2.ListTasksRequest:
     """Return the request for a list of dead letters."""
     request = frontend_pb2.ListTasksRequest(
-        collection=collection,
-        statuses=[task_pb2.TASK_STATUS_FATAL_FAILURE],
-        failure_kinds=_kinds(failure_kinds),
-        page_size=page_size,
+        statuses=[task_pb2.TASK_STATUS_FATAL_FAILURE], page_size=page_size
     )
-    setattr(request, "lambda", lambda_name)
-    _set_instants(request, finished_after, finished_before)
+    _set_filter(request, **which)
     return request
 
 
-def redrive_request(
+def redrive_request(**which: Unpack[DeadLetterFilter]) -> frontend_pb2.RedriveTasksRequest:
+    """Return the request for a redrive by filter, all at once and without a limit."""
+    request = frontend_pb2.RedriveTasksRequest()
+    _set_filter(request, **which)
+    return request
+
+
+def _set_filter(
+    request: frontend_pb2.ListTasksRequest | frontend_pb2.RedriveTasksRequest,
     *,
     lambda_name: str = "",
     collection: str = "",
     failure_kinds: Sequence[FailureKind] = (),
     finished_after: datetime | None = None,
     finished_before: datetime | None = None,
-) -> frontend_pb2.RedriveTasksRequest:
-    """Return the request for a redrive by filter, all at once and without a limit."""
-    request = frontend_pb2.RedriveTasksRequest(
-        collection=collection,
-        failure_kinds=_kinds(failure_kinds),
-    )
-    setattr(request, "lambda", lambda_name)
-    _set_instants(request, finished_after, finished_before)
-    return request
-
-
-def _set_instants(
-    request: frontend_pb2.ListTasksRequest | frontend_pb2.RedriveTasksRequest,
-    after: datetime | None,
-    before: datetime | None,
 ) -> None:
-    if after is not None:
-        request.finished_after.FromDatetime(aware("finished_after", after))
-    if before is not None:
-        request.finished_before.FromDatetime(aware("finished_before", before))
+    setattr(request, "lambda", lambda_name)
+    request.collection = collection
+    kinds = [member("failure_kinds", each, FailureKind) for each in failure_kinds]
+    request.failure_kinds.extend(task_pb2.FailureKind.ValueType(kind) for kind in kinds)
+    if finished_after is not None:
+        request.finished_after.FromDatetime(aware("finished_after", finished_after))
+    if finished_before is not None:
+        request.finished_before.FromDatetime(aware("finished_before", finished_before))
 
 
 async def redrive_tasks(caller: Caller, ids: Sequence[str]) -> list[TaskStatus | DulyError]:
@@ -103,8 +83,9 @@ async def redrive_tasks(caller: Caller, ids: Sequence[str]) -> list[TaskStatus |
     results: list[TaskStatus | DulyError] = []
     for some in in_chunks(ids):
         request = frontend_pb2.RedriveTaskRequest(task_ids=some)
-        response, tries = await caller.call_counted(caller.frontend.RedriveTask, request)
-        results += [_redriven(result, repeated=tries > 1) for result in response.results]
+        tries: list[int] = []
+        response = await caller.call(caller.frontend.RedriveTask, request, tried=tries.append)
+        results += [_redriven(result, repeated=len(tries) > 1) for result in response.results]
     return results
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from duly import error_mapping
 from duly.caller import Caller
@@ -86,11 +87,9 @@ class SettingCalls(ABC):
         asked = [settings_pb2.NewSetting(name=name, value=value) for name, value in values.items()]
         if not asked:  # which the Frontend refuses
             return []
-        request = settings_pb2.SetSettingsRequest(settings=asked)
-        try:
-            return _results((await caller.call(caller.settings.SetSettings, request)).results)
-        except InvalidTaskError as error:
-            raise InvalidSettingError(str(error)) from error
+        return await _change(
+            caller, caller.settings.SetSettings, settings_pb2.SetSettingsRequest(settings=asked)
+        )
 
     async def reset_settings(self, names: Iterable[str]) -> list[Setting | DulyError]:
         """Undo what operators set; return each setting, in order, as it is now, or why it was not reset."""
@@ -100,17 +99,19 @@ class SettingCalls(ABC):
         asked = list(names)
         if not asked:
             return []
-        request = settings_pb2.ResetSettingsRequest(names=asked)
-        try:
-            return _results((await caller.call(caller.settings.ResetSettings, request)).results)
-        except InvalidTaskError as error:
-            raise InvalidSettingError(str(error)) from error
+        return await _change(
+            caller, caller.settings.ResetSettings, settings_pb2.ResetSettingsRequest(names=asked)
+        )
 
 
-def _results(results: Sequence[settings_pb2.SettingResult]) -> list[Setting | DulyError]:
+async def _change(caller: Caller, method: Any, request: object) -> list[Setting | DulyError]:
+    try:
+        response = await caller.call(method, request)
+    except InvalidTaskError as error:
+        raise InvalidSettingError(str(error)) from error
     return [
         _error(result.error) if result.HasField("error") else Setting.from_proto(result.setting)
-        for result in results
+        for result in response.results
     ]
 
 

@@ -36,7 +36,7 @@ from duly.settings import Setting
 from duly.sync_change_calls import SyncChangeCalls
 from duly.sync_time_tables import SyncTimeTableCalls
 from duly.task import Task
-from duly.task_reads import TaskRef
+from duly.task_reads import TaskFilter, TaskRef
 
 Value = TypeVar("Value")
 
@@ -235,24 +235,9 @@ class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls):
         """Let the next task of a blocked session run; see AsyncClient.unblock_session."""
         self._run(self._client.unblock_session(key))
 
-    def list(
-        self,
-        *,
-        lambda_name: str = "",
-        collection: str = "",
-        statuses: Sequence[TaskStatus] = (),
-        priorities: Sequence[Priority] = (),
-        page_size: int = 100,
-    ) -> Iterator[Task]:
+    def list(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> Iterator[Task]:
         """Yield tasks, newest first, without their payloads and results; see AsyncClient.list."""
-        pages = self._client.list_pages(
-            lambda_name=lambda_name,
-            collection=collection,
-            statuses=statuses,
-            priorities=priorities,
-            page_size=page_size,
-        )
-        yield from self._each(pages)
+        yield from self._each(self._client.list_pages(page_size=page_size, **which))
 
     def _each(self, pages: AsyncIterator[Sequence[Value]]) -> Iterator[Value]:
         async def next_page() -> Sequence[Value] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
 import grpc
@@ -24,6 +24,16 @@ TaskRef: TypeAlias = str | UUID | ScheduledTask | Task
 
 Results = TypeVar("Results")
 Item = TypeVar("Item")
+
+
+class TaskFilter(TypedDict, total=False):
+    """Which tasks; what is left out is not filtered by."""
+
+    lambda_name: str
+    collection: str
+    statuses: Sequence[TaskStatus]
+    priorities: Sequence[Priority]
+
 
 _IDS_PER_CALL = 100
 
@@ -66,10 +76,11 @@ async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
 
 def list_request(
     page_size: int,
-    lambda_name: str,
-    collection: str,
-    statuses: Sequence[TaskStatus],
-    priorities: Sequence[Priority],
+    *,
+    lambda_name: str = "",
+    collection: str = "",
+    statuses: Sequence[TaskStatus] = (),
+    priorities: Sequence[Priority] = (),
 ) -> frontend_pb2.ListTasksRequest:
     """Return the request for a list of tasks. Raises InvalidTaskError for what is not a status or priority."""
     request = frontend_pb2.ListTasksRequest(

@@ -13,21 +13,27 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from duly import invoke
+from duly.context import TaskContext
 from duly.enums import FailureKind, Outcome, Priority
-from duly.inline import run_inline
+from duly.errors import PayloadTooLargeError, UnknownLambdaError
+from duly.ids import new_task_id
 from duly.new_task import NewTask
-from duly.payload import decode
-from duly.time_conversion import to_datetime, to_timedelta
-from duly.v1 import task_pb2
+from duly.payload import DEFAULT_LIMIT_BYTES, decode, encode
+from duly.time_conversion import to_datetime, to_duration, to_timedelta, to_timestamp
+from duly.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
-    from datetime import datetime, timedelta
+    from collections.abc import Callable, Coroutine, Mapping
 
+    from duly.invoke import RunAsync
     from duly.registry import App
-    from duly.v1 import frontend_pb2, hsc_pb2
+    from duly.v1 import frontend_pb2
+
+_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class TestRun:
     scheduled: tuple[NewTask, ...] = ()
 
 
-def run(
+def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
     app: App,
     name: str,
     payload: object = None,
@@ -67,34 +73,70 @@ def run(
     cancelled: bool = False,
     checkpoint: object = None,
     results: Mapping[str, object] | None = None,
+    run_async: RunAsync | None = None,
+    report: Callable[[float, str], object] = lambda *_: None,
 ) -> TestRun:
     """Run the callback of lambda `name` once and return what came of it.
 
-    The payload is encoded, decoded and checked as it would be on its way through Duly: raises
-    EncodingError or PayloadTooLargeError where `schedule` would. `cancelled=True`: somebody asked for
-    its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. `checkpoint`: what an attempt before kept. `results`: of the nodes
-    before it in its graph, by label. Exceptions of the callback are outcomes here as they are there
-    (their traceback is in the log).
+    The payload is encoded, decoded and checked as it would be on its way through Duly. `cancelled=True`: somebody asked
+    for its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. `checkpoint`: what an
+    attempt before kept. `results`: of the nodes before it in its graph, by label. Exceptions of the callback are outcomes here
+    as they are there (their traceback is in the log). `max_runtime` is not enforced.
+
+    `run_async` runs an async callback's coroutine; None: on a loop and in a thread of its own. `report` is called with each
+    progress told.
+
+    Raises UnknownLambdaError, EncodingError and PayloadTooLargeError where `schedule` would.
     """
-    told: list[tuple[float, str]] = []
-    kept: list[Any] = []
-    result = run_inline(
-        app,
-        name,
-        payload,
-        _run_async,
-        lambda fraction, note: told.append((fraction, note)),
+    if (callback := app.callbacks.get(name)) is None:
+        raise UnknownLambdaError(
+            f"the app has no lambda {name!r}; it has: {', '.join(app.callbacks) or 'none'}"
+        )
+    data, encoding = encode(payload)
+    if len(data) > (limit := callback.policy.payload_limit or DEFAULT_LIMIT_BYTES):
+        raise PayloadTooLargeError(f"the payload has {len(data)} bytes, the limit of {name!r} is {limit}")
+    task = hsc_pb2.ClaimedTask(
+        claim=hsc_pb2.Claim(task_id=new_task_id().bytes, token=bytes(16)),
+        priority=task_pb2.Priority.ValueType(priority),
+        payload=data,
+        payload_encoding=encoding,
         attempt=attempt,
-        fence=fence,
-        priority=priority,
-        due_at=due_at,
-        tick_at=tick_at,
-        cancelled=cancelled,
-        checkpoint=checkpoint,
-        keep=lambda _, data: kept.append(decode(data, task_pb2.ENCODING_JSON)),
-        results=results,
+        fence=attempt if fence is None else fence,
+        due_at=to_timestamp(due_at or datetime.now(UTC)),
+        max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
+        tick_at=to_timestamp(tick_at) if tick_at is not None else None,
     )
-    return _as_run(result, told, kept)
+    setattr(task, "lambda", name)
+    task.checkpoint, _ = encode(checkpoint)
+    if results is not None:
+        _set_results(task, results)
+    told: list[tuple[float, str]] = []
+
+    def note_progress(fraction: float, note: str) -> None:
+        told.append((fraction, note))
+        report(fraction, note)
+
+    kept: list[Any] = []
+    context = TaskContext.for_task(
+        task, note_progress, lambda _, data: kept.append(decode(data, task_pb2.ENCODING_JSON))
+    )
+    if cancelled:
+        context.request_cancel()
+    return _as_run(invoke.run(callback, task, context, run_async or _run_async), told, kept)
+
+
+def _set_results(task: hsc_pb2.ClaimedTask, results: Mapping[str, object]) -> None:
+    """Make the task a node of a graph; its predecessors have succeeded with these results."""
+    task.graph.graph_id = new_task_id().bytes
+    for label, value in results.items():
+        data, encoding = encode(value)
+        task.graph.predecessors.add(
+            label=label,
+            task_id=new_task_id().bytes,
+            status=task_pb2.TASK_STATUS_SUCCESS,
+            result=data,
+            result_encoding=encoding,
+        )
 
 
 def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]], kept: list[Any]) -> TestRun:

@@ -1,6 +1,7 @@
 """The roles of a server process: their names, and how each is built."""
 
 import difflib
+import importlib
 
 from duly_core.errors import SettingsError
 from duly_core.service import Serve
@@ -32,14 +33,6 @@ def parse_roles(text: str) -> list[str]:
 
 def build_role(name: str, notifications: LocalNotifications, migration: Migration) -> Serve:
     """Return what runs a role; only the picked roles are imported."""
-    if name == "frontend":
-        from duly_frontend.__main__ import build as build_frontend
-
-        return build_frontend(notifications, migration)
-    if name == "store-consumer":
-        from duly_store_consumer.__main__ import build as build_store_consumer
-
-        return build_store_consumer(notifications, migration)
-    from duly_hsc.__main__ import build as build_hsc
-
-    return build_hsc(notifications, migration)
+    module = importlib.import_module(f"duly_{name.replace('-', '_')}.__main__")
+    serve: Serve = module.build(notifications, migration)
+    return serve

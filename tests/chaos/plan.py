@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from random import Random
 
-from duly_core.failpoints import FAILPOINTS
 from tests.chaos.topology import (
     EMBEDDED_LEASE,
     FRONTEND,
@@ -16,6 +15,7 @@ from tests.chaos.topology import (
     Topology,
     choose,
 )
+from tests.fixtures.failpoint_table import FAILPOINTS
 
 _LEASE_S = SHORT_LEASE.total_seconds()
 _PAUSES = (0.5, 0.99, 1.01, 3.0)

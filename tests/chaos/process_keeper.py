@@ -12,8 +12,8 @@ from pathlib import Path
 
 from duly_core.errors import DulyError
 from duly_local.processes import clear_group, how_it_ended, signal_group
-from duly_local.readiness import wait_until_healthy
 from tests.chaos.fork_client import ForkServer
+from tests.fixtures.service_processes import health_of
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 1.0
 _HEALTHY_AFTER_S = 3.0
@@ -116,8 +116,8 @@ class ProcessKeeper:
         return code
 
     async def _watch_readiness(self) -> None:
-        while not await wait_until_healthy(self.spec.health_address, timedelta(seconds=30)):
-            self._say("not ready after 30 s; still waiting for it")
+        while await health_of(self.spec.health_address) != "SERVING":
+            await asyncio.sleep(_LOOK_EVERY_S)
         self.ready.set()
 
     def _say(self, line: str) -> None:

@@ -66,7 +66,7 @@ class Installation:
         for queues in (room, None):
             await polling.handle_timeouts(self.store, queues, _MINUTE, 100)
 
-    def send_body(self, body: bytes) -> bool:
+    def send_body(self, body: str) -> bool:
         """Have the Controller receive a message; False: nothing of it would reach the Controller."""
         try:
             ids = tuple(unpack(body))

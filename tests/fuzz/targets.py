@@ -72,7 +72,6 @@ def targets(installation: Installation) -> dict[str, Target]:
             found[f"{method.name}: bytes"] = _rpc(method, call, installation.known, raw=True)
     readers = {
         "queue body": _queue_body,
-        "queue body, text": _queue_text,
         "page token": _page_token,
         "callback frame": _frame,
         "callback report": _report,
@@ -173,30 +172,26 @@ def _pure(reader: Callable[[Generator], str]) -> Target:
 
 def _sent(installation: Installation) -> Target:
     async def run(wild: Generator) -> str:
-        return "sent" if installation.send_body(wild.mutate(_body(wild))) else "foreign"
+        return "sent" if installation.send_body(_mutated_body(wild)) else "foreign"
 
     return run
 
 
-def _body(wild: Generator) -> bytes:
-    return queue_message.pack([wild.random.randbytes(16) for _ in range(wild.random.randrange(1, 4))])
+def _mutated_body(wild: Generator) -> str:
+    """Return a body with other ids, which may be no ids, or with another text."""
+    ids = b"".join(wild.random.randbytes(16) for _ in range(wild.random.randrange(1, 4)))
+    if wild.random.random() < 0.5:
+        return queue_message.MARK + base64.b64encode(wild.mutate(ids)).decode()
+    text = queue_message.MARK + base64.b64encode(ids).decode()
+    return wild.mutate(text.encode()).decode(errors="surrogateescape")
 
 
 def _queue_body(wild: Generator) -> str:
     try:
-        ids = queue_message.unpack(wild.mutate(_body(wild)))
+        ids = queue_message.unpack(_mutated_body(wild))
     except queue_message.ForeignBodyError:
         return "foreign"
     assert all(len(task_id) == 16 for task_id in ids)
-    return "read"
-
-
-def _queue_text(wild: Generator) -> str:
-    text = "duly1:" + base64.b64encode(_body(wild)[6:]).decode()
-    try:
-        queue_message.unpack_text(wild.mutate(text.encode()).decode(errors="surrogateescape"))
-    except queue_message.ForeignBodyError:
-        return "foreign"
     return "read"
 
 

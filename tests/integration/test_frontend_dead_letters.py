@@ -198,8 +198,8 @@ BAD_REDRIVES = {
     ),
     "negative limit": ({"limit": -1}, "limit", "1 to 1,000"),
     "too high a limit": ({"limit": 1001}, "limit", "1 to 1,000"),
-    "negative offset": ({"offset": Duration(seconds=-1)}, "offset", "horizon"),
-    "offset beyond the horizon": ({"offset": Duration(seconds=366 * DAY)}, "offset", "horizon"),
+    "negative offset": ({"offset": Duration(seconds=-1)}, "offset", "from 0 to 365d"),
+    "offset beyond the horizon": ({"offset": Duration(seconds=366 * DAY)}, "offset", "from 0 to 365d"),
     "contradictory offset": ({"offset": Duration(seconds=1, nanos=-1)}, "offset", "contradict"),
     "as_of that is none": ({"as_of": Timestamp(seconds=-HUGE)}, "as_of", "year"),
 }

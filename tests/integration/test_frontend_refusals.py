@@ -188,7 +188,7 @@ def whole_call_refusals():
             "WaitTask",
             frontend_pb2.WaitTaskRequest(task_ids=ids[:1], timeout=Duration(seconds=61)),
             "timeout",
-            "from 0 to 60 s",
+            "from 0 to 1m",
         ),
         "negative wait": (
             "WaitTask",

@@ -86,8 +86,8 @@ BAD_REQUESTS = {
         )
         for outcome in (SNOOZED, FAILED)
         for name, duration, words in (
-            ("less than nothing", Duration(seconds=-1), "from 0 to 365 days"),
-            ("years", Duration(seconds=366 * 86400), "from 0 to 365 days"),
+            ("less than nothing", Duration(seconds=-1), "from 0 to 365d"),
+            ("years", Duration(seconds=366 * 86400), "from 0 to 365d"),
             ("a contradiction", Duration(seconds=1, nanos=-1), "contradict"),
             ("all time", Duration(seconds=2**63 - 1), ""),
         )

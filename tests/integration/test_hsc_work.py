@@ -188,13 +188,13 @@ async def test_a_call_that_finds_nothing_is_answered_with_nothing_when_its_time_
 async def test_a_lambda_of_which_a_look_found_nothing_costs_no_second_look_before_its_time(
     hsc, task_states, points
 ):
-    points.arm("hsc.claim_work.before_commit", "delay 1ms")
+    points.arm("hsc.claim_work.before", "delay 1ms")
     await ask(hsc, timeout=timedelta())
-    looks = len(points.hits("hsc.claim_work.before_commit"))
+    looks = len(points.hits("hsc.claim_work.before"))
     for _ in range(5):
         await ask(hsc, timeout=timedelta())
 
-    assert looks == len(points.hits("hsc.claim_work.before_commit")) == 1
+    assert looks == len(points.hits("hsc.claim_work.before")) == 1
 
 
 # ---- who gets what -----------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ async def test_when_more_is_due_than_those_who_wait_here_take_other_hscs_are_tol
 
 async def test_what_a_lost_reply_held_is_claimed_anew_and_no_more(hsc, task_states, points):
     first = [(await task_states.new()).task_id for _ in range(2)]
-    points.arm("hsc.claim_work.after_commit", "drop_reply once")
+    points.arm("hsc.claim_work.after", "drop_reply once")
     prefix = os.urandom(TOKEN_PREFIX_BYTES)
     refused = await refusal(ask(hsc, prefix=prefix))
     assert refused.code is grpc.StatusCode.UNAVAILABLE
@@ -299,7 +299,7 @@ async def test_a_look_that_failed_is_told_to_its_callers_and_the_next_one_finds_
     hsc, task_states, points
 ):
     task = await task_states.new()
-    points.arm("hsc.claim_work.before_commit", "raise once")
+    points.arm("hsc.claim_work.before", "raise once")
 
     assert (await refusal(ask(hsc))).code is grpc.StatusCode.UNAVAILABLE
     assert ids(await ask(hsc)) == [task.task_id]
@@ -309,14 +309,14 @@ async def test_what_was_claimed_for_a_caller_that_hung_up_meanwhile_is_handed_ba
     hsc, task_states, points
 ):
     task = await task_states.new()
-    points.arm("hsc.claim_work.after_commit", "stop")
+    points.arm("hsc.claim_work.after", "stop")
     call = hsc.stub.ClaimWork(request(), timeout=DEADLINE)
-    await until(lambda: points.is_reached("hsc.claim_work.after_commit"))
+    await until(lambda: points.is_reached("hsc.claim_work.after"))
     assert await task_states.status(task.task_id) == "claimed"
 
     call.cancel()
     await until(lambda: hsc.work._waiting == 0)
-    points.let_go("hsc.claim_work.after_commit")
+    points.let_go("hsc.claim_work.after")
     await asyncio.wait_for(hsc.work.finish(), DEADLINE)
 
     row = await task_states.row(task.task_id)
@@ -381,12 +381,12 @@ async def test_an_hsc_that_stops_answers_those_who_wait(hsc, task_states):
 
 async def test_an_hsc_that_stops_while_it_claims_answers_with_the_claims(hsc, task_states, points):
     task = await task_states.new()
-    points.arm("hsc.claim_work.after_commit", "stop")
+    points.arm("hsc.claim_work.after", "stop")
     answer = asking(hsc)
-    await until(lambda: points.is_reached("hsc.claim_work.after_commit"))
+    await until(lambda: points.is_reached("hsc.claim_work.after"))
 
     hsc.work.close()
-    points.let_go("hsc.claim_work.after_commit")
+    points.let_go("hsc.claim_work.after")
 
     assert ids(await answer) == [task.task_id]
 

@@ -9,10 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from duly_core.errors import QueueUnavailableError, SettingsError
-from duly_core.queues.factory import open_sender
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs import depth
 from duly_core.queues.sqs.names import queue_name
+from duly_core.queues.sqs.sender import SqsSender
 from tests.fixtures.queues import NO_WAIT, SECOND, message, queue_of
 from tests.fixtures.waiting import until
 
@@ -158,14 +158,14 @@ async def test_a_process_may_end_while_a_long_poll_waits(installation):
     program = textwrap.dedent(f"""
         import asyncio
         from datetime import timedelta
-        from duly_core.queues.factory import open_receiver
+        from duly_core.queues.sqs.receiver import SqsReceiver
         from duly_core.queues.settings import QueueSettings
         from duly.enums import Priority
         from duly_core.routing import QueueKey
 
         async def main():
             settings = QueueSettings(backend="sqs", endpoint_url={installation.settings.endpoint_url!r})
-            receiver = await open_receiver(settings)
+            receiver = await SqsReceiver.open(settings)
             queue = QueueKey("endless", Priority.LOW)
             polling = asyncio.create_task(receiver.receive(queue, 1, timedelta(seconds=20)))
             while not receiver.client.calls["ReceiveMessage"]:
@@ -196,7 +196,7 @@ async def test_missing_credentials_are_named_as_the_reason(installation):
 @pytest.mark.parametrize("wrong", [{"prefix": "not allowed"}, {"endpoint_url": "no-url"}])
 async def test_unusable_settings_are_refused_at_once(wrong):
     with pytest.raises(SettingsError):
-        await open_sender(QueueSettings(backend="sqs", **wrong))
+        await SqsSender.open(QueueSettings(backend="sqs", **wrong))
 
 
 async def test_what_a_cancelled_poll_receives_is_given_back(sender, receiver):

@@ -27,7 +27,7 @@ async def main():
     output.announce([child["name"] for child in children])
     specs = [
         ChildSpec(child["name"], (sys.executable, "-u", "-c", child["source"]), child.get("env", {}),
-                  tuple(child.get("health_addresses", ())), tuple(child.get("depends_on", ())),
+                  tuple(child.get("addresses", ())), tuple(child.get("depends_on", ())),
                   reloads=child.get("reloads", False))
         for child in children
     ]
@@ -76,17 +76,15 @@ sys.exit(78)
 """
 
 HEALTHY = """
-import os, signal
-from concurrent.futures import ThreadPoolExecutor
-import grpc
-from grpc_health.v1 import health, health_pb2_grpc
+import os, signal, socket
 from duly_core.process import die_with_parent
+from duly_core.ready_pipe import take_ready_pipe, tell_serving
 die_with_parent()
-server = grpc.server(ThreadPoolExecutor(1))
-health_pb2_grpc.add_HealthServicer_to_server(health.HealthServicer(), server)
-server.add_insecure_port(os.environ["LISTEN"])
+take_ready_pipe()
+host, port = os.environ["LISTEN"].split(":")
+listener = socket.create_server((host, int(port)))
 print("will serve")
-server.start()
+tell_serving(os.environ["LISTEN"])
 signal.pause()
 """
 
@@ -122,14 +120,12 @@ def test_a_child_that_is_killed_is_started_again_after_longer_and_longer_delays(
     assert delays == ["0.2 s", "0.4 s", "0.8 s"]
 
 
-def test_a_child_starts_once_what_it_depends_on_answers_its_health_check(
-    programs: Programs, port: int
-) -> None:
+def test_a_child_starts_once_what_it_depends_on_serves(programs: Programs, port: int) -> None:
     address = f"127.0.0.1:{port}"
     supervisor = supervise(
         programs,
         {"name": "worker", "source": OBEDIENT, "depends_on": ["hsc"]},
-        {"name": "hsc", "source": HEALTHY, "env": {"LISTEN": address}, "health_addresses": [address]},
+        {"name": "hsc", "source": HEALTHY, "env": {"LISTEN": address}, "addresses": [address]},
     )
 
     supervisor.wait_for_line("runs as process")
@@ -157,7 +153,7 @@ def test_a_stopping_supervisor_leaves_no_listener(programs: Programs, port: int)
     address = f"127.0.0.1:{port}"
     supervisor = supervise(
         programs,
-        {"name": "hsc", "source": HEALTHY, "env": {"LISTEN": address}, "health_addresses": [address]},
+        {"name": "hsc", "source": HEALTHY, "env": {"LISTEN": address}, "addresses": [address]},
     )
     supervisor.wait_for_line("ready on")
 

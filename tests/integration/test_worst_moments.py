@@ -51,7 +51,7 @@ def count(dsn: str, table: str) -> int:
 async def test_a_claim_whose_reply_was_dropped_is_granted_again_to_the_same_token_and_counted_once(
     hsc: Hsc, task_states: TaskStates, enqueued_task: NewTask, points: Failpoints
 ) -> None:
-    points.arm("hsc.claim.after_commit", "drop_reply once")
+    points.arm("hsc.claim.after", "drop_reply once")
     claim = hsc_pb2.Claim(task_id=enqueued_task.task_id, token=os.urandom(16))
     ask = hsc_pb2.ClaimTaskRequest(
         proposals=[hsc_pb2.ClaimProposal(claim=claim, **{"lambda": LAMBDA})], holder="host"
@@ -73,9 +73,9 @@ async def test_a_claim_whose_reply_was_dropped_is_granted_again_to_the_same_toke
 async def test_a_result_that_waits_until_its_claim_is_void_and_given_to_another_is_refused(
     hsc: Hsc, task_states: TaskStates, processing_task: ClaimedTask, points: Failpoints, clock: Any
 ) -> None:
-    points.arm("hsc.set_results.before_commit", "stop")
+    points.arm("hsc.set_results.before", "stop")
     late = asyncio.ensure_future(hsc.stub.SetResults(result_of(processing_task)))
-    await until(lambda: points.is_reached("hsc.set_results.before_commit"))
+    await until(lambda: points.is_reached("hsc.set_results.before"))
     await clock.tick(HEARTBEAT_TIMEOUT + SECOND)
     await polling.handle_timeouts(task_states.store, {}, ENQUEUE_TIMEOUT, 10)
     row = await task_states.row(processing_task.task_id)
@@ -83,7 +83,7 @@ async def test_a_result_that_waits_until_its_claim_is_void_and_given_to_another_
         NewTask(task_id=processing_task.task_id, lambda_name=LAMBDA, payload=b"{}")
     )
 
-    points.let_go("hsc.set_results.before_commit")
+    points.let_go("hsc.set_results.before")
 
     assert (row["status"], row["crashes"]) == ("enqueued", 1)
     assert list((await late).verdicts) == [hsc_pb2.RESULT_VERDICT_LOST_CLAIM]
@@ -95,7 +95,7 @@ async def test_a_result_that_waits_until_its_claim_is_void_and_given_to_another_
 async def test_a_result_whose_reply_was_dropped_is_applied_once(
     hsc: Hsc, task_states: TaskStates, processing_task: ClaimedTask, points: Failpoints
 ) -> None:
-    points.arm("hsc.set_results.after_commit", "drop_reply once")
+    points.arm("hsc.set_results.after", "drop_reply once")
     with pytest.raises(grpc.aio.AioRpcError):
         await hsc.stub.SetResults(result_of(processing_task))
 
@@ -105,7 +105,7 @@ async def test_a_result_whose_reply_was_dropped_is_applied_once(
     assert await task_states.status(processing_task.task_id) == "success"
 
 
-@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+@pytest.mark.parametrize("point", ["before", "after"])
 async def test_a_schedule_that_is_cut_at_its_commit_writes_each_task_once(
     frontend: Frontend, task_states: TaskStates, points: Failpoints, dsn: str, point: str
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -208,22 +207,12 @@ def test_a_second_stack_on_the_same_data_is_refused(
     assert stack.process.poll() is None
 
 
-def worker_file(stack: WholeStack) -> Path:
-    """Where it says that it has told what another worker needs."""
-
-    def told() -> re.Match[str] | None:
-        return re.search(r"to add a worker: .*; \. (\S+/worker\.env);", stack.output)
-
-    return Path(wait_until(told)[1])
-
-
 def test_a_second_worker_joins_by_the_line_that_up_prints_and_serves_the_client_of_the_documents(
     run: Duly, stack: WholeStack, tmp_path: Path
 ) -> None:
     shop, client, _ = python_blocks("lambdas.md")
     (tmp_path / "shop.py").write_text(shop, encoding="utf-8")
-    assert stat.S_IMODE(worker_file(stack).stat().st_mode) == 0o600
-    (line,) = re.findall(r"to add a worker: (.*)", stack.output)
+    line = wait_until(lambda: re.search(r"to add a worker: (.*)", stack.output))[1]
     environment = clean_environment()
     environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}"}
     with (tmp_path / "log").open("wb") as log:
@@ -270,13 +259,10 @@ def test_ctrl_c_leaves_no_process(run: Duly, tmp_path_factory: pytest.TempPathFa
         stack.frontend()
         processes = stack.processes()
         assert len(processes) > 10
-        told = worker_file(stack)
-        assert told.exists()
     finally:
         exit_code = stack.stop(signal.SIGINT)
 
     assert exit_code == 0
-    assert not told.exists()
 
     def all_are_gone() -> bool:
         return not any(is_alive(pid) for pid in processes)

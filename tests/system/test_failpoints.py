@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from duly_core.failpoints import FAILPOINTS
 from tests.fixtures.campaign import OVER_SQS, WITHOUT_A_QUEUE, Campaign
+from tests.fixtures.failpoint_table import FAILPOINTS
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.whole_stack import WholeStack
 

@@ -10,6 +10,7 @@ import duly
 from duly.bulk import CancelFilter, PurgeFilter
 from duly.dead_letters import DeadLetterFilter
 from duly.new_time_table import TimeTableOptions
+from duly.task_reads import TaskFilter
 from duly_cli.__main__ import app
 
 METHODS = {
@@ -67,7 +68,7 @@ OPTIONS = {
 """Parameters whose options have another name."""
 WRITTEN_IN_PYTHON = {"graph", "schedule_graph", "get_graph_definition"}
 """From the shell: `graph put FILE`, `graph run NAME`, `graph definitions`."""
-FILTERS = {"cancel_where": CancelFilter, "purge": PurgeFilter}
+FILTERS = {"cancel_where": CancelFilter, "list": TaskFilter, "purge": PurgeFilter}
 ANOTHER_WAY = {
     ("get_graph", "nodes"): "always",
     ("list_graphs", "page_size"): "--limit decides",

@@ -1,8 +1,6 @@
 """What `duly up` makes of its options."""
 
 import os
-import stat
-import subprocess
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +11,6 @@ from duly_cli.__main__ import app
 from duly_local.environment import joining_environment, service_environment
 from duly_local.options import HSC, STORE_CONSUMER, Ports, StackOptions, default_data_directory
 from duly_local.stack import up
-from duly_local.worker_file import WorkerFile
 
 AWS = (
     "AWS_ACCESS_KEY_ID",
@@ -150,35 +147,6 @@ async def test_a_malformed_config_file_is_one_line_and_no_traceback(
     (line,) = capsys.readouterr().err.splitlines()
     assert code == os.EX_CONFIG
     assert line.startswith("duly up: duly.toml is not TOML")
-
-
-def test_a_worker_file_is_for_its_owner_s_shell_alone_and_a_later_stack_s_is_left_there(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / "a folder; with 'quotes'"
-    awkward = "postgresql://duly:it's $HOME\n`id`@h/d"
-    file, later = (
-        WorkerFile(folder, {"DULY_QUEUE_ENDPOINT_URL": awkward}),
-        WorkerFile(folder, {"DULY_QUEUE_ENDPOINT_URL": DSN}),
-    )
-
-    file.write()
-
-    show = (
-        file.command.replace("duly worker MODULE:APP", "printenv DULY_QUEUE_ENDPOINT_URL")
-        + '; echo "$DULY_QUEUE_ENDPOINT_URL"'
-    )
-    shown = subprocess.run(
-        ["sh", "-c", show], env={"PATH": os.defpath}, capture_output=True, text=True, check=True
-    )
-    assert shown.stdout == f"{awkward}\n\n"
-    assert [path.name for path in folder.iterdir()] == ["worker.env"]
-    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
-    later.write()
-    file.remove()
-    assert later.path.exists()
-    later.remove()
-    assert not later.path.exists()
 
 
 @pytest.mark.parametrize("option", ["--executors", "--processes", "--slots"])

@@ -32,16 +32,6 @@ def messages_not_given_back(messages: int, reason: str) -> None:
     _log.warning("messages_not_given_back", messages=messages, reason=reason)
 
 
-def listener_lost(reason: str) -> None:
-    """The connection that hears of new messages broke: until it is back, each try to reconnect looks instead."""
-    _log.warning("listener_lost", reason=reason)
-
-
-def listener_back() -> None:
-    """The connection that hears of new messages stands again."""
-    _log.info("listener_back")
-
-
 def queue_ready(queue: QueueKey, name: str) -> None:
     """A queue was made, or was there already."""
     _log.debug("queue_ready", queue=str(queue), name=name)

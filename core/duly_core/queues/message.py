@@ -1,8 +1,7 @@
 """Packing of task ids: how many go into one message, and how a message is written and read.
 
-A body is a mark and the ids, 16 bytes each: as they are for Postgres, in base64 where a
-backend takes text only. The mark names the format, so that a body which is not ours, or comes
-from a later release, is told apart before anybody asks the store for what it seems to name.
+A body is a mark and the ids, 16 bytes each, in base64: queues take text. The mark names the format, so that a body
+which is not ours, or comes from a later release, is told apart before anybody asks the store for what it seems to name.
 """
 
 import base64
@@ -12,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from duly_core.queues.port import MAX_REFERENCES, Outgoing, TaskId
 from duly_core.routing import QueueKey
 
-MARK = b"duly1:"
+MARK = "duly1:"
 """What every body begins with."""
 _ID_BYTES = 16
 SPREAD = 8
@@ -23,7 +22,7 @@ class ForeignBodyError(ValueError):
     """A message's body is not one that Duly wrote; the text never repeats the body."""
 
 
-def pack(task_ids: Sequence[TaskId]) -> bytes:
+def pack(task_ids: Sequence[TaskId]) -> str:
     """Write the body of a message of 1 to MAX_REFERENCES ids.
 
     Raises:
@@ -35,10 +34,10 @@ def pack(task_ids: Sequence[TaskId]) -> bytes:
     if any(len(task_id) != _ID_BYTES for task_id in task_ids):
         message = f"a task id has {_ID_BYTES} bytes"
         raise ValueError(message)
-    return MARK + b"".join(task_ids)
+    return MARK + base64.b64encode(b"".join(task_ids)).decode("ascii")
 
 
-def unpack(body: bytes) -> tuple[TaskId, ...]:
+def unpack(body: str) -> tuple[TaskId, ...]:
     """Read what `pack` wrote.
 
     Raises:
@@ -47,40 +46,16 @@ def unpack(body: bytes) -> tuple[TaskId, ...]:
     if not body.startswith(MARK):
         message = "the body does not begin as ours do"
         raise ForeignBodyError(message)
-    ids = body[len(MARK) :]
+    try:
+        ids = base64.b64decode(body.removeprefix(MARK), validate=True)
+    except (binascii.Error, ValueError):
+        message = "the body is not base64"
+        raise ForeignBodyError(message) from None
     count, rest = divmod(len(ids), _ID_BYTES)
     if rest or not 1 <= count <= MAX_REFERENCES:
         message = f"the body does not hold 1 to {MAX_REFERENCES} ids of {_ID_BYTES} bytes"
         raise ForeignBodyError(message)
     return tuple(ids[start : start + _ID_BYTES] for start in range(0, len(ids), _ID_BYTES))
-
-
-def pack_text(task_ids: Sequence[TaskId]) -> str:
-    """Write the body for a backend that takes text only.
-
-    Raises:
-        ValueError: as `pack`.
-    """
-    ids = pack(task_ids).removeprefix(MARK)
-    return (MARK + base64.b64encode(ids)).decode("ascii")
-
-
-def unpack_text(body: str) -> tuple[TaskId, ...]:
-    """Read what `pack_text` wrote.
-
-    Raises:
-        ForeignBodyError: the body is not ours.
-    """
-    mark = MARK.decode("ascii")
-    if not body.startswith(mark):
-        message = "the body does not begin as ours do"
-        raise ForeignBodyError(message)
-    try:
-        ids = base64.b64decode(body.removeprefix(mark), validate=True)
-    except (binascii.Error, ValueError):
-        message = "the body is not base64"
-        raise ForeignBodyError(message) from None
-    return unpack(MARK + ids)
 
 
 def batches(task_ids_by_queue: Mapping[QueueKey, Sequence[TaskId]]) -> list[Outgoing]:

@@ -1,29 +1,13 @@
 """The calls of HscService.Work: looks like a stub to the Executor, and costs each call about half."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from duly.call_stream import CallStream
 from duly.v1 import hsc_pb2
 
 if TYPE_CHECKING:
     from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
-
-
-class HscCalls(Protocol):
-    """What Executors ask of the HSC, heartbeats aside: the stub, or a stream of calls."""
-
-    async def ClaimWork(  # noqa: N802 (the wire's name)
-        self, request: hsc_pb2.ClaimWorkRequest, timeout: float
-    ) -> hsc_pb2.ClaimWorkResponse: ...
-
-    async def SetResults(  # noqa: N802
-        self, request: hsc_pb2.SetResultsRequest, timeout: float
-    ) -> hsc_pb2.SetResultsResponse: ...
-
-    async def Release(  # noqa: N802
-        self, request: hsc_pb2.ReleaseRequest, timeout: float
-    ) -> hsc_pb2.ReleaseResponse: ...
 
 
 class HscCallStream:

@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from duly_core.errors import PortInUseError
+from duly_core.ready_pipe import tell_serving
 from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
 from duly_core.rpc.settings import RpcSettings
 
@@ -34,6 +35,7 @@ class RpcServer:
     ) -> None:
         """Args: `listen` is HOST:PORT (port 0: any) or unix:PATH."""
         self._listen = listen
+        self._address = listen
         self._settings = settings
         self._health = health.aio.HealthServicer()
         self._services = services
@@ -72,8 +74,10 @@ class RpcServer:
             ) from error
         await self.set_serving(serving=False)
         await self._server.start()
-        host, separator, _ = self._listen.rpartition(":")
-        return self._listen if self._listen.startswith("unix:") else f"{host}{separator}{port}"
+        if not self._listen.startswith("unix:"):
+            host, separator, _ = self._listen.rpartition(":")
+            self._address = f"{host}{separator}{port}"
+        return self._address
 
     def _refuse_a_taken_socket(self) -> None:
         """gRPC would take a unix socket away from its live owner; a dead one's file is removed."""
@@ -101,6 +105,8 @@ class RpcServer:
         )
         for name in ("", *(service.name for service in self._services)):
             await self._health.set(name, status)
+        if serving:
+            tell_serving(self._address)
 
     async def stop(self) -> None:
         """Refuse new calls, let running ones finish within the grace."""

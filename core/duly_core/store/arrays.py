@@ -26,56 +26,25 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Array(bytes):
-    """A column in binary form; its subclasses say of what."""
+    """A column in binary form; its subclasses, the KINDS, say of what."""
 
     __slots__ = ()
     OID: int
     ELEMENT: int
 
 
-class UuidArray(Array):
-    """`uuid[]`."""
-
-    __slots__ = ()
-    OID, ELEMENT = 2951, 2950
+def _array_of(element: str, oid: int, element_oid: int) -> type[Array]:
+    return type(f"{element.title()}Array", (Array,), {"__slots__": (), "OID": oid, "ELEMENT": element_oid})
 
 
-class TextArray(Array):
-    """`text[]`."""
+UUID = _array_of("uuid", 2951, 2950)
+TEXT = _array_of("text", 1009, 25)
+INT2 = _array_of("int2", 1005, 21)
+BYTEA = _array_of("bytea", 1001, 17)
+TIMESTAMP = _array_of("timestamptz", 1185, 1184)
+INTERVAL = _array_of("interval", 1187, 1186)
 
-    __slots__ = ()
-    OID, ELEMENT = 1009, 25
-
-
-class Int2Array(Array):
-    """`int2[]`."""
-
-    __slots__ = ()
-    OID, ELEMENT = 1005, 21
-
-
-class ByteaArray(Array):
-    """`bytea[]`."""
-
-    __slots__ = ()
-    OID, ELEMENT = 1001, 17
-
-
-class TimestampArray(Array):
-    """`timestamptz[]`."""
-
-    __slots__ = ()
-    OID, ELEMENT = 1185, 1184
-
-
-class IntervalArray(Array):
-    """`interval[]`."""
-
-    __slots__ = ()
-    OID, ELEMENT = 1187, 1186
-
-
-KINDS = (UuidArray, TextArray, Int2Array, ByteaArray, TimestampArray, IntervalArray)
+KINDS = (UUID, TEXT, INT2, BYTEA, TIMESTAMP, INTERVAL)
 
 
 class _ArrayDumper(Dumper):
@@ -106,11 +75,11 @@ class _Written(dict[Any, bytes]):
         return element
 
 
-def _column(kind: type[Array], values: Sequence[Any], write: Callable[[Any], bytes]) -> bytes:
-    return _head(kind, len(values), nulls=None in values) + b"".join(map(_Written(write).__getitem__, values))
+def _column(kind: type[Array], values: Sequence[Any], elements: Iterable[bytes]) -> Array:
+    return kind(_head(kind, len(values), nulls=None in values) + b"".join(elements))
 
 
-def uuids(ids: Iterable[bytes]) -> UuidArray:
+def uuids(ids: Iterable[bytes]) -> Array:
     """Ids of 16 bytes each.
 
     Raises:
@@ -121,12 +90,12 @@ def uuids(ids: Iterable[bytes]) -> UuidArray:
         message = "an id is not 16 bytes"
         raise ValueError(message)
     body = _UUID_LENGTH + _UUID_LENGTH.join(ids) if ids else b""
-    return UuidArray(_head(UuidArray, len(ids), nulls=False) + body)
+    return UUID(_head(UUID, len(ids), nulls=False) + body)
 
 
-def texts(values: Sequence[str | None]) -> TextArray:
+def texts(values: Sequence[str | None]) -> Array:
     """Texts, None for null."""
-    return TextArray(_column(TextArray, values, _text))
+    return _column(TEXT, values, map(_Written(_text).__getitem__, values))
 
 
 def _text(value: str) -> bytes:
@@ -134,30 +103,28 @@ def _text(value: str) -> bytes:
     return _LENGTH(len(encoded)) + encoded
 
 
-def int2s(values: Sequence[int | None]) -> Int2Array:
+def int2s(values: Sequence[int | None]) -> Array:
     """Small numbers, None for null."""
-    return Int2Array(_column(Int2Array, values, lambda value: _INT2(2, value)))
+    return _column(INT2, values, map(_Written(lambda value: _INT2(2, value)).__getitem__, values))
 
 
-def byteas(values: Sequence[bytes | None]) -> ByteaArray:
+def byteas(values: Sequence[bytes | None]) -> Array:
     """Bytes, None for null; unlike texts they seldom come twice."""
-    body = [_NULL if value is None else _LENGTH(len(value)) + value for value in values]
-    return ByteaArray(_head(ByteaArray, len(values), nulls=None in values) + b"".join(body))
+    return _column(
+        BYTEA, values, [_NULL if value is None else _LENGTH(len(value)) + value for value in values]
+    )
 
 
-def timestamps(values: Sequence[datetime | None]) -> TimestampArray:
+def timestamps(values: Sequence[datetime | None]) -> Array:
     """Aware instants, None for null."""
-    body = [_NULL if value is None else _INT8(8, _microseconds(value - _EPOCH)) for value in values]
-    return TimestampArray(_head(TimestampArray, len(values), nulls=None in values) + b"".join(body))
+    elements = [_NULL if value is None else _INT8(8, _microseconds(value - _EPOCH)) for value in values]
+    return _column(TIMESTAMP, values, elements)
 
 
-def intervals(values: Sequence[timedelta | None]) -> IntervalArray:
+def intervals(values: Sequence[timedelta | None]) -> Array:
     """Durations, None for null."""
-    return IntervalArray(_column(IntervalArray, values, _interval))
-
-
-def _interval(value: timedelta) -> bytes:
-    return _INTERVAL(16, _microseconds(value), 0, 0)
+    written = _Written(lambda value: _INTERVAL(16, _microseconds(value), 0, 0))
+    return _column(INTERVAL, values, map(written.__getitem__, values))
 
 
 def _microseconds(value: timedelta) -> int:

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import sqlalchemy as sa
 
-from duly_core.store.pool import Store, as_uuid
+from duly_core.store.pool import Store
 from duly_core.store.tables import task, task_assoc
 from duly_core.store.task_queries import conditions, select
 from duly_core.store.tasks import TaskFilter
@@ -71,7 +72,7 @@ async def _ids(
     limit: int,
 ) -> list[TaskId]:
     if after is not None:
-        query = query.where(column > as_uuid(after))
+        query = query.where(column > UUID(bytes=after))
     rows = await select(store, query.order_by(column).limit(limit))
     return [row["task_id"].bytes for row in rows]
 

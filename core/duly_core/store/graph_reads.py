@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from duly_core.store.arrays import uuids
-from duly_core.store.pool import Store, as_uuid
+from duly_core.store.pool import Store
 from duly_core.store.statements import READS
 from duly_core.store.tasks import select_text
 from duly_core.task import GraphId
@@ -53,7 +54,7 @@ async def get_graphs(store: Store, graph_ids: Sequence[GraphId]) -> dict[GraphId
     rows = await select_text(
         store,
         "select * from graph where graph_id = any(%(graph_ids)s::uuid[])",
-        {"graph_ids": [as_uuid(graph_id) for graph_id in graph_ids]},
+        {"graph_ids": [UUID(bytes=graph_id) for graph_id in graph_ids]},
     )
     return {row["graph_id"].bytes: row for row in rows}
 
@@ -75,7 +76,7 @@ async def get_nodes(store: Store, graph_id: GraphId) -> list[NodeRow]:
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    rows = await select_text(store, _NODES, {"graph_id": as_uuid(graph_id)})
+    rows = await select_text(store, _NODES, {"graph_id": UUID(bytes=graph_id)})
     return [row | {"waits_for": sorted(zip(row["sources"], row["conditions"], strict=True))} for row in rows]
 
 
@@ -87,5 +88,5 @@ async def list_graphs(
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    parameters = {"name": name, "running": running, "before": as_uuid(before or _LAST), "limit": limit}
+    parameters = {"name": name, "running": running, "before": UUID(bytes=before or _LAST), "limit": limit}
     return list(await select_text(store, _LIST, parameters))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import psycopg
 
@@ -14,7 +15,7 @@ from duly.enums import EdgeCondition
 from duly_core.graph_rules import Edge, Node, fires_on
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
-from duly_core.store.pool import Store, as_uuid, fetch
+from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.store.tasks import Cancelled, cancel_tasks
 from duly_core.task import GraphId, NewTask
@@ -93,7 +94,7 @@ async def is_repeated(store: Store, graph_id: GraphId, digest: bytes) -> bool:
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    rows = await store.run(READS["graph_digest"], {"graph_id": as_uuid(graph_id)})
+    rows = await store.run(READS["graph_digest"], {"graph_id": UUID(bytes=graph_id)})
     return [row[0] for row in rows] == [digest]
 
 
@@ -112,7 +113,7 @@ def _parameters(graph: NewGraph) -> dict[str, Any]:
     tasks = graph.tasks
     name, version = graph.definition or (None, None)
     return {
-        "graph_id": as_uuid(graph.graph_id),
+        "graph_id": UUID(bytes=graph.graph_id),
         "name": graph.name,
         "digest": graph.digest,
         "definition": name,
@@ -149,7 +150,7 @@ async def cancel_graph(store: Store, graph_id: GraphId) -> Cancelled:
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
-    parameters = {"graph_id": as_uuid(graph_id)}
+    parameters = {"graph_id": UUID(bytes=graph_id)}
     async with store.connection() as connection, connection.transaction():
         # in a statement of its own: the next one sees the rows as they are once the graph is locked
         await connection.execute(_LOCK, parameters)

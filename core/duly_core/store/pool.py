@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Self, TypeVar, cast
-from uuid import UUID
 
 import psycopg
 import psycopg_pool
@@ -56,7 +55,7 @@ async def _configure(connection: Connection) -> None:
     for kind in arrays.KINDS:
         connection.adapters.register_dumper(kind, arrays.dumper(kind))
     # a UUID's 16 bytes as they come: no UUID object is made on the hot path
-    connection.adapters.register_loader(arrays.UuidArray.ELEMENT, _BYTES_LOADER)
+    connection.adapters.register_loader(arrays.UUID.ELEMENT, _BYTES_LOADER)
 
 
 async def _configure_pooled(connection: Connection) -> None:
@@ -228,8 +227,3 @@ async def fetch_as(
     cursor = connection.cursor(binary=True, row_factory=shape)
     await cursor.execute(statement.sql, parameters, prepare=not statement.anew)
     return await cursor.fetchall()
-
-
-def as_uuid(task_id: bytes) -> UUID:
-    """Bytes to what SQLAlchemy's and people's side uses."""
-    return UUID(bytes=task_id)

@@ -1,12 +1,13 @@
 """Reads of tasks, written with SQLAlchemy: loaded when the first of them is asked for."""
 
 from typing import Any
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
 
 from duly_core.lifecycle import FINAL, Status
-from duly_core.store.pool import Store, as_uuid
+from duly_core.store.pool import Store
 from duly_core.store.tables import dead_letter, task, task_assoc
 from duly_core.store.tasks import SUMMARY, TaskFilter, TaskRow, select_text
 from duly_core.task import TaskId
@@ -43,7 +44,7 @@ def list_query(wanted: TaskFilter, before: TaskId | None, limit: int) -> sa.Sele
         source = dead_letter.join(_JOINED, task.c.task_id == dead_letter.c.task_id)
     query = sa.select(sa.text(SUMMARY)).select_from(source).order_by(key.desc()).limit(limit)
     if before is not None:
-        query = query.where(key < as_uuid(before))
+        query = query.where(key < UUID(bytes=before))
     return query.where(*conditions(wanted, dead=dead))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from psycopg import AsyncClientCursor
 from psycopg.rows import dict_row
@@ -14,7 +15,7 @@ from psycopg.rows import dict_row
 from duly.enums import FailureKind, Priority
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import uuids
-from duly_core.store.pool import Store, as_uuid
+from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import Attempt, AttemptOutcome, TaskId
 
@@ -95,7 +96,7 @@ async def get_tasks(
     With `most_bytes` None they have neither payload nor result. Otherwise `body_bytes` is the size of both, and where
     those of all tasks together are larger than `most_bytes`, no task has either.
     """
-    wanted = [as_uuid(task_id) for task_id in set(task_ids)]
+    wanted = [UUID(bytes=task_id) for task_id in set(task_ids)]
     columns = SUMMARY if most_bytes is None else f"{SUMMARY}, {_BODIES}"
     parameters = {"task_ids": wanted, "most_bytes": most_bytes}
     rows = await select_text(store, f"select {columns} {_BY_ID}", parameters)

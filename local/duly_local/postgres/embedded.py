@@ -7,25 +7,23 @@ directory is new, start the server, wait until it says it is ready.
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGQUIT, SIGUSR1
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar
 from urllib.parse import quote
 
-from duly_core.errors import DulyError, PortInUseError
+from duly_core.errors import DulyError
 from duly_local.parent_death_signal import parent_death_signal
-from duly_local.ports import LOOPBACK, free_port, require_free
+from duly_local.ports import LOOPBACK
 from duly_local.postgres import parent_process, stale_server
 from duly_local.postgres.binaries import find_binaries
 from duly_local.postgres.cluster import DATABASE, USER, Cluster
 from duly_local.postgres.data_directory import DataDirectoryLock, make_data_directory
 from duly_local.postgres.os_user import PostgresOsUser
-from duly_local.program_log import ProgramLog
+from duly_local.programs import Program
 
 DEFAULTS: Mapping[str, str] = {
     "listen_addresses": LOOPBACK,
@@ -47,20 +45,19 @@ FROM_18: Mapping[str, str] = {"io_method": "sync"}
 """Added from Postgres 18 on: no processes that read ahead, for data that fits into memory."""
 
 _PARENT = (sys.executable, "-I", "-S", parent_process.__file__)
-_ATTEMPTS_AT_A_FREE_PORT = 5
 _LONGEST_SOCKET = 107
 """Bytes of a unix socket's path."""
 _EIGHTEEN = 18
-_LOOK_AGAIN_AFTER = timedelta(milliseconds=10)
 
 
-class EmbeddedPostgres:
-    """One server on one data directory; start it from the main thread (see parent_death_signal.py).
+class EmbeddedPostgres(Program):
+    """One server on one data directory.
 
-    `settings` are Postgres's own, added to `DEFAULTS` or overriding them. Without `port`, a free one
-    is taken, and kept while this object lives. When this process is killed, the server shuts down as soon as nobody
-    holds `keepalive`, at the latest after `needed_for`.
+    `settings` are Postgres's own, added to `DEFAULTS` or overriding them. When this process is killed, the server shuts
+    down as soon as nobody holds `keepalive`, at the latest after `needed_for`.
     """
+
+    NAME: ClassVar[str] = "Postgres"
 
     def __init__(
         self,
@@ -73,19 +70,16 @@ class EmbeddedPostgres:
         needed_for: timedelta = timedelta(),
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.port = port
+        self._cluster = Cluster(data_directory.absolute())
+        super().__init__(port, self._cluster.log_file, ready_within)
         self._settings = {**DEFAULTS, **(settings or {})}
-        self._ready_within = ready_within
         self._stop_within = stop_within
         self._needed_for = needed_for
         self._tell = tell
         self._pipe: tuple[int, int] | None = None
         self._pid: int | None = None
-        self._cluster = Cluster(data_directory.absolute())
-        self._log = ProgramLog(self._cluster.log_file)
         self._lock: DataDirectoryLock | None = None
         self._identity: PostgresOsUser | None = None
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def dsn(self) -> str:
@@ -118,38 +112,15 @@ class EmbeddedPostgres:
 
     @property
     def pid(self) -> int | None:
-        """The server's process; None: it is not running."""
-        process = self._process
-        return self._pid if process and process.poll() is None else None
+        """The server's process, not its parent's; None: it is not running."""
+        return None if super().pid is None else self._pid
 
     @property
     def log_file(self) -> Path:
         """Where the server writes what it has to say."""
         return self._log.path
 
-    def start(self) -> None:
-        """Start, and return when clients can connect to `dsn`.
-
-        Raises:
-            PortInUseError: something else listens on the given port.
-            DulyError: another process owns the data directory, or Postgres cannot be found or started.
-        """
-        if sys.platform != "linux":
-            raise DulyError("the embedded Postgres runs on Linux only: name a running server with --dsn")
-        try:
-            self._prepare()
-            if self.port is not None:
-                require_free(self.port, "Postgres")
-                self.launch()
-                self.wait_until_ready()
-            else:
-                self._start_on_a_free_port()
-        except BaseException:
-            self.stop()
-            raise
-
     def launch(self) -> None:
-        """Start the server process on the port; again, should it have died."""
         identity = self._identity
         if identity is None:
             raise DulyError("launch() repeats what start() prepared: call start() first")
@@ -197,28 +168,6 @@ class EmbeddedPostgres:
                 said = told.read()  # a few digits; nothing if the parent process ended before
         self._pid = int(said) if said else None
 
-    def wait_until_ready(self) -> None:
-        """Wait until the launched server accepts connections (any thread may wait).
-
-        Raises:
-            PortInUseError: something else listens on its port.
-            DulyError: it ended, or was not ready in time; quotes the end of its log.
-        """
-        deadline = time.monotonic() + self._ready_within.total_seconds()
-        while not self._says_it_is_ready():
-            if self.pid is None:
-                said = self._log.last_lines()
-                if "Address already in use" in said:
-                    raise PortInUseError(f"Postgres cannot use port {self.port}: it is in use")
-                raise DulyError(f"Postgres ended while it started; the end of {self._log.path}:\n{said}")
-            if time.monotonic() > deadline:
-                waited = self._ready_within.total_seconds()
-                raise DulyError(
-                    f"Postgres was not ready after {waited:g} s; the end of {self._log.path}:\n"
-                    f"{self._log.last_lines()}"
-                )
-            time.sleep(_LOOK_AGAIN_AFTER.total_seconds())
-
     def stop(self) -> None:
         """Shut down, at worst so that the next start has to recover, and let others own the directory."""
         process, self._process = self._process, None
@@ -251,16 +200,9 @@ class EmbeddedPostgres:
         """Wait for the server of an earlier run: it may have to stay for what that run left behind."""
         stale_server.await_exit(self._cluster.files, self._needed_for + self._stop_within, self._tell)
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def _prepare(self) -> None:
+        if sys.platform != "linux":
+            raise DulyError("the embedded Postgres runs on Linux only: name a running server with --dsn")
         make_data_directory(self._cluster.data_directory)
         if self._lock is None:
             self._lock = DataDirectoryLock.take(self._cluster.data_directory)
@@ -273,19 +215,7 @@ class EmbeddedPostgres:
             self._await_departure()
             self._identity.give(self._cluster.files)
 
-    def _start_on_a_free_port(self) -> None:
-        for attempts_left in reversed(range(_ATTEMPTS_AT_A_FREE_PORT)):
-            self.port = free_port()
-            try:
-                self.launch()
-                self.wait_until_ready()
-            except PortInUseError:  # another process took it between our look and the server's
-                if attempts_left == 0:
-                    raise
-            else:
-                return
-
-    def _says_it_is_ready(self) -> bool:
+    def _is_ready(self) -> bool:
         """What pg_ctl looks at: unlike a connection, it cannot be another server's answer."""
         try:
             lines = (self._cluster.files / "postmaster.pid").read_text(encoding="utf-8").split("\n")

@@ -13,6 +13,7 @@ from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
 from duly_controller.claimer import Claimer
 from duly_controller.crash_reporter import CrashReporter
+from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.message_acks import MessageAcks
@@ -20,7 +21,6 @@ from duly_controller.queue_poller import QueuePoller
 from duly_controller.reference_buffer import ReferenceBuffer
 from duly_controller.servicer import ControllerServicer
 from duly_controller.settings import ControllerSettings, DrainSettings
-from duly_controller.sockets import own_socket
 from duly_controller.supervisor import Supervisor
 from duly_controller.takeover import Takeover
 from duly_controller.work_requests import WorkRequests
@@ -28,8 +28,8 @@ from duly_core.errors import SettingsError
 from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
 from duly_core.process import default_socket
-from duly_core.queues.factory import open_receiver
 from duly_core.queues.none import NoQueue
+from duly_core.queues.port import QueueReceiver
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer, Service
@@ -44,6 +44,14 @@ _ATTACHED_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)
 _BEYOND_GRACE = timedelta(seconds=10)
 _SHORTEST_DWELL = timedelta(seconds=5)
+
+
+async def _open_receiver(settings: QueueSettings) -> QueueReceiver:
+    if settings.backend == "store":
+        return NoQueue()
+    from duly_core.queues.sqs.receiver import SqsReceiver  # it loads boto3
+
+    return await SqsReceiver.open(settings)
 
 
 def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
@@ -74,7 +82,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.push_async_callback(hsc_channel.close)
             frontend_channel = open_channel(settings.frontend_address, rpc)
             at_the_end.push_async_callback(frontend_channel.close)
-            receiver = await open_receiver(queue_settings) if has_queue else NoQueue()
+            receiver = await _open_receiver(queue_settings)
             at_the_end.push_async_callback(receiver.close)
             hsc = hsc_stub(hsc_channel)
             buffer = ReferenceBuffer(settings.low_priority_share, on_stale=events.stale)
@@ -124,7 +132,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 needed = 1 if executor_arguments else 0
                 ready = asyncio.ensure_future(_serve_when_attached(health, attached, needed, stop))
                 at_the_end.callback(ready.cancel)
-            events.serving(address, host_id)
+            log.info("controller serves", address=address, host=host_id)
             supervisor = Supervisor(
                 settings.executors if executor_arguments else 0,
                 executor_arguments,
@@ -220,7 +228,7 @@ def run_worker(application: str, processes: int | None, slots: int | None, **ove
 
     def build_worker() -> Serve:
         if overrides.get("listen") is None and "DULY_CONTROLLER_LISTEN" not in os.environ:
-            overrides["listen"] = own_socket()
+            overrides["listen"] = default_socket(f"worker-{os.getpid()}")
         return build(arguments, **overrides)
 
     run_service("worker", build_worker)

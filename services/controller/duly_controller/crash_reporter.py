@@ -11,6 +11,7 @@ import grpc
 
 from duly.v1 import hsc_pb2, task_pb2
 from duly_controller import events
+from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor
 from duly_controller.process_cleanup import kill_leftover_processes
 from duly_core.claim_journal import JournalContents
@@ -101,9 +102,10 @@ class CrashReporter:
             journal.leave()
             raise
         except (grpc.aio.AioRpcError, TimeoutError) as error:
-            events.unreported(executor_id, held, str(error) or type(error).__name__)
-        except Exception as error:  # noqa: BLE001 (nobody waits for this task: it would be lost without a word)
-            events.crash_report_failed(executor_id, held, error)
+            reason = str(error) or type(error).__name__
+            log.error("crash report failed", executor=executor_id, tasks=held, reason=reason)
+        except Exception:  # noqa: BLE001 (nobody waits for this task: it would be lost without a word)
+            log.exception("crash report failed unexpectedly", executor=executor_id, tasks=held)
         journal.remove()
 
     async def _report(self, left: JournalContents, tell: Callable[[int, int], None], death: _Death) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from duly.v1 import registry_pb2
-from duly_controller import events
+from duly_controller.events import log
 from duly_core.loop import backoff
 from duly_core.rpc.retry import TRANSIENT
 
@@ -60,14 +60,16 @@ class LambdaRegistration:
                 if error.code() not in TRANSIENT:
                     return [reason]
                 failures += 1
-                events.not_registered(reason)
+                log.warning("lambda registration failed; trying again", reason=reason)
                 await asyncio.sleep(backoff(failures).total_seconds())
             else:
                 break
         answers = list(zip(lambdas, response.results, strict=True))
         for declared, result in answers:
             if result.warning:
-                events.registered_over(declared.name, result.warning)
+                log.warning(
+                    "lambda declaration replaced", **{"lambda": declared.name}, problem=result.warning
+                )
         return [
             f"lambda {declared.name!r}, {result.error.field}: {result.error.message}"
             for declared, result in answers
@@ -84,4 +86,4 @@ class LambdaRegistration:
 def _tell_late_problems(task: asyncio.Task[list[str]]) -> None:
     """The Executor is at work already: all that is left is to tell the operator."""
     if not task.cancelled() and task.exception() is None and task.result():
-        events.refused_late("; ".join(task.result()))
+        log.error("lambdas refused by the registry", problems="; ".join(task.result()))

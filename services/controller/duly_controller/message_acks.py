@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from duly_controller import events
+from duly_controller.events import log
 from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
 from duly_core.loop import wait_for
@@ -38,9 +38,9 @@ class MessageAcks:
                 await failpoints.hit("controller.delete.before")
                 await self._receiver.delete(messages)
             except QueueUnavailableError as error:
-                events.delete_failed(len(messages), str(error))
-            except Exception as error:  # noqa: BLE001 (nobody waits for this task, and the next must be deleted)
-                events.delete_failed_unexpectedly(len(messages), error)
+                log.warning("messages not deleted", messages=len(messages), reason=str(error))
+            except Exception:  # noqa: BLE001 (nobody waits for this task, and the next must be deleted)
+                log.exception("messages not deleted", messages=len(messages))
 
     def give_back(self, messages: Collection[Received]) -> None:
         """Let these be received again at once, here or elsewhere, and not only when their visibility ends."""
@@ -53,7 +53,7 @@ class MessageAcks:
         try:
             await self._receiver.give_back(messages)
         except QueueUnavailableError as error:
-            events.give_back_failed(len(messages), str(error))
+            log.warning("messages not given back", messages=len(messages), reason=str(error))
 
     async def finish(self) -> None:
         """Wait until what was given is deleted or given back, or has failed."""

@@ -92,10 +92,6 @@ class ReferenceBuffer:
         waiting = self._waiting[queue.priority].get(queue.lambda_name)
         return waiting.size if waiting else 0
 
-    def has_any(self, lambdas: Collection[str]) -> bool:
-        """Whether anything of these lambdas waits here."""
-        return any(name in lambdas for queues in self._waiting.values() for name in queues)
-
     def take(self, lambdas: Collection[str], most: int, not_before: float) -> list[ReferenceSlice]:
         """Pick up to `most` references of these lambdas.
 

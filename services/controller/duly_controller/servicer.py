@@ -7,6 +7,7 @@ from datetime import timedelta
 from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
 from duly_controller.claimer import Claimed, Claimer
+from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.queue_poller import QueuePoller
@@ -15,14 +16,15 @@ from duly_controller.work_requests import WorkRequests
 from duly_core import failpoints
 from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.errors import InvalidRequestError, NotAttachedError
-from duly_core.rpc.convert import from_duration
+from duly_core.rpc.checks import check_holder, check_prefixes, read_duration
 from duly_core.rpc.stubs import Context
-from duly_core.task import HOLDER_LIMIT, TOKEN_PREFIX_BYTES
 
 _MOST_TASKS = 2_000
 _MOST_LAMBDAS = 2_000
 """As many as the HSC takes in a request for work."""
 _LONGEST_WAIT = timedelta(seconds=30)
+_LONGEST_ASKED = timedelta(days=1)
+"""A longer timeout is a mistake; up to this it is cut."""
 _CLOSED_PAUSE = timedelta(seconds=1)
 
 
@@ -70,8 +72,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self, request: controller_pb2.AttachExecutorRequest, _context: Context
     ) -> controller_pb2.AttachExecutorResponse:
         lambdas = frozenset(declared.name for declared in request.lambdas)
-        if not 1 <= len(request.executor_id) <= HOLDER_LIMIT or "\x00" in request.executor_id:
-            raise InvalidRequestError("executor_id", f"must be 1 to {HOLDER_LIMIT} characters without NUL")
+        check_holder("executor_id", request.executor_id)
         if not lambdas or request.pid <= 0:
             raise InvalidRequestError(
                 "pid" if lambdas else "lambdas", "pid and at least one lambda must be given"
@@ -98,22 +99,20 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         executor = self._registry.get(request.executor_id)
         if executor is None:
             raise NotAttachedError("attach first: this Controller does not know this Executor")
-        if any(len(prefix) != TOKEN_PREFIX_BYTES for prefix in request.lost_prefixes):
-            raise InvalidRequestError("lost_prefixes", f"must be {TOKEN_PREFIX_BYTES} bytes each")
+        check_prefixes("lost_prefixes", request.lost_prefixes)
         lost = executor.give_up(request.lost_prefixes)
         if lost:
-            events.unanswered(executor.executor_id, len(lost))
+            log.warning(
+                "unanswered NextWork; claims released", executor=executor.executor_id, calls=len(lost)
+            )
             self._in_background(self._claimer.release(prefixes=lost))
         if request.lost_prefixes and not request.max_tasks:  # it wants nothing more
             return controller_pb2.NextWorkResponse()
         if not 1 <= request.max_tasks <= _MOST_TASKS:
             raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_TASKS:,}")
-        try:
-            timeout = min(from_duration(request.timeout), _LONGEST_WAIT)
-        except ValueError as error:
-            raise InvalidRequestError("timeout", str(error)) from error
-        if len(request.token_prefix) not in (0, TOKEN_PREFIX_BYTES):
-            raise InvalidRequestError("token_prefix", f"must be {TOKEN_PREFIX_BYTES} bytes, or empty")
+        timeout = min(read_duration("timeout", request.timeout, _LONGEST_ASKED), _LONGEST_WAIT)
+        if request.token_prefix:
+            check_prefixes("token_prefix", [request.token_prefix])
         if self._work_requests.closed.is_set():  # not at once: who asks again and again would keep us busy
             await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
             return controller_pb2.NextWorkResponse()
@@ -190,8 +189,8 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     async def _hand_back(self, claiming: asyncio.Task[Claimed]) -> None:
         try:
             claimed = await claiming
-        except Exception as error:  # noqa: BLE001 (nobody waits for this task; unanswered claims run out)
-            events.not_handed_back(error)
+        except Exception:  # noqa: BLE001 (nobody waits for this task; unanswered claims run out)
+            log.exception("release of claims failed unexpectedly")
         else:
             await self._claimer.release(claimed.claims())
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 
-from duly_controller import events
 from duly_core.errors import ApplicationError
 from duly_core.loop import backoff, wait_for
 from duly_core.process import PARENT_PID
@@ -138,6 +137,6 @@ class Supervisor:
         )
         hurry.cancel()
         if not ended.done():
-            events.executor_killed(process.pid)
+            log.error("executor killed: drain timeout", pid=process.pid)
             with suppress(ProcessLookupError):
                 process.kill()

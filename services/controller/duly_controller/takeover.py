@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from duly_controller import events
 from duly_controller.crash_reporter import CrashReporter
+from duly_controller.events import log
 from duly_controller.executor_registry import ExecutorRegistry
 from duly_core.clock import seconds_since_boot
 from duly_core.journal_folder import JournalFolder, TakenJournal
@@ -38,7 +38,7 @@ class Takeover:
                 continue
             since = unproven[name] = self._unproven.get(name, seconds_since_boot())
             if seconds_since_boot() - since > self._lease:
-                events.journal_dropped(name)
+                log.warning("unusable claim journal removed (damaged, or of another host)", journal=name)
                 journal.remove()
             else:
                 journal.leave()

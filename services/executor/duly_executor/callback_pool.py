@@ -231,12 +231,12 @@ class CallbackPool:
     def note_misbehaviour(self, lambda_name: str) -> None:
         """A task of this lambda crashed its process or ran too long: it is kept apart for a while."""
         if self._dispatcher.isolate(lambda_name, asyncio.get_running_loop().time()):
-            events.lambda_isolated(lambda_name)
+            events.log.warning("lambda isolated: process crash or overrun", **{"lambda": lambda_name})
 
     def end_isolation(self, now: float) -> None:
         """Put the lambdas among the others again whose time apart is over."""
         if isolation_ended := self._dispatcher.end_isolation(now):
-            events.isolation_ended(isolation_ended)
+            events.log.info("lambda isolation ended", lambdas=sorted(isolation_ended))
             self.reassign()
 
     def stop_lost(self, task_id: TaskId) -> None:

@@ -1,8 +1,7 @@
-"""Everything the Executor logs and counts."""
+"""What the Executor counts, and the log lines that go with it."""
 
 from collections import Counter as Tally
 from collections.abc import Collection, Iterable
-from datetime import timedelta
 from functools import cache
 from uuid import UUID
 
@@ -11,7 +10,6 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from duly.enums import Priority
 from duly.v1 import hsc_pb2
-from duly_core.settings import format_duration
 from duly_core.task import TaskId
 from duly_core.telemetry import SECONDS
 
@@ -33,28 +31,6 @@ _killed = Counter(
     "duly_killed_processes_total", "Callback processes that Duly killed, by reason.", ["reason"]
 )
 _crashed = Counter("duly_crashed_processes_total", "Callback processes that died by themselves.")
-
-
-def ready(executor_id: str, application: str, lambdas: Collection[str], processes: int, slots: int) -> None:
-    """The application is imported."""
-    log.info(
-        "executor ready",
-        executor=executor_id,
-        app=application,
-        lambdas=sorted(lambdas),
-        processes=processes,
-        slots=slots,
-    )
-
-
-def attached(host_id: str) -> None:
-    """The Controller knows this Executor."""
-    log.info("attached to the controller", host=host_id)
-
-
-def not_attached(address: str, reason: str) -> None:
-    """The Controller is not there; it is tried again."""
-    log.warning("work request failed; trying again", address=address, reason=reason)
 
 
 def attempts_ended(ends: Iterable[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]]) -> None:
@@ -91,11 +67,6 @@ def strike(count: int, reason: str) -> None:
     log.warning("heartbeat call failed", strikes=count, reason=reason)
 
 
-def struck_out() -> None:
-    """The last strike: this process ends itself, and its callbacks with it."""
-    log.error("three failed heartbeat calls: executor ends itself before its tasks are given to others")
-
-
 def claims_lost(count: int, where: str) -> None:
     """The store has given these to others, or ended them."""
     _lost.inc(count)
@@ -126,16 +97,6 @@ def process_lingers(pid: int, overdue: Iterable[tuple[TaskId, str]]) -> None:
     log.warning("callback process takes no more work: callback overdue", pid=pid, overdue=_named(overdue))
 
 
-def lambda_isolated(lambda_name: str) -> None:
-    """A lambda crashed its process or overran."""
-    log.warning("lambda isolated: process crash or overrun", **{"lambda": lambda_name})
-
-
-def isolation_ended(lambda_names: Iterable[str]) -> None:
-    """Lambdas have behaved since."""
-    log.info("lambda isolation ended", lambdas=sorted(lambda_names))
-
-
 def _named(tasks: Iterable[tuple[TaskId, str]]) -> list[dict[str, str]]:
     return [{"task": str(UUID(bytes=task_id)), "lambda": name} for task_id, name in tasks]
 
@@ -143,21 +104,6 @@ def _named(tasks: Iterable[tuple[TaskId, str]]) -> list[dict[str, str]]:
 _TRACEBACK_LENGTH = 4_000
 
 
-def not_started(reason: str) -> None:
-    """A callback process could not be started; it is tried again."""
-    log.warning("callback process start failed; trying again", reason=reason)
-
-
 def unreported(what: str, count: int, reason: str) -> None:
     """The HSC refused or was away too long."""
     log.error("report refused by the HSC", what=what, count=count, reason=reason)
-
-
-def draining(tasks: int, grace: timedelta) -> None:
-    """Stopping: what runs may finish."""
-    log.info("draining", tasks=tasks, grace=format_duration(grace))
-
-
-def handed_back(tasks: int) -> None:
-    """Released without charge."""
-    log.info("tasks released", count=tasks)

@@ -17,10 +17,12 @@ from duly_core.rpc.channel import open_channel
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
+from duly_core.settings import format_duration
 from duly_core.timing import Timing
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.containment import open_containment
+from duly_executor.events import log
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.heartbeat_channel import HeartbeatChannel
 from duly_executor.held_claims import HeldClaims
@@ -141,12 +143,13 @@ class Executor:
         stop: asyncio.Event,
     ) -> None:
         settings = self._settings
-        events.ready(
-            self.executor_id,
-            self._application,
-            [declared.name for declared in lambdas],
-            settings.processes,
-            settings.slots,
+        log.info(
+            "executor ready",
+            executor=self.executor_id,
+            app=self._application,
+            lambdas=sorted(declared.name for declared in lambdas),
+            processes=settings.processes,
+            slots=settings.slots,
         )
         poller = self._make_poller(
             controller_pb2.AttachExecutorRequest(
@@ -196,7 +199,7 @@ class Executor:
     async def _drain(self) -> None:
         """Hand back what has not started, let the rest finish within the grace; heartbeats go on to the very end."""
         loop = asyncio.get_running_loop()
-        events.draining(len(self._held_claims), self._settings.drain_grace)
+        log.info("draining", tasks=len(self._held_claims), grace=format_duration(self._settings.drain_grace))
         self._pool.recall()
         end = loop.time() + self._settings.drain_grace.total_seconds()
         never = asyncio.Event()

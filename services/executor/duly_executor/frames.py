@@ -37,16 +37,21 @@ def length(head: bytes) -> int:
     return size
 
 
-def divided(items: Sequence[Item], weigh: Callable[[Item], int]) -> Iterator[Sequence[Item]]:
-    """In parts that fit into a frame each; at least one, be it empty. `weigh` says how many bytes an item takes."""
-    if sum(map(weigh, items)) <= FULL_BYTES:
+def divided(
+    items: Sequence[Item], weigh: Callable[[Item], int], most: int = FULL_BYTES
+) -> Iterator[Sequence[Item]]:
+    """In parts of at most so many bytes, unless one item is larger; at least one part, be it empty.
+
+    `weigh` says how many bytes an item takes.
+    """
+    if sum(map(weigh, items)) <= most:
         yield items
         return
     part: list[Item] = []
     size = 0
     for item in items:
         bytes_of_this = weigh(item)
-        if part and size + bytes_of_this > FULL_BYTES:
+        if part and size + bytes_of_this > most:
             yield part
             part, size = [], 0
         part.append(item)

@@ -8,8 +8,8 @@ from duly_core.errors import ApplicationError
 from duly_core.loop import backoff, wait_for
 from duly_core.settings import format_duration
 from duly_core.slot_board import SlotBoard
-from duly_executor import events
 from duly_executor.callback_process import CallbackProcess, StartKilledError
+from duly_executor.events import log
 from duly_executor.process_tree import Containment
 
 _STARTS = 5
@@ -47,7 +47,7 @@ class ProcessStarter:
             except StartKilledError as error:
                 if self._closing.is_set():
                     raise
-                events.not_started(str(error))
+                log.warning("callback process start failed; trying again", reason=str(error))
                 await wait_for(self._closing, backoff(failures))
         return await self._start(number)
 
@@ -67,7 +67,7 @@ class ProcessStarter:
                 process, _ = await self._start(number)
             except (OSError, ApplicationError) as error:
                 if not self._closing.is_set():
-                    events.not_started(str(error))
+                    log.warning("callback process start failed; trying again", reason=str(error))
                 continue
             if not self._closing.is_set():
                 return process

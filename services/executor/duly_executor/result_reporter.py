@@ -1,7 +1,7 @@
 """Brings results and releases to the HSC, many at a time, until each has a definite answer."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -11,10 +11,11 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.group_commit import GroupCommit
 from duly_core.loop import backoff
-from duly_core.rpc.hsc_client import HscCalls
+from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.batch_sender import BatchSender
+from duly_executor.frames import divided
 
 log = structlog.get_logger()
 
@@ -39,7 +40,7 @@ class ResultReporter:
 
     def __init__(
         self,
-        hsc: HscCalls,
+        hsc: HscCallStream,
         call_timeout: timedelta,
         most_bytes: int,
         settled: Callable[[Sequence[hsc_pb2.Claim]], None],
@@ -93,7 +94,7 @@ class ResultReporter:
     # ---- results -----------------------------------------------------------------------------------------
 
     async def _set_all(self, results: list[hsc_pb2.TaskResult]) -> list[None]:
-        for part in _parts(results, self._most_bytes):
+        for part in divided(results, _weigh, self._most_bytes):
             await self._results.send_batch(part)
         return [None] * len(results)
 
@@ -129,7 +130,7 @@ class ResultReporter:
         claims = [release.claim for release in releases]
         stopped = [release.stopped for release in releases if release.stopped is not None]
         await self._hsc.Release(hsc_pb2.ReleaseRequest(claims=claims, stopped=stopped), timeout=timeout)
-        events.handed_back(len(claims))
+        log.info("tasks released", count=len(claims))
         self._settled(claims)
 
     async def _release_alone(self, release: _Release) -> None:
@@ -167,16 +168,5 @@ def _bad_result(claim: hsc_pb2.Claim, reason: str) -> hsc_pb2.TaskResult:
 _REASON_LENGTH = 1_000
 
 
-def _parts(results: Sequence[hsc_pb2.TaskResult], most_bytes: int) -> Iterator[Sequence[hsc_pb2.TaskResult]]:
-    """As few as fit into requests of this size; a single one that does not fit goes alone."""
-    if sum(map(hsc_pb2.TaskResult.ByteSize, results)) + len(results) * _FRAMING_BYTES <= most_bytes:
-        yield results
-        return
-    start, size = 0, 0
-    for place, result in enumerate(results):
-        bytes_of_this = result.ByteSize() + _FRAMING_BYTES
-        if size + bytes_of_this > most_bytes and place > start:
-            yield results[start:place]
-            start, size = place, 0
-        size += bytes_of_this
-    yield results[start:]
+def _weigh(result: hsc_pb2.TaskResult) -> int:
+    return result.ByteSize() + _FRAMING_BYTES

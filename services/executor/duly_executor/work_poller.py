@@ -13,10 +13,11 @@ from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError, SettingsError
 from duly_core.loop import backoff, wait_for
 from duly_core.rpc.convert import from_duration
-from duly_core.rpc.hsc_client import HscCalls
+from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.timing import Timing
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
+from duly_executor.events import log
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.held_claims import HeldClaims
 from duly_executor.result_reporter import ResultReporter
@@ -42,7 +43,7 @@ class WorkPoller:
     def __init__(
         self,
         controller: "ControllerServiceAsyncStub",
-        hsc: HscCalls,
+        hsc: HscCallStream,
         address: str,
         attach: controller_pb2.AttachExecutorRequest,
         held_claims: HeldClaims,
@@ -96,7 +97,8 @@ class WorkPoller:
                     raise ApplicationError(f"the registry refuses: {error.details()}") from error
                 attached = attached and error.code() is not grpc.StatusCode.FAILED_PRECONDITION
                 self._failures += 1
-                events.not_attached(self._address, f"{error.code().name}: {error.details()}")
+                reason = f"{error.code().name}: {error.details()}"
+                log.warning("work request failed; trying again", address=self._address, reason=reason)
                 await wait_for(stop, backoff(self._failures))
 
         if source is not None:
@@ -106,7 +108,7 @@ class WorkPoller:
         response = await self._controller.AttachExecutor(
             self._attach_request, timeout=_ATTACH_TIMEOUT.total_seconds(), wait_for_ready=True
         )
-        events.attached(response.host_id)
+        log.info("attached to the controller", host=response.host_id)
         self._choose_source(ask_hsc=response.ask_hsc)
 
     def _choose_source(self, *, ask_hsc: bool) -> None:

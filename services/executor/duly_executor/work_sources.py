@@ -14,7 +14,7 @@ from duly_core import failpoints
 from duly_core.claim_journal import ClaimJournal
 from duly_core.claim_tokens import new_prefix
 from duly_core.clock import nanoseconds, since_boot_ns
-from duly_core.rpc.hsc_client import HscCalls
+from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.timing import RATE_ERROR
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class HscSource:
 
     def __init__(
         self,
-        hsc: HscCalls,
+        hsc: HscCallStream,
         executor_id: str,
         lambdas: Collection[str],
         requests: Requests,

@@ -26,7 +26,7 @@ from duly_core.store.notifications import Notifier
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
-from duly_frontend import events
+from duly_frontend.events import log
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
@@ -100,7 +100,7 @@ def build(
             )
             address = await server.start()
             if await migration.done(store_settings, stop):
-                events.serving(address)
+                log.info("frontend serves", address=address)
                 await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
             frontend.close()
             graphs.close()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.convert import from_duration
+from duly_core.rpc.checks import read_duration
 from duly_core.rpc.new_tasks import Problem
 from duly_core.settings import format_duration
 from duly_core.store.dead_letters import Answer, Page, Spread, Verdict
@@ -31,12 +31,7 @@ def spread(request: frontend_pb2.RedriveTasksRequest, horizon: timedelta) -> Spr
         )
     offset = timedelta()
     if request.HasField("offset"):
-        try:
-            offset = from_duration(request.offset)
-        except ValueError as error:
-            raise InvalidRequestError("offset", str(error)) from error
-    if not timedelta() <= offset <= horizon:
-        raise InvalidRequestError("offset", f"must be from 0 to the horizon of {format_duration(horizon)}")
+        offset = read_duration("offset", request.offset, horizon)
     if rate and limit(request) / rate > (horizon - offset).total_seconds():
         raise InvalidRequestError(
             "rate",

@@ -1,6 +1,6 @@
-"""Everything the Frontend logs and counts."""
+"""What the Frontend counts, and its log."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -18,11 +18,6 @@ _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
 _updated = Counter("duly_updated_total", "Tasks that were changed before they ran.")
 _purged = Counter("duly_purged_total", "Finished tasks that were deleted because somebody asked for it.")
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
-
-
-def serving(address: str) -> None:
-    """The Frontend answers from now on."""
-    log.info("frontend serves", address=address)
 
 
 def scheduled(taken: int, refused: int) -> None:
@@ -67,27 +62,6 @@ def sessions_unblocked(count: int) -> None:
 def group_written(size: int) -> None:
     """One statement carried so many tasks."""
     _groups.observe(size)
-
-
-def lambdas_registered(names: list[str], owner: str) -> None:
-    """A host declared its lambdas."""
-    log.info("lambdas registered", lambdas=names, owner=owner)
-
-
-def lambdas_replaced(warnings: Mapping[str, str]) -> None:
-    """Declarations were replaced that probably were to stay; a warning by lambda."""
-    for name, warning in sorted(warnings.items()):
-        log.warning("lambda declaration replaced", **{"lambda": name}, problem=warning)
-
-
-def settings_set(values: Mapping[str, str]) -> None:
-    """An operator set these."""
-    log.info("settings changed", settings=dict(values))
-
-
-def settings_reset(names: Sequence[str]) -> None:
-    """An operator reset these."""
-    log.info("settings reset", settings=list(names))
 
 
 def time_table_put(name: str, verdict: str) -> None:

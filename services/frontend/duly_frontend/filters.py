@@ -9,7 +9,7 @@ from duly.enums import FailureKind, Priority
 from duly.v1 import frontend_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.lifecycle import FINAL, LIVE, READY, Status
-from duly_core.rpc.convert import from_timestamp
+from duly_core.rpc.checks import read_instant
 from duly_core.store.tasks import TaskFilter
 from duly_frontend.convert import STATUS_FROM_WIRE
 
@@ -157,7 +157,4 @@ def instant(request: _Filtering, field: str) -> datetime | None:
     """
     if not request.HasField(field):  # type: ignore[arg-type]  # one of the request's own timestamps
         return None
-    try:
-        return from_timestamp(getattr(request, field))
-    except ValueError as error:
-        raise InvalidRequestError(field, f"not an instant: {error}") from error
+    return read_instant(field, getattr(request, field))

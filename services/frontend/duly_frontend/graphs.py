@@ -6,7 +6,7 @@ from uuid import UUID
 
 from duly.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError, TooMuchError
-from duly_core.rpc.convert import from_duration
+from duly_core.rpc.checks import read_duration
 from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
@@ -217,16 +217,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     def _timeout(self, request: graphs_pb2.WaitGraphRequest) -> timedelta:
         if not request.HasField("timeout"):
             return _DEFAULT_WAIT
-        try:
-            timeout = from_duration(request.timeout)
-        except ValueError as error:
-            raise InvalidRequestError("timeout", str(error)) from error
-        if not timedelta() <= timeout <= self._settings.max_wait:
-            longest = self._settings.max_wait.total_seconds()
-            raise InvalidRequestError(
-                "timeout", f"must be from 0 to {longest:g} s: ask again for longer waits"
-            )
-        return timeout
+        return read_duration("timeout", request.timeout, self._settings.max_wait)
 
 
 def _page_size(asked: int) -> int:

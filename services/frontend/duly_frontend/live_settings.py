@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from duly.time_conversion import to_timestamp
 from duly.v1 import settings_pb2, settings_pb2_grpc, task_pb2
 from duly_core import live_settings
-from duly_core.errors import InvalidRequestError, SettingsError
+from duly_core.errors import SettingsError
 from duly_core.live_settings import UnknownSettingError
+from duly_core.rpc.checks import check_count
 from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import StoredSetting
 from duly_core.store.pool import Store
-from duly_frontend import events
+from duly_frontend.events import log
 
 _MOST = 100
 
@@ -31,24 +32,24 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
     async def SetSettings(  # noqa: N802
         self, request: settings_pb2.SetSettingsRequest, _context: Context
     ) -> settings_pb2.SetSettingsResponse:
-        _check_count("settings", len(request.settings))
+        check_count("settings", len(request.settings), _MOST)
         checked = [_checked(asked) for asked in request.settings]
         values = dict(each for each in checked if not isinstance(each, Problem))
         if values:
             await store_live_settings.put(self._store, values)
-            events.settings_set(values)
+            log.info("settings changed", settings=values)
         names = [each if isinstance(each, Problem) else each[0] for each in checked]
         return settings_pb2.SetSettingsResponse(results=await self._results(names))
 
     async def ResetSettings(  # noqa: N802
         self, request: settings_pb2.ResetSettingsRequest, _context: Context
     ) -> settings_pb2.ResetSettingsResponse:
-        _check_count("names", len(request.names))
+        check_count("names", len(request.names), _MOST)
         names = [_known(name) for name in request.names]
         valid = sorted({name for name in names if isinstance(name, str)})
         if valid:
             await store_live_settings.reset(self._store, valid)
-            events.settings_reset(valid)
+            log.info("settings reset", settings=valid)
         return settings_pb2.ResetSettingsResponse(results=await self._results(names))
 
     async def _results(self, names: Sequence[str | Problem]) -> list[settings_pb2.SettingResult]:
@@ -65,11 +66,6 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
             return []
         kept, own = await store_live_settings.kept(self._store)
         return [_to_wire(name, kept.get(name), own.get(name)) for name in names]
-
-
-def _check_count(field: str, count: int) -> None:
-    if not 1 <= count <= _MOST:
-        raise InvalidRequestError(field, f"there must be 1 to {_MOST} in one call, not {count:,}")
 
 
 def _checked(asked: settings_pb2.NewSetting) -> tuple[str, str] | Problem:

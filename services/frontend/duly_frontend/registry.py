@@ -7,9 +7,9 @@ from datetime import timedelta
 from google.protobuf import duration_pb2
 
 from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
-from duly_core.errors import InvalidRequestError
+from duly.v1 import registry_pb2, registry_pb2_grpc
 from duly_core.routing import LAMBDA_NAME
+from duly_core.rpc.checks import check_count
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
@@ -22,7 +22,7 @@ from duly_core.store.pool import Store
 from duly_core.store.time_tables import PutVerdict
 from duly_core.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_table import TimeTable
-from duly_frontend import events
+from duly_frontend.events import log
 from duly_frontend.replaced_lambdas import ReplacedLambdas
 from duly_frontend.time_table_definitions import time_table
 from duly_frontend.time_table_wire import put_problem
@@ -44,8 +44,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     async def RegisterLambdas(  # noqa: N802 (the wire's name)
         self, request: registry_pb2.RegisterLambdasRequest, _context: Context
     ) -> registry_pb2.RegisterLambdasResponse:
-        if not 1 <= len(request.lambdas) <= _MOST_LAMBDAS:
-            raise InvalidRequestError("lambdas", f"there must be 1 to {_MOST_LAMBDAS:,} in one call")
+        check_count("lambdas", len(request.lambdas), _MOST_LAMBDAS)
         results = []
         valid: dict[str, LambdaPolicy] = {}
         tables: dict[str, list[TimeTable]] = {}
@@ -56,18 +55,19 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 valid[policy.name] = policy
                 results.append(registry_pb2.RegisterLambdasResult())
             except Problem as problem:
-                error = task_pb2.ItemError(code=problem.code, field=problem.field, message=problem.message)
-                results.append(registry_pb2.RegisterLambdasResult(error=error))
+                results.append(registry_pb2.RegisterLambdasResult(error=problem.to_wire()))
         if valid:
             before = await lambdas.register(self._store, list(valid.values()))
             self._known.forget()
-            events.lambdas_registered(sorted(valid), next(iter(valid.values())).owner)
+            log.info("lambdas registered", lambdas=sorted(valid), owner=next(iter(valid.values())).owner)
             warnings = {
                 name: self._replaced.warning(before.get(name), policy) for name, policy in valid.items()
             }
             kept = await self._declare(tables)
             warnings |= {name: "; ".join(filter(None, (warnings[name], *kept[name]))) for name in kept}
-            events.lambdas_replaced({name: warning for name, warning in warnings.items() if warning})
+            for name, warning in sorted(warnings.items()):
+                if warning:
+                    log.warning("lambda declaration replaced", **{"lambda": name}, problem=warning)
             for declared, result in zip(request.lambdas, results, strict=True):
                 if not result.HasField("error"):
                     result.warning = warnings[declared.name]
@@ -148,14 +148,11 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
             value: int = getattr(declared, name)
             _check(name, f"must be from {lowest:,} to {highest:,}", holds=lowest <= value <= highest)
             policy = replace(policy, **{name: value})  # type: ignore[arg-type]  # the names stand above
-    if declared.HasField("max_runtime"):
-        longest = _duration("max_runtime", declared.max_runtime)
-        _check("max_runtime", "must be longer than nothing", holds=longest > timedelta())
-        policy = replace(policy, max_runtime=longest)
-    if declared.HasField("crash_window"):
-        window = _duration("crash_window", declared.crash_window)
-        _check("crash_window", "must be longer than nothing", holds=window > timedelta())
-        policy = replace(policy, crash_window=window)
+    for name in ("max_runtime", "crash_window"):
+        if declared.HasField(name):  # type: ignore[arg-type]
+            duration = _duration(name, getattr(declared, name))
+            _check(name, "must be longer than nothing", holds=duration > timedelta())
+            policy = replace(policy, **{name: duration})  # type: ignore[arg-type]
     if declared.HasField("backoff"):
         policy = _with_backoff(policy, declared.backoff)
     return policy

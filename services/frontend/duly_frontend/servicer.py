@@ -11,7 +11,7 @@ from duly_core.errors import InvalidRequestError
 from duly_core.group_commit import GroupCommit
 from duly_core.lifecycle import FINAL, Status
 from duly_core.rpc.call_streams import CallStreams
-from duly_core.rpc.convert import from_duration
+from duly_core.rpc.checks import check_count, read_duration
 from duly_core.rpc.new_tasks import (
     Problem,
     ProblemUnlessRepeatedError,
@@ -86,7 +86,7 @@ class FrontendServicer(TaskChanges):
     async def Schedule(  # noqa: N802 (the wire's name)
         self, request: frontend_pb2.ScheduleRequest, _context: Context
     ) -> frontend_pb2.ScheduleResponse:
-        self._check_count("tasks", len(request.tasks), self._settings.max_tasks_per_call)
+        check_count("tasks", len(request.tasks), self._settings.max_tasks_per_call)
         names = {getattr(task, "lambda") for task in request.tasks}
         limits = await self._known.payload_limits(names)
         horizon = self._settings.horizon
@@ -230,17 +230,9 @@ class FrontendServicer(TaskChanges):
     async def WaitTask(  # noqa: N802
         self, request: frontend_pb2.WaitTaskRequest, _context: Context
     ) -> frontend_pb2.WaitTaskResponse:
-        timeout = _DEFAULT_WAIT
+        timeout = min(_DEFAULT_WAIT, self._settings.max_wait)
         if request.HasField("timeout"):
-            try:
-                timeout = from_duration(request.timeout)
-            except ValueError as error:
-                raise InvalidRequestError("timeout", str(error)) from error
-        if not timedelta() <= timeout <= self._settings.max_wait:
-            longest = self._settings.max_wait.total_seconds()
-            raise InvalidRequestError(
-                "timeout", f"must be from 0 to {longest:g} s: ask again for longer waits"
-            )
+            timeout = read_duration("timeout", request.timeout, self._settings.max_wait)
         ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
         await self._ends.wait([task_id for task_id in ids if isinstance(task_id, bytes)], timeout)
         results = await self._reader.read(ids, bodies=bodies, history=False)
@@ -254,7 +246,7 @@ class FrontendServicer(TaskChanges):
         self._streams.close()
 
     def _ids(self, texts: Sequence[str]) -> list[bytes | Problem]:
-        self._check_count("task_ids", len(texts), self._settings.max_waited_per_call)
+        check_count("task_ids", len(texts), self._settings.max_waited_per_call)
         ids: list[bytes | Problem] = []
         for text in texts:
             try:
@@ -262,10 +254,6 @@ class FrontendServicer(TaskChanges):
             except Problem as problem:
                 ids.append(problem)
         return ids
-
-    def _check_count(self, field: str, count: int, limit: int) -> None:
-        if not 1 <= count <= limit:
-            raise InvalidRequestError(field, f"there must be 1 to {limit:,} in one call, not {count:,}")
 
 
 def _has_bodies(view: int) -> bool:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
+from duly_core.rpc.checks import check_count
 from duly_core.rpc.new_tasks import Problem, check_session_key
 from duly_core.rpc.stubs import Context
 from duly_core.store import sessions as store_sessions
@@ -87,8 +88,7 @@ _NOT_FOUND = Problem(
 
 
 def _checked(keys: Sequence[str]) -> list[str | Problem]:
-    if not 1 <= len(keys) <= _MOST:
-        raise InvalidRequestError("keys", f"there must be 1 to {_MOST:,} in one call, not {len(keys):,}")
+    check_count("keys", len(keys), _MOST)
     checked: list[str | Problem] = []
     for key in keys:
         try:

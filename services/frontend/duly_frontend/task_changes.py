@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from duly.v1 import frontend_pb2, frontend_pb2_grpc
-from duly_core.errors import InvalidRequestError
+from duly_core.rpc.checks import check_count
 from duly_core.rpc.stubs import Context
 from duly_core.store import bulk as store_bulk
 from duly_core.store import changes as store_changes
@@ -29,11 +29,7 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
     async def UpdateTask(  # noqa: N802 (the wire's name)
         self, request: frontend_pb2.UpdateTaskRequest, _context: Context
     ) -> frontend_pb2.UpdateTaskResponse:
-        count = len(request.updates)
-        if not 1 <= count <= _MOST_UPDATES:
-            raise InvalidRequestError(
-                "updates", f"there must be 1 to {_MOST_UPDATES:,} in one call, not {count:,}"
-            )
+        check_count("updates", len(request.updates), _MOST_UPDATES)
         asked = task_updates.read(request.updates, self._settings.horizon)
         changes = [each for each in asked if isinstance(each, TaskChange)]
         answers = await store_changes.update_pending(self._stores.writes, changes) if changes else {}

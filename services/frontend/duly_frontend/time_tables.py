@@ -8,6 +8,7 @@ from duly.ids import new_task_id
 from duly.time_conversion import EPOCH
 from duly.v1 import time_tables_pb2, time_tables_pb2_grpc
 from duly_core.errors import InvalidRequestError
+from duly_core.rpc.checks import check_count
 from duly_core.rpc.convert import from_timestamp
 from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
@@ -42,7 +43,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     async def PutTimeTables(  # noqa: N802 (the wire's name)
         self, request: time_tables_pb2.PutTimeTablesRequest, _context: Context
     ) -> time_tables_pb2.PutTimeTablesResponse:
-        _check_count("tables", len(request.tables))
+        check_count("tables", len(request.tables), _MOST)
         results = [await self._put(asked) for asked in request.tables]
         return time_tables_pb2.PutTimeTablesResponse(results=results)
 
@@ -178,11 +179,6 @@ def _range(request: time_tables_pb2.BackfillTimeTableRequest, now: datetime) -> 
 
 
 def _check_names(names: Sequence[str]) -> None:
-    _check_count("names", len(names))
+    check_count("names", len(names), _MOST)
     if any("\x00" in name for name in names):
         raise InvalidRequestError("names", "must not contain NUL")
-
-
-def _check_count(field: str, count: int) -> None:
-    if not 1 <= count <= _MOST:
-        raise InvalidRequestError(field, f"there must be 1 to {_MOST} in one call, not {count:,}")

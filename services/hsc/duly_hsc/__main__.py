@@ -14,7 +14,7 @@ from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
-from duly_hsc import events
+from duly_hsc.events import log
 from duly_hsc.live_config import LiveConfig
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings, TriggerSettings
@@ -61,7 +61,7 @@ def build(
             server = RpcServer(settings.listen, [service], rpc_settings, observe_call)
             address = await server.start()
             if await migration.done(store_settings, stop):
-                events.serving(address)
+                log.info("hsc serves", address=address)
                 health = HealthFollower(
                     server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
                 )

@@ -11,13 +11,11 @@ from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
-from duly_core.rpc.convert import from_duration
+from duly_core.rpc.checks import check_count, check_holder, check_prefixes, read_duration
 from duly_core.store.claims import Caller
 from duly_core.store.graph_places import GraphPlace
 from duly_core.task import (
     CHECKPOINT_LIMIT,
-    HOLDER_LIMIT,
-    TOKEN_PREFIX_BYTES,
     Applied,
     ClaimedTask,
     HeartbeatAnswer,
@@ -34,7 +32,6 @@ _ID_BYTES = 16
 _MOST_LAMBDAS = 2_000
 _MOST_WORK = 2_000
 _LONGEST_POLL = timedelta(seconds=60)
-_MOST_PREFIXES = 1_000
 _NOTE_LIMIT = 1024
 _PROGRESS_PLACES = 6
 
@@ -48,16 +45,6 @@ APPLIED_TO_WIRE = {
     Applied.ALREADY_APPLIED: hsc_pb2.RESULT_VERDICT_ALREADY_APPLIED,
     Applied.LOST: hsc_pb2.RESULT_VERDICT_LOST_CLAIM,
 }
-
-
-def check_count(field: str, count: int, limit: int) -> None:
-    """Refuse an empty call and one that is too large.
-
-    Raises:
-        InvalidRequestError: it is either.
-    """
-    if not 1 <= count <= limit:
-        raise InvalidRequestError(field, f"there must be 1 to {limit:,} in one call, not {count:,}")
 
 
 def claims(field: str, messages: Iterable[hsc_pb2.Claim]) -> list[tuple[TaskId, Token]]:
@@ -152,45 +139,22 @@ def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
     Raises:
         InvalidRequestError: a field lacks, or is out of its bounds.
     """
-    check_holder(request.holder)
+    check_holder("holder", request.holder)
     names = list(getattr(request, "lambdas"))  # noqa: B009 (beside its singular, a keyword)
     check_count("lambdas", len(names), _MOST_LAMBDAS)
     if not all(map(LAMBDA_NAME.fullmatch, names)):
         raise InvalidRequestError("lambdas", "must be names of lambdas")
     if not 1 <= request.max_tasks <= _MOST_WORK:
         raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_WORK:,}")
-    (prefix,) = token_prefixes("token_prefix", [request.token_prefix])
-    try:
-        timeout = from_duration(request.timeout)
-    except ValueError as error:
-        raise InvalidRequestError("timeout", str(error)) from error
-    if not timedelta() <= timeout <= _LONGEST_POLL:
-        raise InvalidRequestError("timeout", "must be from 0 to 60 s")
-    lost = token_prefixes("lost_prefixes", request.lost_prefixes)
-    return WorkRequest(Caller(request.holder, prefix), frozenset(names), request.max_tasks, timeout, lost)
-
-
-def check_holder(holder: str) -> None:
-    """Check the name of who will hold claims.
-
-    Raises:
-        InvalidRequestError: it is empty, too long, or has a NUL.
-    """
-    if not 1 <= len(holder) <= HOLDER_LIMIT or "\x00" in holder:
-        raise InvalidRequestError("holder", f"must be 1 to {HOLDER_LIMIT} characters without NUL")
-
-
-def token_prefixes(field: str, prefixes: Sequence[bytes]) -> list[bytes]:
-    """Check prefixes of tokens.
-
-    Raises:
-        InvalidRequestError: one has not 14 bytes, or there are too many.
-    """
-    if len(prefixes) > _MOST_PREFIXES:
-        raise InvalidRequestError(field, f"there must be at most {_MOST_PREFIXES} in one call")
-    if any(len(prefix) != TOKEN_PREFIX_BYTES for prefix in prefixes):
-        raise InvalidRequestError(field, f"must be {TOKEN_PREFIX_BYTES} bytes")
-    return list(prefixes)
+    check_prefixes("token_prefix", [request.token_prefix])
+    check_prefixes("lost_prefixes", request.lost_prefixes)
+    return WorkRequest(
+        Caller(request.holder, request.token_prefix),
+        frozenset(names),
+        request.max_tasks,
+        read_duration("timeout", request.timeout, _LONGEST_POLL),
+        list(request.lost_prefixes),
+    )
 
 
 def work_to_wire(

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from duly.enums import FailureKind, Outcome
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.convert import from_duration, from_timestamp
+from duly_core.rpc.checks import read_duration, read_instant
 from duly_core.task import Encoding, ReleasedClaim, Result, TaskId, Token
 from duly_hsc.convert import checkpoint, claims
 
@@ -108,19 +108,10 @@ def _failure_kind(outcome: Outcome, message: hsc_pb2.TaskResult) -> FailureKind 
 def _retry_after(message: hsc_pb2.TaskResult) -> timedelta | None:
     if not message.HasField("retry_after"):
         return None
-    try:
-        delay = from_duration(message.retry_after)
-    except ValueError as error:
-        raise InvalidRequestError("results.retry_after", str(error)) from error
-    if not timedelta() <= delay <= _LONGEST_RETRY:
-        raise InvalidRequestError("results.retry_after", "must be from 0 to 365 days")
-    return delay
+    return read_duration("results.retry_after", message.retry_after, _LONGEST_RETRY)
 
 
 def _started_at(field: str, message: hsc_pb2.TaskResult | hsc_pb2.StoppedRun) -> datetime | None:
     if not message.HasField("started_at"):
         return None
-    try:
-        return from_timestamp(message.started_at)
-    except ValueError as error:
-        raise InvalidRequestError(f"{field}.started_at", str(error)) from error
+    return read_instant(f"{field}.started_at", message.started_at)

@@ -1,4 +1,4 @@
-"""Everything the HSC logs and counts."""
+"""What the HSC counts, and its log."""
 
 from collections import Counter as Count
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,6 @@ _retries = Counter(
 )
 _released = Counter("duly_released_total", "Claims handed back, by verdict.", ["verdict"])
 _groups = Histogram("duly_hsc_group_size", "Items of one statement, by RPC.", ["rpc"], buckets=SIZES)
-
-
-def serving(address: str) -> None:
-    """The HSC answers from now on."""
-    log.info("hsc serves", address=address)
 
 
 def group_written(rpc: str, size: int) -> None:
@@ -72,13 +67,3 @@ def work_claimed(tasks: Sequence[ClaimedTask]) -> None:
     """A look for work claimed these; none: nothing was due."""
     _claims.labels("claimed").inc(len(tasks))
     group_written("ClaimWork", len(tasks))
-
-
-def not_handed_back(tasks: int, reason: str) -> None:
-    """Claims whose callers are gone could not be released; they run out."""
-    log.warning("claims of absent callers not released", tasks=tasks, reason=reason)
-
-
-def settings_not_read(reason: str) -> None:
-    """Live settings could not be read: those of before hold."""
-    log.warning("live settings not read", reason=reason)

@@ -5,11 +5,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from duly_core.effective_settings import EffectiveSettings
-from duly_core.errors import StoreUnavailableError
 from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
-from duly_hsc import events
 
 
 class LiveConfig:
@@ -34,12 +32,11 @@ class LiveConfig:
         self.wake.set()
 
     async def run_once(self) -> timedelta:
-        """Read them; returns when to come back. What held before holds on while they cannot be read."""
-        try:
-            found = await store_live_settings.values(self._store)
-        except StoreUnavailableError as error:
-            events.settings_not_read(str(error))
-        else:
-            if self._live_settings.take(found):
-                self._changed()
+        """Read them; return when to come back.
+
+        Raises:
+            StoreUnavailableError: they cannot be read; what held before holds on.
+        """
+        if self._live_settings.take(await store_live_settings.values(self._store)):
+            self._changed()
         return self.now().poll_interval

@@ -16,6 +16,7 @@ from duly_core.clock import seconds_since_boot
 from duly_core.group_commit import GroupCommit
 from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.rpc.call_streams import CallStreams
+from duly_core.rpc.checks import check_count, check_holder, check_prefixes
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
@@ -134,8 +135,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def ClaimTask(  # noqa: N802 (the wire's name)
         self, request: hsc_pb2.ClaimTaskRequest, context: Context
     ) -> hsc_pb2.ClaimTaskResponse:
-        convert.check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
-        convert.check_holder(request.holder)
+        check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
+        check_holder("holder", request.holder)
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
         tasks = await self._claim(asked, context.time_remaining())
         return convert.claimed_to_wire(tasks, self._terms, self._most_bytes, await self._places(tasks))
@@ -183,7 +184,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def Heartbeat(  # noqa: N802
         self, request: hsc_pb2.HeartbeatRequest, context: Context
     ) -> hsc_pb2.HeartbeatResponse:
-        convert.check_count("items", len(request.items), self._settings.max_items_per_call)
+        check_count("items", len(request.items), self._settings.max_items_per_call)
         kept = await self._beat(convert.beats(request.items), context.time_remaining())
         verdicts = [convert.KEPT_TO_WIRE[each] for each in kept]
         return hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=self._terms)
@@ -197,7 +198,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def SetResults(  # noqa: N802
         self, request: hsc_pb2.SetResultsRequest, context: Context
     ) -> hsc_pb2.SetResultsResponse:
-        convert.check_count("results", len(request.results), self._settings.max_items_per_call)
+        check_count("results", len(request.results), self._settings.max_items_per_call)
         results = convert_ends.results(request.results)
         if any(message.children for message in request.results):
             results = await self._children.add(results, request.results)
@@ -218,9 +219,10 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def Release(  # noqa: N802
         self, request: hsc_pb2.ReleaseRequest, context: Context
     ) -> hsc_pb2.ReleaseResponse:
-        prefixes = convert.token_prefixes("token_prefixes", request.token_prefixes)
+        prefixes = request.token_prefixes
+        check_prefixes("token_prefixes", prefixes)
         if not prefixes or request.claims:
-            convert.check_count("claims", len(request.claims), self._settings.max_items_per_call)
+            check_count("claims", len(request.claims), self._settings.max_items_per_call)
         applied = await self._release(convert_ends.releases(request), context.time_remaining())
         if prefixes:
             found = await store_claims.claims_under(self._stores.results, prefixes)

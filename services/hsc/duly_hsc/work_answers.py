@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from duly_core.errors import DulyError
 from duly_core.task import TOKEN_PREFIX_BYTES, ClaimedTask
-from duly_hsc import events
 from duly_hsc.caller_groups import Claimed, WaitingCall
+from duly_hsc.events import log
 
 _FRAMING_BYTES = 256
 """What a task costs in an answer beyond its payload."""
@@ -75,7 +75,7 @@ class WorkAnswers:
         try:
             await self._hand_back(tasks)
         except DulyError as error:  # the claims run out, or their caller asks again
-            events.not_handed_back(len(tasks), str(error))
+            log.warning("claims of absent callers not released", tasks=len(tasks), reason=str(error))
         else:
             self._handed_back(tasks)
 

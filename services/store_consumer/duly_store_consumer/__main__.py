@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from duly_core.loop import repeat
-from duly_core.queues.factory import open_sender
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
@@ -21,11 +20,13 @@ from duly_core.store.start import Migration
 from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.events import log
 from duly_store_consumer.reclaim_guard import ReclaimGuard
-from duly_store_consumer.retention_loop import RetentionLoop
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.time_table_loop import TimeTableLoop
 from duly_store_consumer.timeout_loop import TimeoutLoop
+
+_TABLE_LOCKED_PAUSE = timedelta(seconds=30)
 
 
 def build(
@@ -68,7 +69,9 @@ def build(
                     store_settings, lambda *_: None, consumer.config_changed, time_tables.wake.set
                 )
             else:
-                sender = await open_sender(queue_settings)
+                from duly_core.queues.sqs.sender import SqsSender  # boto3 is loaded where there is a queue
+
+                sender = await SqsSender.open(queue_settings)
                 at_the_end.push_async_callback(sender.close)
                 consumer = Consumer(store, sender, settings, ReclaimGuard(timing))
                 listener = Listener(
@@ -76,15 +79,20 @@ def build(
                 )
                 if notifications is not None:
                     notifications.subscribe(consumer)
-            retention_loop = RetentionLoop(
-                Retention(
-                    store,
-                    store_settings.retention,
-                    store_settings.dead_letter_retention,
-                    store_settings.partition_span,
-                )
+            retention = Retention(
+                store,
+                store_settings.retention,
+                store_settings.dead_letter_retention,
+                store_settings.partition_span,
             )
-            events.polling(address, format_duration(settings.poll_interval), exact=settings.exact)
+
+            async def retain() -> timedelta:
+                done = await retention.run_once()
+                events.retention_round(done)
+                return _TABLE_LOCKED_PAUSE if done.locked else done.pause
+
+            interval = format_duration(settings.poll_interval)
+            log.info("store consumer polls", address=address, poll_interval=interval, exact=settings.exact)
             health = HealthFollower(
                 server, [store], store_settings.unhealthy_after, consumer.unhealthy_reason
             )
@@ -93,7 +101,7 @@ def build(
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
                 group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
-                group.create_task(repeat("retention", retention_loop.run_once, stop, asyncio.Event()))
+                group.create_task(repeat("retention", retain, stop, asyncio.Event()))
         await server.stop()
 
     return serve

@@ -1,4 +1,4 @@
-"""Everything the Store Consumer logs and counts."""
+"""What the Store Consumer counts, and the log lines that go with it."""
 
 from collections import Counter as Count
 from collections.abc import Mapping, Sequence
@@ -54,16 +54,6 @@ _ticks_put_off = Counter(
     "duly_ticks_put_off_total", "Rounds in which the ticks of a time table could not be computed."
 )
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
-
-
-def polling(address: str, interval: str, *, exact: bool) -> None:
-    """Log the start of the loop."""
-    log.info("store consumer polls", address=address, poll_interval=interval, exact=exact)
-
-
-def not_read(reason: str) -> None:
-    """Log that lambdas and settings could not be read: those of before are used."""
-    log.warning("lambdas and settings not read; previous ones in use", reason=reason)
 
 
 def depth(queue: QueueKey, references: int) -> None:
@@ -151,11 +141,6 @@ def retention_round(done: RetentionRound) -> None:
             "Postgres clock stepped ahead: no removal for a day, unless it is set back",
             ahead=str(done.clock_stepped),
         )
-
-
-def retention_failed(reason: str) -> None:
-    """Log a retention round that failed: new rows go to the default partition, finished ones stay."""
-    log.warning("retention failed; trying again later", reason=reason)
 
 
 def ticked(fired: Fired) -> None:

@@ -10,7 +10,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
-from duly_store_consumer import events
+from duly_store_consumer.events import log
 from duly_store_consumer.settings import StoreConsumerSettings
 
 _EARLY = 0.02
@@ -61,7 +61,7 @@ class LiveConfig:
             found = await store_live_settings.config_snapshot(self._store)
         except StoreUnavailableError as error:
             if self._known:
-                events.not_read(str(error))
+                log.warning("lambdas and settings not read; previous ones in use", reason=str(error))
                 return
             self.changed()
             raise

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from tests.chaos.plan import Fault
 from tests.chaos.stack import System
+from tests.fixtures.failpoint_table import FAILPOINTS
 
 _LOOK_EVERY_S = 0.02
 _FOUND_WITHIN_S = 6.0
@@ -20,7 +21,7 @@ async def inject(system: System, fault: Fault) -> str:
     times = 1 + fault.number % 3
     order = {
         "crash": "crash once",
-        "raise": f"raise {times}",
+        "raise": f"raise {FAILPOINTS[fault.target].raises} {times}",
         "delay": f"delay {fault.amount:g}s {times}",
         "drop_reply": f"drop_reply {times}",
     }[action]

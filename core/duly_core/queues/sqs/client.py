@@ -9,7 +9,6 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from prometheus_client import Counter as MetricCounter
 
 from duly_core.errors import QueueUnavailableError, SettingsError
-from duly_core.queues.closed import ClosedError
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs.boto import POLLS, QUICK_CALLS, boto_clients
 from duly_core.queues.sqs.threads import AbandonedError, DaemonThreads
@@ -34,6 +33,13 @@ class NoQueueError(QueueUnavailableError):
 
 class OtherAttributesError(QueueUnavailableError):
     """The queue exists with other attributes than those it was to be made with."""
+
+
+class ClosedError(QueueUnavailableError):
+    """`close` was called before, or while the queue was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("the queue was closed")
 
 
 class SqsClient:

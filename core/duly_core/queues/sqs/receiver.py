@@ -10,13 +10,12 @@ from typing import Any
 
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues import events
-from duly_core.queues.closed import ClosedError
-from duly_core.queues.message import ForeignBodyError, unpack_text
+from duly_core.queues.message import ForeignBodyError, unpack
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs.batches import ENTRIES, NotDone, call_in_batches
 from duly_core.queues.sqs.boto import LONGEST_POLL
-from duly_core.queues.sqs.client import SqsClient
+from duly_core.queues.sqs.client import ClosedError, SqsClient
 from duly_core.queues.sqs.names import check_prefix
 from duly_core.queues.sqs.queues import SqsQueues, whole_seconds
 from duly_core.routing import QueueKey
@@ -106,7 +105,7 @@ class SqsReceiver:
         for message in messages:
             receipt = message["ReceiptHandle"]
             try:
-                ours.append(Received(queue, unpack_text(message["Body"]), receipt))
+                ours.append(Received(queue, unpack(message["Body"]), receipt))
             except ForeignBodyError as error:
                 foreign.append(Received(queue, (), receipt))
                 events.foreign_message_dropped(queue, message["MessageId"], str(error))

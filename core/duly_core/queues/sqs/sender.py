@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from duly_core.queues import events
-from duly_core.queues.message import pack_text
+from duly_core.queues.message import pack
 from duly_core.queues.port import Outgoing
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs.batches import NotDone, call_in_batches
@@ -70,7 +70,7 @@ class SqsSender:
         self.client.close()
 
     async def _send(self, queue: QueueKey, messages: Sequence[Outgoing]) -> list[NotDone]:
-        entries = [{"MessageBody": pack_text(message.task_ids)} for message in messages]
+        entries = [{"MessageBody": pack(message.task_ids)} for message in messages]
         with_url = functools.partial(self._queues.use, queue)
         not_sent = await call_in_batches(self.client, "send_message_batch", entries, with_url)
         if not_sent:
