@@ -88,6 +88,7 @@ async def test_an_invalid_session_is_refused_with_its_field_and_nothing_is_writt
         ("GetSession", sessions_pb2.GetSessionRequest(keys=["a"], max_tasks=1001), "max_tasks"),
         ("ListSessions", sessions_pb2.ListSessionsRequest(page_size=-1), "page_size"),
         ("ListSessions", sessions_pb2.ListSessionsRequest(page_token="?"), "page_token"),
+        ("ListSessions", sessions_pb2.ListSessionsRequest(page_token="AA=="), "page_token"),
         ("UnblockSession", sessions_pb2.UnblockSessionRequest(keys=["a"] * 1001), "keys"),
     ],
 )

@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 from duly.enums import FailureKind, Outcome, SessionOrder, SessionPolicy
-from duly_core.store import dead_letters, polling, sessions
-from duly_core.task import Session
-from tests.fixtures.task_states import ENQUEUE_TIMEOUT, SECOND
+from duly.ids import new_task_id
+from duly_core.store import dead_letters, polling, schedule, sessions
+from duly_core.store.retention import Retention
+from duly_core.task import NewTask, Session
+from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 KEY = "account-7"
 MINUTE = timedelta(minutes=1)
@@ -26,6 +28,10 @@ async def expiring_in(task_states, clock, **fields):
         cursor = await connection.execute("select duly_now() + interval '1 minute'")
         row = await cursor.fetchone()
     return await task_states.new(expires_at=row[0], **fields)
+
+
+def a_follower():
+    return NewTask(new_task_id().bytes, LAMBDA, b"{}", session=Session(KEY))
 
 
 async def test_a_head_that_expires_blocks_its_session_if_it_says_so(task_states, clock):
@@ -78,3 +84,37 @@ async def test_a_redriven_task_of_a_session_by_due_time_takes_the_place_of_its_n
 
     state = await state_of(task_states)
     assert (state.head, state.waiting) == (first.task_id, (late.task_id,))
+
+
+async def test_many_followers_fail_in_steps_and_a_later_task_runs(task_states):
+    await task_states.register()
+    await task_states.new(session=Session(KEY, policy=SessionPolicy.FAIL_REST))
+    followers = [a_follower() for _ in range(1200)]
+    await schedule.schedule(task_states.store, followers)
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+    later = await task_states.new(session=Session(KEY))
+    assert (await state_of(task_states)).failing == 1000
+
+    ended = 0
+    while (state := await state_of(task_states)).failing:
+        ended += (await end_what_timed_out(task_states)).ended
+
+    assert ended == 1200
+    assert (state.head, state.length, state.blocked_by) == (later.task_id, 1, None)
+
+
+async def test_a_session_goes_on_when_the_task_that_blocks_it_is_removed(task_states):
+    await task_states.register()
+    blocker = await task_states.new(session=BLOCK)
+    follower = await task_states.new(session=Session(KEY))
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+    month = timedelta(days=30)
+    retention = Retention(task_states.store, month, month, timedelta(days=1))
+    await retention.run_once()
+    assert (await state_of(task_states)).blocked_by == blocker.task_id
+
+    async with task_states.store.connection() as connection:
+        await connection.execute("delete from dead_letter")
+    await retention.run_once()
+
+    assert (await state_of(task_states)).head == follower.task_id

@@ -116,6 +116,7 @@ class Retention:
             "dead_before": now - self._dead_letter_retention,
         }
         await self._forget("expired_dead_letters", limits)
+        await self._forget("abandoned_sessions", limits)
         await self._forget("expired_graphs", limits)
         problem: StoreUnavailableError | None = None
         for partition in there:

@@ -10,6 +10,18 @@ using (
 where dead_letter.task_id = old.task_id and dead_letter.finished_at <= %(dead_before)b
 returning dead_letter.task_id
 
+-- name: abandoned_sessions
+-- Ends the blocks by tasks that are no dead letters any more: removed ones cannot be redriven.
+with abandoned as materialized (
+    select session.key
+    from session
+    where session.blocked_at is not null and session.doomed = 0
+        and not exists (select from dead_letter where dead_letter.task_id = session.blocked_by)
+    order by session.key
+    limit %(limit)b
+)
+select key from abandoned where duly_unblock_session(key)
+
 -- name: expired_graphs
 -- Some graphs that ended before their limit, with their nodes and edges; the tasks leave with their partitions. A graph
 -- may have a hundred thousand edges: the first one, and more while they are small.

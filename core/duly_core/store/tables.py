@@ -154,6 +154,7 @@ session = sa.Table(
     sa.Column("last_seq", sa.BigInteger, nullable=False),
     sa.Column("blocked_by", sa.Uuid),
     sa.Column("blocked_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("fails_until", sa.BigInteger),
     sa.Index("session_blocked", "key", postgresql_where=sa.text("blocked_at is not null")),
 )
 

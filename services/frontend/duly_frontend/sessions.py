@@ -130,8 +130,11 @@ def _write_token(key: str) -> str:
 
 def _read_token(token: str) -> str:
     try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
+        key = base64.b64decode(token, altchars=b"-_", validate=True).decode()
+        if key:
+            check_session_key("page_token", key)
+    except (binascii.Error, ValueError, Problem):
         raise InvalidRequestError(
             "page_token", "not a page token: use the next_page_token of the page before"
         ) from None
+    return key

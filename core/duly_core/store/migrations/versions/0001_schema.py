@@ -305,6 +305,8 @@ create table session (
     -- The task whose failure stopped the session, and when it did.
     blocked_by uuid,
     blocked_at timestamptz,
+    -- While tasks fail with that one: those up to this seq do; they are marked some at a time.
+    fails_until bigint,
     constraint session_block_is_whole check ((blocked_by is null) = (blocked_at is null)),
     constraint session_runs_or_is_blocked check ((head is null) = (blocked_by is not null))
 ) with (
@@ -328,7 +330,7 @@ begin
     return query
     with line as (
         select session.key, session.head, session.length - count(*)::int4 as length,
-            session.doomed - count(ended.doom)::int4 as doomed, session.blocked_by,
+            session.doomed - count(ended.doom)::int4 as doomed, session.blocked_by, session.last_seq, session.fails_until,
             coalesce(bool_or(ended.task_id = session.head), false) as headless,
             max(ended.failure) filter (where ended.task_id = session.head) as failure,
             -- the tasks that were to fail with it are gone
@@ -344,9 +346,12 @@ begin
             select assoc.task_id
             from task_assoc as assoc
             where assoc.session = line.key and assoc.status = 'waiting' and assoc.doom is null
+                and assoc.session_seq <= case when line.headless then line.last_seq else line.fails_until end
             order by assoc.session, assoc.session_rank, assoc.session_seq
+            -- an end must not outlast statement_timeout: when these are gone, the next are marked
+            limit 1000
         ) as waiting
-        where line.headless and line.failure = 3
+        where line.headless and line.failure = 3 or line.failed and line.head is null
     ), doomed as (
         update task_assoc as assoc
         set doom = 11, next_trigger_at = (select duly_now())
@@ -361,7 +366,10 @@ begin
             from task_assoc as assoc
             where assoc.session = line.key and assoc.status = 'waiting' and assoc.doom is null
                 and line.length > 0
-                and (line.headless and coalesce(line.failure, 1) = 1 or line.failed and line.head is null)
+                and (
+                    line.headless and coalesce(line.failure, 1) = 1
+                    or line.failed and line.head is null and not exists (select from doomed where doomed.key = line.key)
+                )
             order by assoc.session, assoc.session_rank, assoc.session_seq
             limit 1
         ) as next on true
@@ -373,6 +381,10 @@ begin
         update session
         set length = moved.length, doomed = moved.doomed + moved.more_doomed,
             head = coalesce(moved.next_head, case when not moved.headless then moved.head end),
+            fails_until = case
+                when moved.headless and moved.more_doomed > 0 then moved.last_seq
+                when not moved.headless and moved.next_head is null then moved.fails_until
+            end,
             blocked_by = case
                 when moved.next_head is not null then null
                 when moved.headless then moved.head
