@@ -66,7 +66,10 @@ class PayloadTooLargeError(DulyError):
 
 
 class KeyConflictError(DulyError):
-    """The idempotency key or task id belongs to a task with another lambda, payload, priority, collection or session."""
+    """The idempotency key or task id belongs to a task with another payload, priority, collection or session.
+
+    For a task id also: with another lambda. Keys belong to a lambda, so a key with another lambda is a new task.
+    """
 
 
 class CheckpointTooLargeError(DulyError, ValueError):
@@ -90,7 +93,7 @@ class NotADeadLetterError(DulyError):
 
 
 class NotPendingError(DulyError):
-    """Only a task that nobody runs yet can be changed: this one runs now, or has ended. `status` is what it is."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, or waits in a session or graph, as `status` says."""
 
     status: TaskStatus | None = None
 

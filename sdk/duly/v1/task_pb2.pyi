@@ -314,7 +314,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_PAYLOAD_TOO_LARGE: _ErrorCode.ValueType  # 3
     """The payload exceeds the lambda's payload_limit."""
     ERROR_CODE_KEY_CONFLICT: _ErrorCode.ValueType  # 4
-    """The key or id belongs to a task with another lambda, payload, priority, collection or session."""
+    """The key or id belongs to a task with another payload, priority, collection or session; an id, also with another lambda."""
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 5
     """No task has this id: it was never scheduled, or was removed after its retention."""
     ERROR_CODE_ALREADY_FINAL: _ErrorCode.ValueType  # 6
@@ -330,7 +330,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_TIME_TABLE_CONFLICT: _ErrorCode.ValueType  # 21
     """The time table exists already, or was changed since it was read."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
-    """Only a task that nobody runs yet can be changed: it runs now, or has ended."""
+    """Only a task that nobody runs yet can be changed: it runs now, has ended, or waits in a session or a graph."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -342,7 +342,7 @@ ERROR_CODE_UNKNOWN_LAMBDA: ErrorCode.ValueType  # 2
 ERROR_CODE_PAYLOAD_TOO_LARGE: ErrorCode.ValueType  # 3
 """The payload exceeds the lambda's payload_limit."""
 ERROR_CODE_KEY_CONFLICT: ErrorCode.ValueType  # 4
-"""The key or id belongs to a task with another lambda, payload, priority, collection or session."""
+"""The key or id belongs to a task with another payload, priority, collection or session; an id, also with another lambda."""
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 5
 """No task has this id: it was never scheduled, or was removed after its retention."""
 ERROR_CODE_ALREADY_FINAL: ErrorCode.ValueType  # 6
@@ -358,7 +358,7 @@ ERROR_CODE_UNKNOWN_TIME_TABLE: ErrorCode.ValueType  # 20
 ERROR_CODE_TIME_TABLE_CONFLICT: ErrorCode.ValueType  # 21
 """The time table exists already, or was changed since it was read."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
-"""Only a task that nobody runs yet can be changed: it runs now, or has ended."""
+"""Only a task that nobody runs yet can be changed: it runs now, has ended, or waits in a session or a graph."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
