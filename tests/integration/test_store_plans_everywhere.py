@@ -67,7 +67,7 @@ PAGES = {
     "redrive": (400, 1002),
     "update_pending": (900, 1200),
     "next_triggers": (9, 12),
-    "next_timeout": (6, 8),
+    "next_timeout": (7, 9),
     "live": (93, 156),
     "attempts": (123, 166),
 }
