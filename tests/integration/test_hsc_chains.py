@@ -1,12 +1,16 @@
 """What an HSC takes of checkpoints and children, and what it refuses."""
 
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
 import pytest
 
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, hsc_pb2, task_pb2
+from duly_core.store import polling
 from tests.fixtures.database import count
 from tests.fixtures.services import refusal
-from tests.fixtures.task_states import LAMBDA
+from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
 
 def claim_of(task):
@@ -15,6 +19,10 @@ def claim_of(task):
 
 def kid(**fields):
     return frontend_pb2.NewTask(**{"task_id": str(new_task_id()), "payload": b"1", "lambda": LAMBDA} | fields)
+
+
+def aged_id(age):
+    return UUID(int=new_task_id().int - (int(age / timedelta(milliseconds=1)) << 80))
 
 
 async def succeed(hsc, task, *children):
@@ -44,6 +52,32 @@ async def test_a_child_that_no_frontend_would_take_makes_the_attempt_a_fatal_fai
     assert list(response.verdicts) == [hsc_pb2.RESULT_VERDICT_APPLIED]
     assert (row["status"], row["failure_kind"]) == ("fatal_failure", task_pb2.FAILURE_KIND_BAD_RESULT)
     assert row["failure_message"].startswith(f"ctx.schedule: {said}")
+
+
+@pytest.mark.parametrize("age", [timedelta(hours=25), timedelta(days=400)])
+async def test_a_child_whose_id_was_made_long_before_the_result_is_written(
+    hsc, task_states, claimed_task, age
+):
+    child = kid(task_id=str(aged_id(age)))
+
+    await succeed(hsc, claimed_task, child)
+
+    assert await task_states.status(claimed_task.task_id) == "success"
+    assert await task_states.status(UUID(child.task_id).bytes) == "new"
+
+
+async def test_a_child_that_has_expired_by_the_time_of_the_result_is_written_and_ended_by_expire(
+    hsc, task_states, claimed_task
+):
+    child = kid()
+    child.expires_at.FromDatetime(datetime.now(UTC) - timedelta(seconds=1))
+
+    await succeed(hsc, claimed_task, child)
+    await polling.handle_timeouts(task_states.store, None, ENQUEUE_TIMEOUT, 10)
+
+    assert await task_states.status(claimed_task.task_id) == "success"
+    row = await task_states.row(UUID(child.task_id).bytes)
+    assert (row["status"], row["failure_kind"]) == ("fatal_failure", task_pb2.FAILURE_KIND_EXPIRED)
 
 
 async def test_more_children_than_one_attempt_may_have_are_refused(hsc, task_states, claimed_task):

@@ -1,6 +1,7 @@
 """Sessions from the SDK and from the shell, and every refusal."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -124,3 +125,15 @@ async def test_the_shell_shows_a_session_and_why_it_does_not_move_on(
     assert (await run_duly("sessions", "get", "unknown")).exit_code == 1
     assert (await run_duly("schedule", LAMBDA, "--session-order", "due")).exit_code == 2
     assert (await run_duly("schedule", LAMBDA, "--session", KEY, "--session-order", "odd")).exit_code == 2
+
+
+@pytest.mark.parametrize("field", ["scheduled_at", "delay"])
+async def test_the_time_of_a_task_in_order_of_due_times_is_not_changed(client, registered, field):
+    task = await client.schedule(LAMBDA, session=duly.Session(KEY, duly.SessionOrder.DUE))
+    when = {"delay": timedelta(hours=1)} if field == "delay" else {"at": datetime.now(UTC)}
+
+    with pytest.raises(duly.InvalidTaskError, match="cancel the task, and schedule it anew") as refused:
+        await client.update(task, **when)
+
+    assert refused.value.field == field
+    assert (await client.get(task)).edits == 0

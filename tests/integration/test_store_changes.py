@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
+from duly.enums import FailureKind, Outcome, Priority, SessionOrder
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
@@ -234,4 +234,71 @@ async def test_a_task_that_waits_in_a_session_is_left_alone_until_it_is_the_firs
     changed = await change(task_states, head, priority=Priority.LOW)
 
     assert (refused.verdict, refused.status) == (ChangeVerdict.NOT_PENDING, Status.WAITING)
+    assert changed.verdict is ChangeVerdict.CHANGED
+
+
+async def test_a_task_that_is_just_being_released_in_its_session_is_refused_as_waiting(task_states, dsn):
+    await task_states.processing(session=Session("s"))
+    second = await task_states.new(session=Session("s"))
+    async with await psycopg.AsyncConnection.connect(dsn) as other:
+        await other.execute(
+            "update task_assoc set status = 'new', next_trigger_at = duly_now() where task_id = %s",
+            [UUID(bytes=second.task_id)],
+        )
+
+        answer = await change(task_states, second, delay=HOUR)
+
+    assert (answer.verdict, answer.status) == (ChangeVerdict.NOT_PENDING, Status.WAITING)
+
+
+async def test_a_task_that_is_claimed_while_it_is_to_be_changed_is_refused_as_running(task_states, dsn):
+    """The statement finds it pending, waits, and finds a row that it may not change: it is asked again."""
+    task = await task_states.new()
+    async with await psycopg.AsyncConnection.connect(dsn) as other:
+        await other.execute(
+            "update task_assoc set status = 'claimed', token = gen_random_uuid(), holder = 'host' where task_id = %s",
+            [UUID(bytes=task.task_id)],
+        )
+        asked = asyncio.ensure_future(change(task_states, task, priority=Priority.URGENT))
+        await until_a_statement_waits_for_a_lock(dsn)
+        await other.commit()
+
+    answer = await asked
+
+    assert (answer.verdict, answer.status) == (ChangeVerdict.NOT_PENDING, Status.CLAIMED)
+
+
+async def test_an_end_that_waits_for_its_session_does_not_stop_a_change_of_its_tasks(task_states, dsn):
+    low, high = sorted(new_task_id().bytes for _ in range(2))
+    await task_states.new(task_id=high, session=Session("s"))
+    head = await task_states.take()
+    await task_states.heartbeat(head)
+    await task_states.new(task_id=low, session=Session("s"))
+    async with await psycopg.AsyncConnection.connect(dsn) as other:
+        await other.execute("select from session for update")
+        result = Result(high, head.token, Outcome.SUCCESS)
+        end = asyncio.ensure_future(set_results(task_states.store, [result]))
+        await until_a_statement_waits_for_a_lock(dsn)
+
+        answers = await changes.update_pending(
+            task_states.store, [TaskChange(task_id, priority=Priority.URGENT) for task_id in (low, high)]
+        )
+        await other.commit()
+        await end
+
+    assert {answer.verdict for answer in answers.values()} == {ChangeVerdict.NOT_PENDING}
+    assert await task_states.status(low) == "new"
+
+
+async def test_the_time_of_a_head_in_order_of_due_times_stays_and_the_rest_of_it_can_be_changed(task_states):
+    due = Session("s", order=SessionOrder.DUE)
+    head = await task_states.new(session=due)
+    before = await task_states.row(head.task_id)
+
+    refused = await change(task_states, head, delay=HOUR, priority=Priority.URGENT)
+    after = await task_states.row(head.task_id)
+    changed = await change(task_states, head, priority=Priority.URGENT)
+
+    assert (refused.verdict, refused.status) == (ChangeVerdict.ORDERED_BY_TIME, Status.NEW)
+    assert after == before
     assert changed.verdict is ChangeVerdict.CHANGED

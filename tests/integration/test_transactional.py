@@ -21,7 +21,9 @@ from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.store.client_role import grant
 from duly_core.store.migrations.url import sqlalchemy_url
 from duly_core.store.tasks import get_tasks
+from duly_frontend import stores
 from tests.fixtures.database import count, until_a_statement_waits_for_a_lock
+from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA
 
 HOUR = timedelta(hours=1)
@@ -115,6 +117,31 @@ async def test_of_two_transactions_with_one_key_the_second_waits_and_gets_the_fi
         one.commit()
 
         assert await waiting == first
+
+
+async def test_a_key_that_a_callers_open_transaction_holds_fails_only_the_calls_that_need_it(
+    store, task_states, dsn, connection, monkeypatch
+):
+    monkeypatch.setattr(stores, "LOCK_TIMEOUT", timedelta(milliseconds=200))
+    await task_states.register()
+    transactional.schedule(connection, LAMBDA, idempotency_key="k")
+    async with serve_frontend(store, group_concurrency=1) as frontend:
+
+        def schedule(**key):
+            task = frontend_pb2.NewTask(**{"lambda": LAMBDA, "payload": b"null"} | key)
+            return asyncio.ensure_future(
+                frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]), timeout=30)
+            )
+
+        first = schedule(idempotency_key="k")
+        await until_a_statement_waits_for_a_lock(dsn)
+        together = [schedule(idempotency_key="k"), schedule(), schedule()]
+
+        locked = [await refusal(each) for each in (first, together[0])]
+        written = [(await each).results[0].created for each in together[1:]]
+
+    assert [each.code.name for each in locked] == ["UNAVAILABLE"] * 2
+    assert written == [True, True]
 
 
 BAD = {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import LIVE, Status
 from duly_core.store.arrays import byteas, int2s, intervals, timestamps, uuids
 from duly_core.store.pool import Store
@@ -14,7 +15,7 @@ from duly_core.store.tasks import get_tasks
 from duly_core.task import TaskChange, TaskId
 
 _TRIES = 3
-"""A task may end between the statement and the look at what it is."""
+"""A task may start, be released or end while the statement runs, or before the look at what it is."""
 _PENDING = frozenset({"new", "retriable_failure", "enqueued"})
 
 
@@ -25,6 +26,8 @@ class ChangeVerdict(enum.Enum):
     NOT_PENDING = "not pending"
     """Somebody runs it, or it has ended."""
     PAYLOAD_TOO_LARGE = "payload too large"
+    ORDERED_BY_TIME = "ordered by time"
+    """Its session runs by due time: the time of a task that is in it stays."""
 
 
 class Changed(NamedTuple):
@@ -43,13 +46,15 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> dict[Ta
     """Change tasks, each once and for itself; those that do not exist are left out of the answer.
 
     Raises:
-        StoreUnavailableError: the outcome is unknown; ask again with the same changes.
+        StoreUnavailableError: the outcome is unknown, or a task moved at each try; ask again with the same changes.
     """
     left = sorted(changes, key=lambda change: change.task_id)
     answers: dict[TaskId, Changed] = {}
     for _ in range(_TRIES):
+        asked = {change.task_id: change for change in left}
         for row in await store.run(TRANSITIONS["update_pending"], _columns(left)):
-            answers[row[0]] = _answer(*row[1:])
+            if answer := _answer(asked[row[0]], *row[1:]):
+                answers[row[0]] = answer
         left = [change for change in left if change.task_id not in answers]
         if not left:
             break
@@ -60,19 +65,36 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> dict[Ta
             for task_id, status in ended.items()
             if status not in LIVE
         }
-        left = [change for change in left if ended.get(change.task_id) in LIVE]  # redriven just now
+        left = [change for change in left if ended.get(change.task_id) in LIVE]  # moved just now
         if not left:
             break
         await asyncio.sleep(0)
+    else:
+        raise StoreUnavailableError(f"{len(left)} tasks moved each time that they were to be changed")
     return answers
 
 
 def _answer(
-    lambda_name: str, was: str, payload_limit: int, status: str | None, due_in: timedelta | None
-) -> Changed:
+    change: TaskChange,
+    lambda_name: str,
+    was: str,
+    payload_limit: int,
+    is_ordered_by_time: bool,  # noqa: FBT001
+    status: str | None,
+    due_in: timedelta | None,
+) -> Changed | None:
+    """Return what a row says; None: the task was pending, and moved while the statement ran."""
     if status is not None:
         return Changed(ChangeVerdict.CHANGED, Status(status), lambda_name, payload_limit, due_in)
-    verdict = ChangeVerdict.PAYLOAD_TOO_LARGE if was in _PENDING else ChangeVerdict.NOT_PENDING
+    is_moved = change.scheduled_at is not None or change.delay is not None
+    if was not in _PENDING:
+        verdict = ChangeVerdict.NOT_PENDING
+    elif len(change.payload or b"") > payload_limit:
+        verdict = ChangeVerdict.PAYLOAD_TOO_LARGE
+    elif is_moved and is_ordered_by_time:
+        verdict = ChangeVerdict.ORDERED_BY_TIME
+    else:
+        return None
     return Changed(verdict, Status(was), lambda_name, payload_limit)
 
 

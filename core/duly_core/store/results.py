@@ -71,7 +71,7 @@ async def set_results(
             applied |= chained.applied
             due_in += chained.due_in
             chained_lambdas = chained.lambdas
-            failed += chained.refused
+            failed = sorted([*failed, *chained.refused], key=lambda result: result.task_id)
         await keep_checkpoints(connection, [*failed, *snoozed])
         if failed:
             parameters = _failure_parameters(failed) | _hold_back_parameters(hold_back or {})

@@ -792,6 +792,8 @@ where duly_unblock_session(asked.key)
 -- Changes what nobody runs yet; what is null stays as it is. What was enqueued is due at once if no other time is said:
 -- its message is refused at the claim. `edits` counts on both rows, so that a claim with an older snapshot
 -- notices. The first change of payload or priority keeps a digest of what was scheduled (see existing).
+-- Locks no task that runs or waits: whoever ends the one holds the session of the other. The time of a task that is
+-- ordered by it stays. A row without a status was not changed; it has what its task was when the statement began.
 -- Planned anew, as redrive is.
 with clock as materialized (
     select duly_now() as now
@@ -802,11 +804,12 @@ with clock as materialized (
         %(scheduled_at)b::timestamptz[], %(delays)b::interval[]
     ) as asked (task_id, payload, encoding, priority, scheduled_at, delay)
 ), found as (
-    select asked.*, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
+    select asked.*, {{policy.payload_limit}} as payload_limit,
         greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
         asked.scheduled_at is not null or asked.delay is not null as is_moved
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     left join lambda on lambda.name = any (array[assoc.lambda])
+    where assoc.status::text in ('new', 'retriable_failure', 'enqueued')
     for update of assoc
 ), changed as (
     update task_assoc as assoc
@@ -822,6 +825,7 @@ with clock as materialized (
     where assoc.task_id = any (array[found.task_id])
         and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and coalesce(octet_length(found.payload), 0) <= found.payload_limit
+        and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
     returning found.*, assoc.status::text as status, assoc.next_trigger_at
 ), entity as (
     update task
@@ -838,6 +842,9 @@ with clock as materialized (
     from changed
     where task.task_id = any (array[changed.task_id]) and task.status is null
 )
-select found.task_id, found.lambda, found.was, found.payload_limit, changed.status,
+select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
+    coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status,
     changed.next_trigger_at - (select now from clock) as due_in
-from found left join changed on changed.task_id = any (array[found.task_id])
+from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+left join lambda on lambda.name = any (array[assoc.lambda])
+left join changed on changed.task_id = any (array[asked.task_id])

@@ -15,6 +15,11 @@ from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_frontend.settings import FrontendSettings
 
+LOCK_TIMEOUT = timedelta(seconds=1.5)
+"""How long a write waits for a row, or an idempotency key, that somebody's open transaction holds.
+
+It is shorter than the calls of those that are written with it: they are then served apart, in time."""
+
 
 @dataclass(frozen=True, slots=True)
 class FrontendStores:
@@ -58,7 +63,7 @@ async def open_stores(store: StoreSettings, frontend: FrontendSettings) -> Async
 
     async with AsyncExitStack() as stack:
         yield FrontendStores(
-            writes=await stack.enter_async_context(Store(store)),
+            writes=await stack.enter_async_context(Store(store, LOCK_TIMEOUT)),
             reads=await stack.enter_async_context(pool(frontend.read_connections)),
             lists=await stack.enter_async_context(pool(frontend.list_connections, frontend.list_timeout)),
         )

@@ -35,6 +35,8 @@ def read(updates: Sequence[frontend_pb2.TaskUpdate], horizon: timedelta) -> list
 
 _TWICE = Problem("task_id", "comes twice in one call: put all that is to change into one update")
 
+_ORDERED_BY_TIME = "its session has the order DUE: cancel the task, and schedule it anew at the new time"
+
 
 def _read(update: frontend_pb2.TaskUpdate, horizon: timedelta) -> TaskChange:
     scheduled_at, delay = when(update, horizon)
@@ -74,6 +76,9 @@ def _result(change: TaskChange, answer: Changed | None) -> frontend_pb2.UpdateTa
     if answer.verdict is ChangeVerdict.PAYLOAD_TOO_LARGE:
         problem = payload_too_large(len(change.payload or b""), answer.payload_limit, answer.lambda_name)
         result.error.CopyFrom(problem.to_wire())
+    elif answer.verdict is ChangeVerdict.ORDERED_BY_TIME:
+        field = "delay" if change.scheduled_at is None else "scheduled_at"
+        result.error.CopyFrom(Problem(field, _ORDERED_BY_TIME).to_wire())
     elif answer.verdict is ChangeVerdict.NOT_PENDING:
         result.error.CopyFrom(_not_pending(answer).to_wire())
     return result

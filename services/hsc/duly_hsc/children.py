@@ -71,4 +71,5 @@ def _child(asked: frontend_pb2.NewTask, limits: Mapping[str, int]) -> NewTask:
     try:
         return new_task(asked, limits, _HORIZON)
     except ProblemUnlessRepeatedError as late:
-        raise late.problem from None
+        # ctx.schedule took it in time; the attempt lasted, or its report was late. `expire` ends an expired child.
+        return late.task
