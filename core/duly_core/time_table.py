@@ -10,6 +10,9 @@ from duly_core.task import Encoding, TaskId
 MOST_TICKS = 10_000
 """Tasks of one catch-up, and of one backfill."""
 
+TICK_KEYS = "time-table:"
+"""With this the idempotency keys of ticks begin. No client's key may: it would take a tick's place."""
+
 ON_TIME = timedelta(minutes=1)
 """A tick that passed longer ago was missed, and the catch-up policy decides about it."""
 
@@ -61,4 +64,4 @@ class Tick(NamedTuple):
     @property
     def key(self) -> str:
         """The idempotency key that lets each tick have one task."""
-        return f"time-table:{self.table}:{self.tick_at.isoformat()}"
+        return f"{TICK_KEYS}{self.table}:{self.tick_at.isoformat()}"

@@ -79,6 +79,7 @@ BAD_ITEMS = {
     "too long a key": ({"idempotency_key": "k" * 256}, "idempotency_key", "255 bytes"),
     "key of too many bytes": ({"idempotency_key": "é" * 128}, "idempotency_key", "255 bytes"),
     "NUL in a key": ({"idempotency_key": "k\x00"}, "idempotency_key", "NUL"),
+    "a tick's key": ({"idempotency_key": "time-table:a:b"}, "idempotency_key", "time-table:"),
     "id and key": ({"task_id": id_of(0), "idempotency_key": "k"}, "task_id", "either"),
     "id that is none": ({"task_id": "nonsense"}, "task_id", "UUID"),
     "id with NUL": ({"task_id": id_of(0)[:-1] + "\x00"}, "task_id", "UUID"),

@@ -3,12 +3,18 @@
 import asyncio
 from datetime import timedelta
 
+import psycopg
+import pytest
+
 from duly.enums import CatchUp, Outcome, Overlap
+from duly_core.errors import StoreUnavailableError
 from duly_core.store import results, time_tables
 from duly_core.store import tasks as store_tasks
 from duly_core.task import Result
 from duly_core.time_table import Rhythm
+from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.time_tables import MINUTE, NAME
+from tests.fixtures.waiting import wait_until
 
 
 async def test_a_tick_becomes_a_task_whose_scheduled_time_is_the_tick(tables):
@@ -209,3 +215,85 @@ async def test_a_table_that_was_put_off_is_left_alone_until_then_though_a_tick_o
 
     assert (list(first.put_off), first.tasks) == ([NAME], 0)
     assert (second.put_off, second.tasks) == ({}, 0)
+
+
+BEHIND = """
+insert into time_table (
+    name, lambda, collection, priority, payload_encoding, payload, cron, every_offset, zone, catch_up,
+    catch_up_window, overlap, jitter, declared, created_at, updated_at, next_tick_at, next_fire_at
+)
+select 'table-' || number, %s, '', 3, 1, '{}', '* * * * *', '0', 'Europe/Berlin', 3, '1 day', %s, '0', false,
+    now(), now(), date_trunc('minute', now()) - interval '17 h', date_trunc('minute', now()) - interval '17 h'
+from generate_series(1, %s) as number
+"""
+"""Time tables of a tick a minute, 17 hours behind, that catch up with all."""
+
+
+async def behind(tables, overlap, number):
+    async with tables.store.connection() as connection:
+        await connection.execute(BEHIND, [LAMBDA, int(overlap), number])
+
+
+@pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.BUFFER_ONE, Overlap.CANCEL_RUNNING])
+async def test_many_time_tables_that_were_left_behind_by_an_outage_fire_once_each(tables, overlap):
+    await behind(tables, overlap, 400)
+    rounds = []
+
+    while (fired := await tables.fire()).tables:
+        rounds.append(fired)
+
+    assert sum(fired.tasks for fired in rounds) == 400
+    assert sum(fired.tables for fired in rounds) == 400
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("MOST_COMPUTED", 1), ("LONGEST_PLANNING", timedelta()), ("MOST_TASKS", 1)]
+)
+async def test_a_round_that_has_computed_enough_moves_on_what_it_planned(tables, monkeypatch, limit, value):
+    monkeypatch.setattr(f"duly_core.store.ticks.{limit}", value)
+    for number in range(3):
+        await tables.make(f"table-{number}")
+    await tables.until_due("table-0")
+
+    rounds = [await tables.fire() for _ in range(4)]
+
+    assert [fired.tasks for fired in rounds] == [1, 1, 1, 0]
+
+
+async def test_a_tick_whose_key_another_transaction_holds_stops_no_other_time_table(tables, dsn):
+    for number in range(3):
+        await tables.make(f"table-{number}")
+    row = await tables.row("table-1")
+    await tables.until_due("table-0")
+    with psycopg.connect(dsn) as other:
+        key = f"time-table:table-1:{row.next_tick_at.isoformat()}"
+        other.execute(
+            "insert into idempotency_key (lambda, key, task_id, created_at) values (%s, %s, gen_random_uuid(), now())",
+            [LAMBDA, key],
+        )
+
+        rounds = [await tables.fire() for _ in range(3)]
+        other.rollback()
+
+    put_off = await tables.row("table-1")
+    assert sum(fired.tasks for fired in rounds) == 2
+    assert [name for fired in rounds for name in fired.put_off] == ["table-1"]
+    assert "locked" in put_off.problem
+    await tables.until_due("table-1")
+    assert (await tables.fire()).tasks == 1
+    assert (await tables.row("table-1")).problem is None
+
+
+async def test_a_transaction_that_stood_still_too_long_is_an_unavailable_store(tables, dsn):
+    async def stand_still():
+        async with tables.store.connection() as connection, connection.transaction():
+            await connection.execute("set local idle_in_transaction_session_timeout = '1ms'")
+            pid = connection.info.backend_pid
+            with psycopg.connect(dsn, autocommit=True) as other:
+                wait_until(
+                    lambda: not other.execute("select from pg_stat_activity where pid = %s", [pid]).fetchall()
+                )
+            await connection.execute("select")
+
+    with pytest.raises(StoreUnavailableError, match="idle-in-transaction"):
+        await stand_still()

@@ -135,6 +135,7 @@ BAD = {
     "expired": ({"expires_at": datetime.now(UTC) - HOUR}, duly.InvalidTaskError),
     "empty key": ({"idempotency_key": ""}, duly.InvalidTaskError),
     "long key": ({"idempotency_key": "é" * 128}, duly.InvalidTaskError),
+    "a tick's key": ({"idempotency_key": "time-table:a:b"}, duly.InvalidTaskError),
     "both": ({"idempotency_key": "k", "task_id": str(new_task_id())}, duly.InvalidTaskError),
     "version": ({"task_id": str(uuid4())}, duly.InvalidTaskError),
     "old id": ({"task_id": "01800000-0000-7000-8000-000000000000"}, duly.InvalidTaskError),

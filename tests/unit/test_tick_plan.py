@@ -116,6 +116,54 @@ def test_ticks_that_catch_up_do_not_run_side_by_side_unless_that_is_allowed():
     assert (plan.fire, plan.buffered) == ((START,), START + 10 * MINUTE)
 
 
+@pytest.mark.parametrize(
+    ("overlap", "running", "fires", "buffers"),
+    [
+        (Overlap.SKIP, False, [START], None),
+        (Overlap.SKIP, True, [], None),
+        (Overlap.BUFFER_ONE, False, [START], START + MINUTE),
+        (Overlap.BUFFER_ONE, True, [], START),
+        (Overlap.CANCEL_RUNNING, False, [START + 1_020 * MINUTE], None),
+        (Overlap.CANCEL_RUNNING, True, [], START + 1_020 * MINUTE),
+    ],
+)
+def test_of_many_ticks_that_must_not_overlap_only_the_first_and_the_newest_are_computed(
+    overlap, running, fires, buffers
+):
+    cron = Rhythm(cron="* * * * *", zone="Europe/Berlin")
+    table = state(rhythm=cron, catch_up=CatchUp.ALL, overlap=overlap)
+
+    plan = plan_ticks(table, START + 1_020.5 * MINUTE, running=running, most=10)
+
+    assert (list(plan.fire), plan.buffered, plan.left_out) == (fires, buffers, True)
+    assert plan.next_tick_at == START + 1_021 * MINUTE
+    assert plan.computed < 10
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.sampled_from([Overlap.SKIP, Overlap.BUFFER_ONE, Overlap.CANCEL_RUNNING]),
+    st.timedeltas(timedelta(), timedelta(hours=6)),
+    st.timedeltas(timedelta(), 25 * MINUTE),
+    st.booleans(),
+)
+def test_a_jump_decides_as_a_look_at_each_tick_does(overlap, late, jitter, running):
+    policy = {"catch_up": CatchUp.ALL, "jitter": jitter}
+    now = START + late
+    each = plan_ticks(state(**policy), now, running=running, most=1_000)
+
+    plan = plan_ticks(state(**policy, overlap=overlap), now, running=running, most=1_000)
+
+    waiting = list(each.fire)
+    if overlap is Overlap.CANCEL_RUNNING:
+        kept = waiting[-1:]
+    else:
+        kept = waiting[: (overlap is Overlap.BUFFER_ONE) + (not running)]
+    assert [*plan.fire, *([plan.buffered] if plan.buffered else [])] == kept
+    assert plan.next_tick_at == each.next_tick_at
+    assert plan.left_out == (len(waiting) > len(kept))
+
+
 def test_a_jitter_delays_each_tick_by_a_time_of_its_own_that_never_changes():
     instants = [START + place * 10 * MINUTE for place in range(50)]
     delays = {fire_at("report", instant, 5 * MINUTE) - instant for instant in instants}

@@ -16,6 +16,7 @@ from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.convert import from_duration, from_timestamp
 from duly_core.settings import format_duration
 from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, NewTask, Session
+from duly_core.time_table import TICK_KEYS
 
 _KEY_LIMIT = 255
 _ID_CLOCK_SLACK_S = timedelta(days=1).total_seconds()
@@ -253,6 +254,10 @@ def _check_key(key: str) -> None:
         raise Problem("idempotency_key", f"must be at most {_KEY_LIMIT} bytes of UTF-8")
     if _NUL.search(key):
         raise Problem("idempotency_key", "must not contain NUL")
+    if key.startswith(TICK_KEYS):
+        raise Problem(
+            "idempotency_key", f"must not begin with {TICK_KEYS!r}: ticks of time tables have such keys"
+        )
 
 
 def _session(asked: task_pb2.Session) -> Session:

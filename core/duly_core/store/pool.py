@@ -30,6 +30,7 @@ outage is not prolonged by a backoff that grew with it."""
 
 _UNAVAILABLE = (
     psycopg.OperationalError,  # lost connections, timeouts (57014), shutdowns and deadlocks alike
+    psycopg.errors.IdleInTransactionSessionTimeout,  # this process stood still in a transaction
     psycopg_pool.PoolTimeout,
     psycopg_pool.PoolClosed,
     psycopg.errors.ReadOnlySqlTransaction,  # a standby: the primary is elsewhere, or will be

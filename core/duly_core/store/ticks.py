@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from duly_core.clock import seconds_since_boot
+from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavailableError
 from duly_core.store.arrays import texts, timestamps, uuids
 from duly_core.store.pool import Connection, Store, fetch, fetch_as
 from duly_core.store.rows import named
@@ -20,7 +22,14 @@ MOST_TASKS = 1_000
 """Tasks that one statement writes."""
 MOST_BYTES = 32 << 20
 """Payloads that it writes."""
+MOST_COMPUTED = 5_000
+"""Ticks that one transaction computes; the last time table may exceed it by MOST_TASKS."""
+LONGEST_PLANNING = timedelta(milliseconds=250)
+"""How long one transaction computes ticks: rows are locked meanwhile, and the event loop stands still."""
+_LOCK_TIMEOUT = "set local lock_timeout = '2s'"
+"""For a round: what it waits for, all time tables wait for."""
 _PUT_OFF = timedelta(minutes=1)
+_PUT_OFF_LOCKED = timedelta(seconds=10)
 _NO_TASK = bytes(16)
 
 
@@ -37,7 +46,16 @@ class Fired:
     cancelled: int = 0
     """Running tasks that were asked to stop."""
     put_off: dict[str, str] = field(default_factory=dict)
-    """Tables that cannot be computed, and why."""
+    """Tables that are tried again later, and why."""
+
+    def add(self, other: "Fired") -> None:
+        """Add what another round did."""
+        self.tables += other.tables
+        self.tasks += other.tasks
+        self.lambdas |= other.lambdas
+        self.left_out += other.left_out
+        self.cancelled += other.cancelled
+        self.put_off |= other.put_off
 
 
 async def next_fire_in(store: Store) -> tuple[timedelta | None, bool]:
@@ -50,18 +68,56 @@ async def fire_due(store: Store, new_task_id: Callable[[], TaskId]) -> Fired:
     """Decide about the ticks that are due now, of up to MOST_TABLES tables, in one transaction.
 
     What another Store Consumer works on is left to it. A tick fires in the transaction that moves its table on, so that
-    each has exactly one task, whoever dies.
+    each has exactly one task, whoever dies. If the transaction times out, each table has one of its own.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; another round finds what is left.
     """
+    try:
+        return await _fire_some(store, new_task_id, MOST_TABLES, [])
+    except (RowLockedError, StatementTimeoutError):
+        return await _fire_singly(store, new_task_id)
+
+
+async def _fire_some(store: Store, new_task_id: Callable[[], TaskId], most: int, names: list[str]) -> Fired:
+    """Fire up to `most` tables in one transaction; note their names before anything may fail."""
     async with store.connection() as connection, connection.transaction():
-        due = await _locked(connection, "due_time_tables")
-        if len(due) < MOST_TABLES:
-            due += await _locked(connection, "released_time_tables")
+        await connection.execute(_LOCK_TIMEOUT)
+        due = await _locked(connection, "due_time_tables", most)
+        if len(due) < most:
+            due += await _locked(connection, "released_time_tables", most)
         if not due:
             return Fired()
+        names += [row.name for row in due]
         return await _fire(connection, due, new_task_id)
+
+
+async def _fire_singly(store: Store, new_task_id: Callable[[], TaskId]) -> Fired:
+    """Fire table by table, until one times out; put that one off, so that it does not stop the others."""
+    done = Fired()
+    for _ in range(MOST_TABLES):
+        names: list[str] = []
+        try:
+            fired = await _fire_some(store, new_task_id, 1, names)
+        except (RowLockedError, StatementTimeoutError) as error:
+            if not names:
+                raise
+            await _put_off_locked(store, names[0], f"a row that it needs is locked: {error}"[:256], done)
+            return done
+        except StoreUnavailableError:
+            if not done.tables:
+                raise
+            return done
+        if not fired.tables and not fired.put_off:
+            break
+        done.add(fired)
+    return done
+
+
+async def _put_off_locked(store: Store, name: str, problem: str, done: Fired) -> None:
+    parameters = {"name": name, "delay": _PUT_OFF_LOCKED, "problem": problem}
+    await store.run(TIME_TABLES["put_off_time_table"], parameters)
+    done.put_off[name] = problem
 
 
 async def backfill(
@@ -102,10 +158,13 @@ async def _fire(connection: Connection, due: list[TableRow], new_task_id: Callab
 
 
 def _plan_all(due: Sequence[TableRow], running: Collection[TaskId], fired: Fired) -> dict[str, TickPlan]:
-    """Plan as many tables as one transaction can write, one at least."""
+    """Plan as many tables as one transaction can compute and write, one at least."""
     plans: dict[str, TickPlan] = {}
-    tasks, size = 0, 0
+    tasks, size, computed = 0, 0, 0
+    end = seconds_since_boot() + LONGEST_PLANNING.total_seconds()
     for row in due:
+        if plans and (computed >= MOST_COMPUTED or seconds_since_boot() >= end):
+            break
         room = MOST_TASKS - tasks
         if row.payload_bytes:
             room = min(room, (MOST_BYTES - size) // row.payload_bytes)
@@ -117,6 +176,7 @@ def _plan_all(due: Sequence[TableRow], running: Collection[TaskId], fired: Fired
             fired.put_off[row.name] = f"{type(error).__name__}: {error}"[:256]
             continue
         plans[row.name] = plan
+        computed += plan.computed
         tasks += len(plan.fire)
         size += len(plan.fire) * row.payload_bytes
     return plans
@@ -206,5 +266,5 @@ async def _move_on(
     )
 
 
-async def _locked(connection: Connection, statement: str) -> list[TableRow]:
-    return await fetch_as(named(TableRow), connection, TIME_TABLES[statement], {"limit": MOST_TABLES})
+async def _locked(connection: Connection, statement: str, most: int) -> list[TableRow]:
+    return await fetch_as(named(TableRow), connection, TIME_TABLES[statement], {"limit": most})

@@ -51,7 +51,8 @@ _ticks_left_out = Counter(
     "duly_ticks_left_out_total", "Rounds in which a time table left ticks out: missed, or overlapping."
 )
 _ticks_put_off = Counter(
-    "duly_ticks_put_off_total", "Rounds in which the ticks of a time table could not be computed."
+    "duly_ticks_put_off_total",
+    "Rounds in which a time table was put off: its ticks could not be computed, or a row was locked.",
 )
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
@@ -155,4 +156,4 @@ def ticked(fired: Fired) -> None:
     if fired.cancelled:
         log.info("running tasks cancelled by the next tick", count=fired.cancelled)
     for name, problem in fired.put_off.items():
-        log.warning("time table put off: its ticks cannot be computed", time_table=name, reason=problem)
+        log.warning("time table put off", time_table=name, reason=problem)
