@@ -255,9 +255,7 @@ def _check_key(key: str) -> None:
     if _NUL.search(key):
         raise Problem("idempotency_key", "must not contain NUL")
     if key.startswith(TICK_KEYS):
-        raise Problem(
-            "idempotency_key", f"must not begin with {TICK_KEYS!r}: ticks of time tables have such keys"
-        )
+        raise Problem("idempotency_key", f"must not begin with {TICK_KEYS!r}: the keys of ticks do")
 
 
 def _session(asked: task_pb2.Session) -> Session:

@@ -71,8 +71,7 @@ begin
     elsif octet_length(duly_schedule.idempotency_key) not between 1 and 255 then
         field := 'idempotency_key'; problem := 'must be 1 to 255 bytes of UTF-8';
     elsif starts_with(duly_schedule.idempotency_key, 'time-table:') then
-        field := 'idempotency_key';
-        problem := 'must not begin with ''time-table:'': ticks of time tables have such keys';
+        field := 'idempotency_key'; problem := 'must not begin with ''time-table:'': the keys of ticks do';
     elsif duly_schedule.idempotency_key is not null and id is not null then
         field := 'task_id'; problem := 'say either task_id or idempotency_key: each alone makes a repeat safe';
     elsif id is not null and id::text !~ '^.{14}7.{4}[89ab]' then
