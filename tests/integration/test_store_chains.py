@@ -7,7 +7,7 @@ import pytest
 from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.routing import QueueKey
-from duly_core.store import claims
+from duly_core.store import claims, results
 from duly_core.store.results import set_results
 from duly_core.store.tasks import get_tasks
 from duly_core.task import Applied, HeartbeatAnswer, NewTask, ReleasedClaim, Result, Session, TaskHeartbeat
@@ -202,3 +202,25 @@ async def test_the_end_of_a_parent_releases_the_next_of_its_session(task_states)
     assert written.verdicts == [Applied.APPLIED]
     assert (written.due_in <= timedelta(), written.due_lambdas) == (True, {LAMBDA})
     assert await task_states.status(waits.task_id) == "new"
+
+
+async def test_failures_are_written_in_the_order_of_ids_with_those_whose_children_were_refused(
+    task_states, monkeypatch
+):
+    first, second = sorted([await task_states.processing() for _ in range(2)], key=lambda task: task.task_id)
+    written = []
+    failure_parameters = results._failure_parameters
+    monkeypatch.setattr(
+        results, "_failure_parameters", lambda failed: written.extend(failed) or failure_parameters(failed)
+    )
+
+    unwritable = child(lambda_name="nobody.knows")
+    await set_results(
+        task_states.store,
+        [
+            Result(second.task_id, second.token, Outcome.FATAL_FAILURE, failure_kind=FailureKind.CALLBACK),
+            Result(first.task_id, first.token, Outcome.SUCCESS, children=(unwritable,)),
+        ],
+    )
+
+    assert [each.task_id for each in written] == [first.task_id, second.task_id]

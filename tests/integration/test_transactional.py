@@ -119,6 +119,32 @@ async def test_of_two_transactions_with_one_key_the_second_waits_and_gets_the_fi
         assert await waiting == first
 
 
+async def test_a_key_whose_task_is_purged_between_the_two_reads_makes_a_new_task(
+    task_states, dsn, connection
+):
+    first = transactional.schedule(connection, LAMBDA, 1, idempotency_key="k")
+    connection.commit()
+    with psycopg.connect(dsn) as purging:
+        purging.execute("lock table task in access exclusive mode")
+        again = asyncio.ensure_future(
+            asyncio.to_thread(transactional.schedule, connection, LAMBDA, 1, idempotency_key="k")
+        )
+        await until_a_statement_waits_for_a_lock(dsn)
+        purging.execute("delete from task; delete from task_assoc; delete from idempotency_key")
+        purging.commit()
+
+        assert await again != first
+
+
+async def test_a_key_that_has_lost_its_task_is_a_conflict(task_states, dsn, connection):
+    transactional.schedule(connection, LAMBDA, 1, idempotency_key="k")
+    connection.execute("delete from task")
+    connection.commit()
+
+    with pytest.raises(duly.KeyConflictError):
+        transactional.schedule(connection, LAMBDA, 1, idempotency_key="k")
+
+
 async def test_a_key_that_a_callers_open_transaction_holds_fails_only_the_calls_that_need_it(
     store, task_states, dsn, connection, monkeypatch
 ):

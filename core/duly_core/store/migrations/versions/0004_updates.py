@@ -39,6 +39,7 @@ declare
     id uuid := duly_schedule.task_id;
     holder uuid;
     is_same boolean;
+    tries integer := 0;
     problem text;
     field text;
 begin
@@ -113,6 +114,8 @@ begin
             if is_same then
                 return holder;
             end if;
+            tries := tries + 1;
+            continue when is_same is null and tries < 10;  -- purged between the two reads: so is its key
             raise exception using errcode = 'DY004', column = 'idempotency_key', message = format(
                 'idempotency_key: task %s has this key or id, with another lambda, payload, priority or collection: use '
                 'another key for another task', holder);
