@@ -145,8 +145,13 @@ class Claimer:
             for proposal, answer in zip(proposals, response.answers, strict=True)
             if answer.verdict == hsc_pb2.CLAIM_VERDICT_ASK_AGAIN
         ]
-        others = await self._ask(rest, holder, end, refused) if 0 < len(rest) < len(proposals) else []
-        return [(response, proposals), *others]
+        answers = [(response, proposals)]
+        # as many as fitted, then twice as many: the HSC reads the payloads of all that it is asked for
+        size, place = len(proposals) - len(rest), 0
+        while size and place < len(rest):
+            answers += await self._ask(rest[place : place + size], holder, end, refused)
+            size, place = 2 * size, place + size
+        return answers
 
     async def release(self, claims: Sequence[hsc_pb2.Claim] = (), prefixes: Sequence[bytes] = ()) -> None:
         """Hand back claims that never reached an Executor, and all under these prefixes; if that fails they run out."""
