@@ -124,7 +124,7 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
     with (
         tempfile.TemporaryDirectory(prefix="duly-fuzz-") as folder,
         patch.dict(os.environ, environment),
-        patch("duly_controller.__main__.open_receiver", open_messages),
+        patch("duly_controller.__main__._open_receiver", open_messages),
     ):
         assert QueueSettings.load().backend == "sqs"
         async with (
