@@ -71,7 +71,7 @@ class Section(BaseSettings):
 
     @classmethod
     def load(cls, **overrides: Any) -> Self:
-        """Read the section; what is None in `overrides` counts as not said.
+        """Read the section; a None in `overrides` is ignored.
 
         Raises:
             SettingsError: a value is unusable; names the section, the field, and what is wrong.

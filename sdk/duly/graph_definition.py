@@ -89,7 +89,7 @@ def run_of(definition: graphs_pb2.GraphDefinition, options: Options, name: str =
 
 
 def check_options(options: Options, labels: list[str]) -> None:
-    """Raise InvalidTaskError for options of a label that there is not."""
+    """Raise InvalidTaskError for options of an unknown label."""
     for label, values in options.items():
         if label not in labels and label not in _FOR_ALL:
             raise InvalidTaskError(

@@ -179,7 +179,7 @@ BAD_REDRIVES = {
     "NUL in a collection": ({"collection": "a\x00"}, "collection", "NUL"),
     "unknown kind": ({"failure_kinds": [99]}, "failure_kinds", "99"),
     "no kind": ({"failure_kinds": [0]}, "failure_kinds", "0"),
-    "an instant that is none": ({"finished_after": Timestamp(nanos=-1)}, "finished_after", "nanos"),
+    "an invalid instant": ({"finished_after": Timestamp(nanos=-1)}, "finished_after", "nanos"),
     "the end of time": ({"finished_before": Timestamp(seconds=HUGE)}, "finished_before", "year"),
     "nothing in between": (
         {"finished_after": Timestamp(seconds=2), "finished_before": Timestamp(seconds=2)},
@@ -201,7 +201,7 @@ BAD_REDRIVES = {
     "negative offset": ({"offset": Duration(seconds=-1)}, "offset", "from 0 to 365d"),
     "offset beyond the horizon": ({"offset": Duration(seconds=366 * DAY)}, "offset", "from 0 to 365d"),
     "contradictory offset": ({"offset": Duration(seconds=1, nanos=-1)}, "offset", "contradict"),
-    "as_of that is none": ({"as_of": Timestamp(seconds=-HUGE)}, "as_of", "year"),
+    "an invalid as_of": ({"as_of": Timestamp(seconds=-HUGE)}, "as_of", "year"),
 }
 
 
@@ -217,7 +217,7 @@ async def test_a_filter_or_a_rate_that_makes_no_sense_is_refused_by_its_field(fr
 
 
 async def test_a_list_with_such_a_filter_is_refused_too(frontend):
-    for name in ("unknown kind", "an instant that is none", "the end of time", "nothing in between"):
+    for name in ("unknown kind", "an invalid instant", "the end of time", "nothing in between"):
         fields, field, words = BAD_REDRIVES[name]
 
         refused = await refusal(frontend.stub.ListTasks(frontend_pb2.ListTasksRequest(**fields)))

@@ -81,7 +81,7 @@ BAD_ITEMS = {
     "NUL in a key": ({"idempotency_key": "k\x00"}, "idempotency_key", "NUL"),
     "a tick's key": ({"idempotency_key": "time-table:a:b"}, "idempotency_key", "time-table:"),
     "id and key": ({"task_id": id_of(0), "idempotency_key": "k"}, "task_id", "either"),
-    "id that is none": ({"task_id": "nonsense"}, "task_id", "UUID"),
+    "an invalid id": ({"task_id": "nonsense"}, "task_id", "UUID"),
     "id with NUL": ({"task_id": id_of(0)[:-1] + "\x00"}, "task_id", "UUID"),
     "id of version 4": ({"task_id": str(uuid4())}, "task_id", "version 7"),
     "id of another variant": ({"task_id": id_of(0, variant=0b11)}, "task_id", "version 7"),
