@@ -130,8 +130,9 @@ union all select null, {{}}released.lambda, released.due_in from released
 -- fragment: end_task
 -- The one way to end a task: what waits for an end hangs on this (decision 0028). A CTE `ended` deletes the assoc and
 -- has task_id, status, ended_at, started_at, fence, failures, crashes, last_token, result, result_encoding, failure_kind,
--- failure_message, and `links`. The statement ends with `released`, without which nothing is released. Without a start or a failure of its own the entity keeps those of the attempts before. An expiry names
--- the failure before it. Nothing is written over another end.
+-- failure_message, and `links`. The statement ends with `released`, without which nothing is released. Without a start or
+-- a failure of its own the entity keeps those of the attempts before. An expiry names the failure before it. Nothing is
+-- written over another end.
 entity as (
     insert into task (
         task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
