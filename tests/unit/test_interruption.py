@@ -64,11 +64,11 @@ def test_an_interruption_leaves_no_queue_locked(rounds: int) -> None:
 
 @ROUNDS
 def test_an_interruption_leaves_no_logging_handler_locked(rounds: int) -> None:
-    for number in range(rounds):
+    for _ in range(rounds):
         with open("/dev/null", "w", encoding="utf-8") as nowhere:  # noqa: PTH123 (it is a device)
             handler = logging.StreamHandler(nowhere)
-            logger = logging.getLogger(f"tests.interruption.{number}")
-            logger.addHandler(handler)
+            logger = logging.getLogger("tests.interruption")
+            logger.handlers = [handler]  # not those of earlier rounds: their file is closed
             logger.setLevel(logging.INFO)
             logger.propagate = False
 

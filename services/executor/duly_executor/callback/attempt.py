@@ -4,12 +4,13 @@ import asyncio
 import concurrent.futures
 import ctypes
 import logging
-import queue
+import operator
 import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from itertools import starmap, tee
 from typing import Any
 
 from duly.callbacks import Callback
@@ -57,16 +58,34 @@ _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 """Raises an exception in another thread at its next bytecode, or takes back what is not raised yet (None)."""
 
 
-_LOCKING = frozenset(module.__file__ for module in (threading, queue, logging))
-"""Modules whose own `with` an exception may leave half done: Condition.__enter__ takes the lock and returns in Python."""
-_TRIES = 50
-_TRY_AGAIN = timedelta(microseconds=200)
+_LOCKING = dict.fromkeys(
+    function.__code__
+    for function in (
+        threading.Condition.__enter__,
+        threading.Condition.__exit__,
+        threading.Condition.wait,
+        threading.Condition._acquire_restore,  # type: ignore[attr-defined]  # noqa: SLF001
+        threading.Condition._release_save,  # type: ignore[attr-defined]  # noqa: SLF001
+        logging.Handler.acquire,
+        logging.Handler.release,
+    )
+)
+"""Functions that take or release a lock that others share, in Python: an exception in them may leave it locked."""
+_CAREFUL_FOR = timedelta(seconds=0.5)
+"""Longer than a thread waits for a processor of a busy machine: until it runs, each look finds it at the same place."""
+_LOOK_AGAIN = timedelta(milliseconds=1)
+_CODE = operator.attrgetter("f_code")
 
 
-def _may_hold_a_shared_lock(thread: int) -> bool:
-    """Return whether a thread runs code that takes shared locks: an exception now may leave one locked."""
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 (there is no other way to see where a thread is)
-    return frame is not None and frame.f_code.co_filename in _LOCKING
+def _raise_outside_locks(thread: int) -> bool:
+    """Raise Interrupted in a thread, unless it runs one of the functions above.
+
+    Return whether it is raised. The look and the raising are one chain of C calls, between which no other thread runs.
+    """
+    frames = map(operator.itemgetter(thread), starmap(sys._current_frames, [()]))  # noqa: SLF001 (no public way)
+    exceptions, chosen = tee(map(_LOCKING.get, map(_CODE, frames), [ctypes.py_object(Interrupted)]))
+    list(map(_set_exception, [ctypes.c_ulong(thread)], exceptions))
+    return next(chosen) is not None
 
 
 class Attempt:
@@ -117,14 +136,17 @@ class Attempt:
             cancel()
 
     def interrupt(self) -> None:
-        """Raise Interrupted in the callback, once; an async one is cancelled. Another thread calls this.
+        """Raise Interrupted in the callback, once; an async one is cancelled. Another thread calls this."""
+        if not self._interrupt(carefully=True):
+            threading.Thread(target=self._interrupt_in_time, name="duly-interrupt", daemon=True).start()
 
-        A callback that stays in code that takes locks most likely waits there: it is interrupted in the end all the same.
-        """
-        for _ in range(_TRIES):
+    def _interrupt_in_time(self) -> None:
+        """Interrupt it once it has left code that locks. If it stays there, it most likely waits: interrupt it then too."""
+        deadline = time.monotonic() + _CAREFUL_FOR.total_seconds()
+        while time.monotonic() < deadline:
+            time.sleep(_LOOK_AGAIN.total_seconds())
             if self._interrupt(carefully=True):
                 return
-            time.sleep(_TRY_AGAIN.total_seconds())
         self._interrupt(carefully=False)
 
     def _interrupt(self, *, carefully: bool) -> bool:
@@ -133,12 +155,9 @@ class Attempt:
             if self._context.interrupted:
                 return True
             if self._armed:
-                thread = ctypes.c_ulong(self._thread)
-                if carefully and _may_hold_a_shared_lock(self._thread):
-                    return False
-                _set_exception(thread, ctypes.py_object(Interrupted))
-                if carefully and _may_hold_a_shared_lock(self._thread):  # it ran on between the look and this
-                    _set_exception(thread, None)
+                if not carefully:
+                    _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(Interrupted))
+                elif not _raise_outside_locks(self._thread):
                     return False
             self._context.note_interruption()
         cancel = self._cancel_on_loop
