@@ -70,9 +70,9 @@ async def work_async(payload: dict[str, Any], ctx: duly.TaskContext) -> Any:
 
 
 @_callback("quick")
-def quick(_: dict[str, Any], ctx: duly.TaskContext) -> int:
+def quick(payload: dict[str, Any], ctx: duly.TaskContext) -> int:
     """Nothing but its journal."""
-    with _journal.execution(ctx):
+    with _journal.execution(ctx, edit=payload.get("edit", 0)):
         return ctx.attempt
 
 
@@ -84,9 +84,9 @@ def expiring(_: dict[str, Any], ctx: duly.TaskContext) -> int:
 
 
 @_callback("nap")
-def nap(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+def nap(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
     """A little work."""
-    with _journal.execution(ctx):
+    with _journal.execution(ctx, edit=payload.get("edit", 0)):
         time.sleep(_NAP_S)
 
 

@@ -103,6 +103,14 @@ IN_SESSIONS = (
 )
 """Kinds that are scheduled in sessions: none breaks its process, and how each ends is known."""
 
+IN_GRAPHS = (
+    *("quick", "quick", "quick", "nap", "nap_async", "fails_once", "snoozes_once"),
+    *("says_fatal", "says_fatal"),
+)
+"""The same for nodes of graphs."""
+CHANGED = ("quick", "nap")
+"""Kinds that write down which payload they were given."""
+
 
 def choose(random: Random, *, peaceful: bool, harmless: bool = False, contained: bool = False) -> TaskKind:
     """The kind of the next task.

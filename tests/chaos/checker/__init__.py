@@ -25,6 +25,15 @@ C10 overlap, order    tasks of one session run one at a time, in the order in wh
    waiting     what waits for its turn has no claim
    rest        a failure that is to end those that wait does, and nothing else ends them so
    session, left    each is in the session that it was scheduled in, and no session outlives its tasks
+C12 early   a node runs when what it waits for has happened
+   edge        each edge is decided once, in the transaction that ends its source
+   skip        what can never run is skipped, nothing else is, and it never runs
+   counts, whole, graph    a graph ends with its nodes, counts them right, and has all of them or none
+C13 twice, lost, astray    each tick that was decided has one task, and nothing else has
+   overlap     where ticks are left out while a task lives, no two live at a time
+C14 update, priority    a change is in force for each start after its answer
+   due         nothing starts before the time that it was moved to
+   purge       what is deleted by a filter had ended
 
 (C11, isolation, is a matter of load: tests/integration.)
 """
@@ -32,8 +41,11 @@ C10 overlap, order    tasks of one session run one at a time, in the order in wh
 from collections.abc import Iterator
 
 from tests.chaos.checker.cases import Case, cases_of
+from tests.chaos.checker.changes import changes
 from tests.chaos.checker.counts import Reasons, counts
 from tests.chaos.checker.figures import figures_of
+from tests.chaos.checker.graph_places import Waiting, note_graph_releases, places_of
+from tests.chaos.checker.graphs import graphs
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.losses import losses
 from tests.chaos.checker.moves import moves
@@ -41,6 +53,7 @@ from tests.chaos.checker.overlaps import SignsOfLife, overlaps
 from tests.chaos.checker.sessions import membership, sessions
 from tests.chaos.checker.sufficiency import inconclusive
 from tests.chaos.checker.system import ends, samples, triggers
+from tests.chaos.checker.ticks import ticks
 from tests.chaos.checker.turns import Turn, note_releases, turns_of
 from tests.chaos.checker.verdict import Verdict, Violation
 from tests.chaos.history import History
@@ -53,8 +66,10 @@ def check(history: History) -> Verdict:
     cases = cases_of(history)
     turns = turns_of(cases)
     note_releases(cases, turns)
+    places = places_of(history, cases)
+    note_graph_releases(cases, places)
     violations, notes = [], []
-    for violation in _found(history, cases, turns):
+    for violation in _found(history, cases, turns, places):
         reason = history.exemptions.get(violation.rule) or history.exemptions.get(
             violation.rule.partition(".")[0]
         )
@@ -67,7 +82,9 @@ def check(history: History) -> Verdict:
     )
 
 
-def _found(history: History, cases: dict[str, Case], turns: dict[str, list[Turn]]) -> Iterator[Violation]:
+def _found(
+    history: History, cases: dict[str, Case], turns: dict[str, list[Turn]], places: dict[str, Waiting]
+) -> Iterator[Violation]:
     lines = Lines(history.started_ns)
     signs, reasons = SignsOfLife(history), Reasons(history, cases)
     for task_id in sorted(cases):
@@ -79,5 +96,8 @@ def _found(history: History, cases: dict[str, Case], turns: dict[str, list[Turn]
         yield from triggers(history, case, lines)
         yield from membership(case, lines)
     yield from sessions(history, cases, turns, signs, lines)
+    yield from graphs(history, cases, places, signs, lines)
+    yield from ticks(history, cases, lines)
+    yield from changes(history, cases, lines)
     yield from samples(history, lines)
     yield from ends(history, cases)
