@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from duly.v1 import frontend_pb2, hsc_pb2
+    from duly.new_graph import After, NewNode
+    from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 
     Keep: TypeAlias = Callable[[bytes, bytes], None]
 
@@ -46,7 +47,7 @@ class TaskContext:
 
     __slots__ = (
         "_cancelled", "_child_bytes", "_interrupted", "_keep", "_report", "_waiter", "attempt", "checkpointed",
-        "children", "deadline", "due_at", "fence", "graph_id", "label", "lambda_name", "predecessors", "priority",
+        "children", "deadline", "due_at", "fence", "graph_id", "label", "lambda_name", "nodes", "predecessors", "priority",
         "started_ns", "task_id", "tick_at",
     )  # fmt: skip
 
@@ -94,6 +95,8 @@ class TaskContext:
         """What the attempt before kept with `checkpoint`, decoded; None: nothing, or this is the first."""
         self.children: list[frontend_pb2.NewTask] | None = None
         """What `schedule` was asked for, as it is sent; None: nothing."""
+        self.nodes: dict[str, graphs_pb2.GraphNode] | None = None
+        """What `add_node` was asked for, by label; None: nothing."""
         self._child_bytes = 0
         self._report = report
         self._keep: Keep | None = None
@@ -195,17 +198,76 @@ class TaskContext:
         """
         new = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto()
         with _waiter_lock:
-            if self.children is None:
-                self.children, self._child_bytes = [], 0
-            size = self._child_bytes + new.ByteSize()
-            if len(self.children) == _MOST_CHILDREN or size > _MOST_CHILD_BYTES:
-                raise InvalidTaskError(
-                    f"an attempt may schedule {_MOST_CHILDREN:,} tasks of {_MOST_CHILD_BYTES:,} bytes together: have "
-                    "one of them schedule the rest"
-                )
-            self.children.append(new)
-            self._child_bytes = size
+            children = self._children()
+            self._count(new.ByteSize())
+            children.append(new)
         return ScheduledTask(new.task_id, created=True)
+
+    def node(self, label: str) -> NewNode:
+        """Return a node of the own graph, for `after` of `add_node`; `ctx.node(ctx.label)` is this one."""
+        from duly.new_graph import NewNode
+
+        return NewNode(label, "")
+
+    def add_node(
+        self,
+        lambda_name: str | Callable[..., Any],
+        payload: Any = None,
+        *,
+        label: str,
+        after: After = (),
+        ignore_failure: bool = False,
+        max_runtime: timedelta | None = None,
+        priority: Priority = Priority.NORMAL,
+        collection: str = "",
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        expires_at: datetime | None = None,
+    ) -> NewNode:
+        """Add a node to the own graph, if this attempt succeeds, in the same transaction; otherwise it never is.
+
+            for disk in disks:
+                ctx.add_node("disk.check", {"disk": disk}, label=f"check-{disk}", after=ctx.node("power.on"))
+
+        Arguments as for `task` of a graph. `after` takes nodes that were added before, and those of `ctx.node(label)`; one that has
+        ended already counts as it ended. Without `after` it is due at once. Nothing that is in the graph waits for it: the graph
+        is not finished before it is. It counts as a task of `schedule`.
+
+        An unknown label, one that the graph has already, or a graph of more than 10,000 nodes makes the attempt a fatal failure.
+        A graph that was cancelled stays as it is. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
+        """
+        if not self.graph_id:
+            raise InvalidTaskError("this task is not a node of a graph: use ctx.schedule", "label")
+        from duly.new_graph import NewNode, node_of
+
+        task = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto()
+        node = node_of(label, task, after, ignore_failure=ignore_failure, max_runtime=max_runtime)
+        with _waiter_lock:
+            self._children()
+            if self.nodes is None:
+                self.nodes = {}
+            if label in self.nodes:
+                raise InvalidTaskError(
+                    f"{label!r} was added before: give each node a label of its own", "label"
+                )
+            self._count(node.ByteSize())
+            self.nodes[label] = node
+        return NewNode(label, task.task_id)
+
+    def _children(self) -> list[frontend_pb2.NewTask]:
+        if self.children is None:
+            self.children, self._child_bytes = [], 0
+        return self.children
+
+    def _count(self, size: int) -> None:
+        """Count a task that is written with the success, unless there are too many."""
+        count = len(self._children()) + len(self.nodes or ())
+        if count == _MOST_CHILDREN or self._child_bytes + size > _MOST_CHILD_BYTES:
+            raise InvalidTaskError(
+                f"an attempt may schedule {_MOST_CHILDREN:,} tasks of {_MOST_CHILD_BYTES:,} bytes together: have "
+                "one of them schedule the rest"
+            )
+        self._child_bytes += size
 
     def request_cancel(self) -> None:
         """Make `cancelled` true. For what runs the callback; a callback raises Cancelled instead."""
@@ -241,6 +303,7 @@ class _OfTask(TaskContext):
         self._report = report
         self._keep = keep
         self.children = None
+        self.nodes = None
         self._cancelled = False
         self._interrupted = False
         self._waiter = None

@@ -197,6 +197,70 @@ select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due
 union all
 select null, (select count(*) from made)
 
+-- name: grow_graph
+-- move: -> new|waiting
+-- Adds nodes to a graph that the caller's transaction has locked: `runs`, `skipped` and `open_edges` say how each stands
+-- (graph_growth.py). The caller takes all back unless each task is answered.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
+        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
+        %(delays)b::interval[], %(expires_at)b::timestamptz[],
+        %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(any_of)b::bool[],
+        %(ignore_failure)b::bool[], %(handled)b::bool[], %(runs)b::bool[], %(skipped)b::bool[]
+    ) with ordinality as asked (
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
+        label, open_edges, any_of, ignore_failure, handled, runs, skipped, place
+    )
+), grown as (
+    update graph
+    set total = total + cardinality(%(task_ids)b::uuid[]), open = open + cardinality(%(task_ids)b::uuid[]),
+        unhandled = unhandled - %(now_handled)b::int4, finished_at = null
+    where graph_id = any (array[%(graph_id)b::uuid])
+    returning graph_id, total - cardinality(%(task_ids)b::uuid[]) as before, duly_now() as now
+), known as (
+    select asked.*, grown.graph_id, grown.before, grown.now,
+        greatest(grown.now, coalesce(asked.scheduled_at, grown.now + asked.delay, grown.now)) as due_at
+    from grown cross join asked join lambda on lambda.name = any (array[asked.lambda])
+), entity as (
+    insert into task (
+        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
+        graph, max_runtime
+    )
+    select task_id, lambda, collection, priority, encoding, payload, now, due_at, expires_at, graph_id, max_runtime
+    from known
+    order by task_id
+    on conflict (task_id) do nothing
+    returning task_id, scheduled_at - created_at as ahead
+), assoc as (
+    insert into task_assoc (
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, graph, open_edges, any_of, doom
+    )
+    select task_id, lambda, collection, priority,
+        case when runs then 'new' else 'waiting' end::task_status,
+        case when runs then due_at when skipped then now else coalesce(expires_at, 'infinity') end,
+        due_at, expires_at, graph_id, open_edges, any_of, case when skipped then {{kind.graph_skipped}} end
+    from known
+    where (select count(*) from entity) = (select count(*) from known)
+    order by task_id
+), node as (
+    insert into graph_node (graph_id, label, task_id, place, any_of, ignore_failure, handled)
+    select graph_id, label, task_id, before + place - 1, any_of, ignore_failure, handled from known order by label
+), waited_for as (
+    update graph_node as node
+    set handled = true
+    from unnest(%(handled_labels)b::text[]) as asked (label)
+    where node.graph_id = %(graph_id)b::uuid and node.label = any (array[asked.label]) and not node.handled
+), edge as (
+    insert into graph_edge (from_task, to_task, condition, fires_on)
+    select edge.*
+    from unnest(
+        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(conditions)b::int2[], %(fires_on)b::int2[]
+    ) as edge (from_task, to_task, condition, fires_on)
+)
+select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
+
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued
 -- Takes what is due, up to each queue's room, oldest first; another Store Consumer's rows are skipped.
