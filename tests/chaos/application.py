@@ -232,6 +232,15 @@ def daemon(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
             os._exit(5)
 
 
+@_callback("grows")
+def grows(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Adds two nodes to its graph: one that runs, and one that is skipped."""
+    with _journal.execution(ctx):
+        work_of = BY_NAME["quick"].lambda_name
+        first = ctx.add_node(work_of, {"kind": "quick"}, label=f"{ctx.label}+1", after=ctx.node(ctx.label))
+        ctx.add_node(work_of, {"kind": "quick"}, label=f"{ctx.label}+2", after=first.failed)
+
+
 @_callback("gil")
 def gil(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
     """Holds the interpreter's lock all the time, as a library written in C may."""

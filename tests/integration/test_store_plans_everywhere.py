@@ -32,6 +32,8 @@ OF_SESSIONS = {
 """test_session_costs.py has those."""
 OF_GRAPHS = {
     "schedule_graph",
+    "grow_graph",
+    "growing_graph",
     "cancel_graph",
     "graph_digest",
     "live_nodes",

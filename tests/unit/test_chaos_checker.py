@@ -136,7 +136,10 @@ def in_graph(tape: Tape, name: str = "g") -> tuple[Story, Story, Story, Story]:
     second.enqueue().succeed()
     alarm.end_skipped()
     last.end_skipped()
-    tape.end_graph(name, succeeded=2, skipped=2)
+    added = tape.node(name, second)
+    added.spoil(0, open_edges=0, after="new", trigger_in_ns=0)
+    added.enqueue().succeed()
+    tape.end_graph(name, succeeded=3, skipped=2)
     return first, second, alarm, last
 
 
@@ -916,6 +919,18 @@ def _(tape):
 def _(tape):
     first, second, *_ = in_graph(tape, "h")
     second.spoil(1, txid=first.last.txid + 10_000)
+
+
+@plants("C12.edge: an edge is decided when a node is added, and its source has not ended")
+def _(tape):
+    first, other = tape.node("h"), tape.node("h")
+    first.enqueue().succeed()
+    added = tape.node("h", first, other)
+    added.spoil(0, open_edges=0)
+    other.enqueue().succeed()
+    added._move("new", trigger=0, open_edges_before=0, open_edges=0, txid=other.last.txid)
+    added.enqueue().succeed()
+    tape.end_graph("h", succeeded=3)
 
 
 @plants("C12.skip: what was skipped ran")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from duly_core.lifecycle import Status
 from tests.chaos.checker.cases import Case
-from tests.chaos.checker.graph_places import Waiting
+from tests.chaos.checker.graph_places import Decision, Waiting
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.overlaps import SignsOfLife
 from tests.chaos.checker.verdict import Violation
@@ -114,7 +114,15 @@ def _edges(case: Case, place: Waiting, lines: Lines) -> Iterator[Violation]:
         if number > ended[txid] or (number < ended[txid] and number and not _is_settled(writes[txid]))
     ]
     release = next((move for move in case.transitions if move.after == Status.NEW), None)
-    missing = len(place.edges) - counted.total() if release is not None and not place.node.any_of else 0
+    joined = case.transitions[0] if case.transitions else None
+    # a node that a callback added: some edges were decided when it came
+    at_once = len(place.edges) - joined.open_edges if joined is not None else 0
+    missing = 0
+    if release is not None and release is not joined and not place.node.any_of:
+        missing = len(place.edges) - at_once - counted.total()
+    if joined is not None and at_once > sum(_is_before(each, joined) for each in place.decisions.values()):
+        wrong = wrong or [joined.txid]
+        writes.setdefault(joined.txid, joined)
     if wrong or missing:
         txid = wrong[0] if wrong else release.txid if release is not None else 0
         yield Violation(
@@ -124,6 +132,10 @@ def _edges(case: Case, place: Waiting, lines: Lines) -> Iterator[Violation]:
             f" transaction {txid}, {counted[txid]} edges were decided; {counted.total()} of {len(place.edges)} in all",
             (lines.transition(writes[txid]) if txid in writes else "no write",),
         )
+
+
+def _is_before(decision: Decision, joined: Transition) -> bool:
+    return decision.move.sequence < joined.sequence or decision.move.txid == joined.txid
 
 
 def _is_settled(move: Transition) -> bool:
