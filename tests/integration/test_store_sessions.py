@@ -12,8 +12,12 @@ from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store import claims, dead_letters, polling, schedule, sessions, tasks
 from duly_core.store.claims import Caller, Pick
+from duly_core.store.pool import fetch
 from duly_core.store.results import set_results
+from duly_core.store.statements import TRANSITIONS
+from duly_core.store.successes import success_parameters
 from duly_core.task import Applied, NewTask, Result, Scheduling, Session
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
 
 KEY = "vlan-7"
@@ -296,3 +300,26 @@ async def test_schedules_and_ends_at_once_leave_no_session_without_a_head(regist
 
     assert len(ran) == len(set(ran)) == 200
     assert await sessions.list_sessions(registered, after="", blocked=False, limit=10) == []
+
+
+async def test_a_cancel_that_waited_for_sessions_does_not_wait_for_a_task_that_runs_since(registered, dsn):
+    head, released, elsewhere = a_task("a"), a_task("a"), a_task("b")
+    await scheduled(registered, head, released, a_task("b"), elsewhere)
+    claimed = {task.task_id: task for task in await claim_all(registered)}
+
+    async with registered.connection() as other, other.transaction():
+        await other.execute("select from session where key = 'b' for update")
+        async with registered.connection() as ending, ending.transaction():
+            ended = Result(head.task_id, claimed[head.task_id].token, Outcome.SUCCESS)
+            await fetch(ending, TRANSITIONS["finish"], success_parameters([ended]))
+            cancelling = asyncio.create_task(
+                tasks.cancel_tasks(registered, [released.task_id, elsewhere.task_id])
+            )
+            await until_a_statement_waits_for_a_lock(dsn)
+        # the cancel holds session a now, and waits for b; the statement that waited saw `released` wait
+        running = asyncio.create_task(end(registered, await claim_all(registered)))
+        await until_a_statement_waits_for_a_lock(dsn, statements=2)
+    await running
+    cancelled = await cancelling
+
+    assert cancelled.statuses == {elsewhere.task_id: Status.CANCELLED}
