@@ -122,7 +122,8 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         response = graphs_pb2.GetGraphResponse(graph=state)
         if not request.without_nodes:
             rows = await graph_reads.get_nodes(self._stores.reads, graph_id)
-            response.nodes.extend(graph_answers.nodes_to_wire(rows))
+            # a large graph takes a while: other calls have their turn meanwhile
+            response.nodes.extend(await asyncio.to_thread(graph_answers.nodes_to_wire, rows))
         if 0 <= self._most_bytes < response.ByteSize():
             raise TooMuchError(
                 f"graph_id: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
