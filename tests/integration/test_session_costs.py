@@ -30,6 +30,7 @@ PAGES = {
     "lock_waiting": 320,
     "end_waiting": 1430,
     "lock_over": 220,
+    "lock_blocked": 160,
     "unblock_sessions": 1320,
     "sessions": 500,
     "session_keys": 44,

@@ -138,6 +138,7 @@ CASES = {
     "lock_over": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS),
     "cancel_waiting": ({"task_ids": IDS}, ASSOC | END),
     "lock_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS),
+    "lock_blocked": ({"keys": ["s1", "s2"], "blocked_by": IDS[:2]}, SESSIONS),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
     "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),

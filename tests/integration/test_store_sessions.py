@@ -185,9 +185,24 @@ async def test_a_blocked_session_goes_on_with_the_next_task_when_it_is_unblocked
     await scheduled(registered, first, second)
     await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
 
-    assert await sessions.unblock_sessions(registered, [KEY, "unknown"]) == {KEY}
-    assert await sessions.unblock_sessions(registered, [KEY]) == set()
+    assert (await sessions.unblock_sessions(registered, [KEY, "unknown"])).now == {KEY}
+    assert (await sessions.unblock_sessions(registered, [KEY])).now == set()
     assert await run_to_the_end(registered) == [second.task_id]
+
+
+async def test_a_repeat_that_names_the_block_does_not_end_the_next_one(registered):
+    first, second, third = (a_task(policy=SessionPolicy.BLOCK) for _ in range(3))
+    await scheduled(registered, first, second, third)
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+
+    named = {KEY: first.task_id}
+    assert await sessions.unblock_sessions(registered, [KEY], named) == ({KEY}, set())
+    assert await sessions.unblock_sessions(registered, [KEY], named) == (set(), {KEY})
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+    assert await sessions.unblock_sessions(registered, [KEY], named) == (set(), {KEY})
+
+    (state,) = await sessions.list_sessions(registered, after="", blocked=True, limit=10)
+    assert state.blocked_by == second.task_id
 
 
 async def test_a_blocked_session_without_tasks_stays_until_it_is_unblocked(registered):
@@ -198,7 +213,7 @@ async def test_a_blocked_session_without_tasks_stays_until_it_is_unblocked(regis
 
     (state,) = await sessions.list_sessions(registered, after="", blocked=True, limit=10)
     assert state.length == 0
-    assert await sessions.unblock_sessions(registered, [KEY]) == {KEY}
+    assert (await sessions.unblock_sessions(registered, [KEY])).now == {KEY}
     assert await sessions.list_sessions(registered, after="", blocked=False, limit=10) == []
 
 
@@ -226,7 +241,7 @@ async def test_a_session_is_not_unblocked_while_its_tasks_are_to_end_with_a_fail
 
     unblocked = await sessions.unblock_sessions(registered, [KEY])
 
-    assert unblocked == set()
+    assert unblocked == (set(), set())
     assert (await sessions.get_sessions(registered, [KEY], 10))[KEY].failing == 2
 
 

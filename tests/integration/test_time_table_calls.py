@@ -6,6 +6,7 @@ import pytest
 
 import duly
 from duly.v1 import registry_pb2, time_tables_pb2
+from tests.fixtures.lost_replies import lose_first_reply
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.time_tables import NAME
@@ -97,6 +98,17 @@ async def test_a_deleted_time_table_is_gone_and_its_task_is_not(client, tables):
     ):
         with pytest.raises(duly.TimeTableNotFoundError, match=NAME):
             await call(NAME)
+
+
+async def test_a_delete_whose_reply_was_lost_answers_as_the_first(client, monkeypatch):
+    created = await client.create_table(NAME, LAMBDA, {"to": "ann"}, every=HOUR)
+    caller, _ = client._open()
+    lose_first_reply(monkeypatch, caller.time_tables, "DeleteTimeTables")
+
+    deleted = await client.delete_table(NAME)
+
+    assert (deleted.name, deleted.payload, deleted.revision) == (NAME, {"to": "ann"}, created.revision)
+    assert await client.tables() == []
 
 
 async def test_tables_are_listed_by_name_beyond_a_page(client, monkeypatch):

@@ -42,3 +42,12 @@ with over as materialized (
 select task_id
 from over
 where session in (select key from locked) or graph in (select graph_id from locked_graphs)
+
+-- name: lock_blocked
+-- Locks the sessions that these tasks block; zeros: whichever task does.
+select session.key
+from unnest(%(keys)b::text[], %(blocked_by)b::uuid[]) as asked (key, blocked_by)
+join session on session.key = any (array[asked.key])
+where asked.blocked_by in (session.blocked_by, '00000000-0000-0000-0000-000000000000')
+order by session.key
+for update of session

@@ -162,7 +162,10 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     ) -> graphs_pb2.CancelGraphResponse:
         try:
             graph_id = validation.parse_graph_id(request.graph_id)
-            if (await self._state(graph_id)).status != graphs_pb2.GRAPH_STATUS_RUNNING:
+            state = await self._state(graph_id)
+            if state.status != graphs_pb2.GRAPH_STATUS_RUNNING:
+                if state.cancel_requested:  # by an earlier call, of which the reply may have been lost
+                    return graphs_pb2.CancelGraphResponse(graph=state)
                 return graphs_pb2.CancelGraphResponse(error=_FINISHED.to_wire())
             cancelled = await store_graphs.cancel_graph(self._stores.writes, graph_id)
             if cancelled.released:
