@@ -1,13 +1,17 @@
 -- Statements that write or remove entities and move no task through its states. (How ids are compared: see transitions.sql.)
 
 -- name: purge
--- Deletes finished tasks with all that belongs to them. One that was redriven since it was found is left alone.
+-- Deletes finished tasks with all that belongs to them. One that was redriven since it was found is left alone, and so is
+-- one of a graph that runs: its result is for the nodes that wait.
 -- Planned anew, as redrive is.
 with gone as (
     delete from task
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where task.task_id = any (array[asked.task_id]) and task.status::text = any (%(statuses)b::text[])
         and task.finished_at <= %(as_of)b::timestamptz
+        and (task.graph is null or not exists (
+            select from graph where graph.graph_id = any (array[task.graph]) and graph.open > 0
+        ))
     returning task.task_id
 ), keys as (
     delete from idempotency_key as key using gone where key.task_id = any (array[gone.task_id])
