@@ -159,21 +159,13 @@ entity as (
 ), released as (
     select released.lambda, released.due_in
     from (
-        select array_agg(session) as keys, array_agg(task_id) as task_ids, array_agg(doom) as dooms,
-            array_agg(case when status::text = 'fatal_failure' then session_policy end) as failures
+        select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
+            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms
         from ended
-        where session is not null
-    ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.task_ids, linked.failures, linked.dooms)
-        as released
-    union all
-    select released.lambda, released.due_in
-    from (
-        select array_agg(graph) as graphs, array_agg(task_id) as task_ids, array_agg(status::text) as statuses,
-            array_agg(doom) as dooms
-        from ended
-        where graph is not null
-    ) as linked cross join lateral duly_advance_graphs(linked.graphs, linked.task_ids, linked.statuses, linked.dooms)
-        as released
+        where session is not null or graph is not null
+    ) as linked cross join lateral duly_release(
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms
+    ) as released
 )
 
 -- fragment: join_sessions
