@@ -10,13 +10,14 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncClientCursor
-from psycopg.rows import dict_row
+from psycopg.rows import TupleRow, dict_row
 
 from duly.enums import FailureKind, Priority
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.waiting import cancel_waiting
 from duly_core.task import Attempt, AttemptOutcome, TaskId
 
 SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
@@ -160,24 +161,23 @@ async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
     answers: dict[TaskId, Status] = {}
     released: dict[str, timedelta] = {}
 
-    async def end(name: str, **parameters: object) -> None:
-        for task_id, lambda_name, due_in in await store.run(
-            TRANSITIONS[name], {"task_ids": uuids(left)} | parameters
-        ):
+    def note(rows: Iterable[TupleRow]) -> None:
+        for task_id, lambda_name, due_in in rows:
             if task_id is not None:
                 answers[task_id] = Status.CANCELLED
             else:
                 released[lambda_name] = min(due_in, released.get(lambda_name, due_in))
 
     for _ in range(3):  # a task may pass from one kind to the other between the statements
-        await end("cancel", only_if_requested=False)
+        pending = {"task_ids": uuids(left), "only_if_requested": False}
+        note(await store.run(TRANSITIONS["cancel"], pending))
         left = [task_id for task_id in left if task_id not in answers]
         if left:
             rows = await store.run(TRANSITIONS["request_cancel"], {"task_ids": uuids(left)})
             answers |= {row[0]: Status(row[1]) for row in rows}
             left = sorted(set(left) - set(answers) - await final_of(store, left))
         if left:
-            await end("cancel_waiting")
+            note(await cancel_waiting(store, left))
             left = [task_id for task_id in left if task_id not in answers]
         if not left:
             break

@@ -5,6 +5,11 @@
 -- Now, and what a definition needs of its lambda; no payload limit: it is not registered.
 select (select duly_now()) as now, (select payload_limit from lambda where name = any (array[%(lambda)b::text]))
 
+-- name: time_table_lambdas
+-- The same of many lambdas; one row at least.
+select (select duly_now()) as now, lambda.name, lambda.payload_limit
+from (select) as one left join lambda on lambda.name = any (%(names)b::text[])
+
 -- name: locked_time_tables
 -- These time tables as they are, for a change of them.
 select {{time_table_columns}}, payload

@@ -458,7 +458,7 @@ class GraphPlace(_message.Message):
     """There are others."""
     @_builtins.property
     def predecessors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Predecessor]:
-        """The nodes that it waits for, by label; the first 1,000."""
+        """The nodes that it waits for, by label; at most 1,000."""
 
     def __init__(
         self,
