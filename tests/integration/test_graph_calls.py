@@ -36,7 +36,9 @@ async def test_a_graph_is_scheduled_at_the_end_of_its_block_and_followed(client,
         await end(store, await claim_work(store))
 
     graph = await client.get_graph(g.scheduled)
+    report = await client.get(graph.nodes["report"].task_id)
 
+    assert (report.graph_id, report.graph_label) == (g.graph_id, "report")
     assert graph.nodes["report"].status is duly.TaskStatus.SUCCESS
     assert graph.nodes["alarm"].status is duly.TaskStatus.WAITING
     assert graph.nodes["alarm"].waits_for == {"ipmi": duly.EdgeCondition.FAILED}
@@ -164,10 +166,19 @@ async def test_a_cancelled_graph_ends_what_waits_and_what_is_due(client, store):
     graph = await client.get_graph(g.graph_id)
     assert graph.status is duly.GraphStatus.CANCELLED
     assert {node.status for node in graph.nodes.values()} == {duly.TaskStatus.CANCELLED}
-    with pytest.raises(duly.TaskFinalError):
-        await client.cancel_graph(g.graph_id)
+    repeated = await client.cancel_graph(g.graph_id)  # as after a lost reply
+    assert (repeated.status, repeated.finished_at) == (graph.status, graph.finished_at)
     with pytest.raises(duly.GraphNotFoundError):
         await client.cancel_graph(new_task_id_text())
+
+
+async def test_a_graph_that_finished_by_itself_cannot_be_cancelled(client, store):
+    async with client.graph("g") as g:
+        g.task(LAMBDA)
+    await end(store, await claim_work(store))
+
+    with pytest.raises(duly.TaskFinalError):
+        await client.cancel_graph(g.graph_id)
 
 
 async def test_lists_go_through_all_pages_newest_first(client):

@@ -41,17 +41,17 @@ assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.fai
 -- fragment: claimed_tasks
 -- The answer to every claim: reads the entities of `claimed`, whose columns are `claim_columns`. The names of the columns
 -- are the fields of ClaimedTask. TEXT bounds the read; a claim whose entity is missing is not answered. The entity is as
--- the statement's snapshot has it: if it was changed since (update_pending) it is stale, and is read again.
+-- the statement's snapshot has it: if it was changed since (update_pending, keep_checkpoints) it is stale, and is read again.
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, {{policy.max_runtime}}) as max_runtime,
     case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
     entity.graph as graph_id,
-    entity.checkpoint, entity.edits <> claimed.edits as is_stale
+    entity.checkpoint, entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
-        task.max_runtime, task.checkpoint, task.edits
+        task.max_runtime, task.checkpoint, task.checkpoint_count, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda {{}}
     limit 1
@@ -159,21 +159,13 @@ entity as (
 ), released as (
     select released.lambda, released.due_in
     from (
-        select array_agg(session) as keys, array_agg(task_id) as task_ids, array_agg(doom) as dooms,
-            array_agg(case when status::text = 'fatal_failure' then session_policy end) as failures
+        select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
+            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms
         from ended
-        where session is not null
-    ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.task_ids, linked.failures, linked.dooms)
-        as released
-    union all
-    select released.lambda, released.due_in
-    from (
-        select array_agg(graph) as graphs, array_agg(task_id) as task_ids, array_agg(status::text) as statuses,
-            array_agg(doom) as dooms
-        from ended
-        where graph is not null
-    ) as linked cross join lateral duly_advance_graphs(linked.graphs, linked.task_ids, linked.statuses, linked.dooms)
-        as released
+        where session is not null or graph is not null
+    ) as linked cross join lateral duly_release(
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms
+    ) as released
 )
 
 -- fragment: join_sessions

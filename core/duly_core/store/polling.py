@@ -13,6 +13,7 @@ from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts, uuids
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.waiting import end_waiting
 from duly_core.task import DueTask, TaskId
 
 
@@ -92,9 +93,8 @@ async def handle_timeouts(
         unclaimed = await store.run(
             TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
         )
-    ended = []
-    for name in ("expire", "end_waiting"):
-        ended += await store.run(TRANSITIONS[name], {"limit": limit})
+    ended = await store.run(TRANSITIONS["expire"], {"limit": limit})
+    ended += await end_waiting(store, limit)
     reclaimed: list[TupleRow] = []
     revoked = 0
     async with store.connection() as connection:

@@ -466,28 +466,13 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 
 -- name: end_waiting
 -- move: waiting -> fatal_failure|dropped
--- It expired before its turn came, or what it waited for can never happen. The session or graph is locked before the
--- task, as in cancel_waiting; one that somebody else works on is left to the next round.
-with over as (
-    select task_id, session, graph
-    from task_assoc
-    where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
-    order by next_trigger_at
-    limit %(limit)b
-), locked as materialized (
-    select key from session where key = any (array(select session from over)) order by key for update skip locked
-), locked_graphs as materialized (
-    select graph_id
-    from graph
-    where graph_id = any (array(select graph from over)) and (select count(*) from locked) >= 0
-    order by graph_id
-    for update skip locked
-), ended as (
+-- It expired before its turn came, or what it waited for can never happen. The caller's transaction has locked what these
+-- wait in (lock_over).
+with ended as (
     delete from task_assoc as assoc
-    using over
-    where assoc.task_id = any (array[over.task_id]) and assoc.status::text = 'waiting'
+    using unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
         and assoc.next_trigger_at <= (select duly_now())
-        and (over.session in (select key from locked) or over.graph in (select graph_id from locked_graphs))
     returning assoc.task_id,
         case when abs(assoc.doom) = {{kind.graph_skipped}} then 'dropped' else 'fatal_failure' end::task_status as status,
         (select duly_now()) as ended_at,
@@ -741,36 +726,12 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 
 -- name: cancel_waiting
 -- move: waiting -> cancelled
--- As cancel. The session or graph is locked before the task, so that nothing releases it meanwhile.
-with locked as materialized (
-    select key
-    from session
-    where key = any (array(
-        select assoc.session
-        from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        where assoc.status::text = 'waiting'
-    ))
-    order by key
-    for update
-), locked_graphs as materialized (
-    select graph_id
-    from graph
-    where (select count(*) from locked) >= 0 and graph_id = any (array(
-        select assoc.graph
-        from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        where assoc.status::text = 'waiting'
-    ))
-    order by graph_id
-    for update
-), ended as (
+-- As cancel. The caller's transaction has locked what these wait in (lock_waiting), so this sees all that was released.
+with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
-    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and (
-        assoc.session in (select key from locked)
-        or assoc.doom is null and assoc.graph in (select graph_id from locked_graphs)
-    )
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
+        and (assoc.graph is null or assoc.doom is null)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
 ), {{end_task}}
@@ -822,7 +783,7 @@ with asked as (
     set status = null, started_at = null, finished_at = null, fence = null, failures = null, crashes = null,
         last_token = null,
         expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
-        redrives = task.redrives + 1, edits = 0
+        redrives = task.redrives + 1, edits = 0, checkpoint_count = 0
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
     returning task.task_id, task.lambda, task.collection, task.priority, dead.due_at, task.expires_at, dead.fence,

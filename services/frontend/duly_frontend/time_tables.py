@@ -49,7 +49,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
 
     async def _put(self, asked: time_tables_pb2.NewTimeTable) -> time_tables_pb2.TimeTableResult:
         try:
-            table = time_table(asked.table)
+            table = await asyncio.to_thread(time_table, asked.table)
         except Problem as problem:
             return time_tables_pb2.TimeTableResult(error=problem.to_wire())
         if_revision = asked.if_revision if asked.HasField("if_revision") else None
