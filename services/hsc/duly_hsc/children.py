@@ -39,7 +39,7 @@ class Children:
                 _check_size([*message.children, *message.nodes])
         names = {getattr(task, "lambda") for message in messages for task in _tasks(message)}
         limits = await self._known.payload_limits(names)
-        if any(_may_be_outdated(child, limits) for message in messages for child in message.children):
+        if any(_may_be_outdated(child, limits) for message in messages for child in _tasks(message)):
             limits = await self._known.payload_limits_now()
         return [
             _with_children(result, message, limits)
@@ -63,18 +63,12 @@ def _check_size(children: Sequence[frontend_pb2.NewTask | graphs_pb2.GraphNode])
         raise InvalidRequestError("results.children", f"must be at most {_MOST_BYTES:,} bytes, not {size:,}")
 
 
-<<<<<<< HEAD
-def _with_children(result: Result, message: hsc_pb2.TaskResult, limits: Mapping[str, int]) -> Result:
-=======
 def _may_be_outdated(child: frontend_pb2.NewTask, limits: Mapping[str, int]) -> bool:
     """Tell whether a lambda that was registered a moment ago may be the reason to refuse a child."""
     return len(child.payload) > limits.get(getattr(child, "lambda"), -1)
 
 
-def _with_children(
-    result: Result, children: Sequence[frontend_pb2.NewTask], limits: Mapping[str, int]
-) -> Result:
->>>>>>> main
+def _with_children(result: Result, message: hsc_pb2.TaskResult, limits: Mapping[str, int]) -> Result:
     try:
         result = result._replace(children=tuple(_child(child, limits) for child in message.children))
     except Problem as problem:
