@@ -95,4 +95,5 @@ MOVES: tuple[Move, ...] = (
     _move("request_cancel", HELD, set(HELD), _W.FRONTEND),
     _move("redrive", {_S.FATAL_FAILURE}, {_S.NEW, _S.WAITING}, _W.FRONTEND),
     _move("update_pending", READY | {_S.ENQUEUED}, _S.NEW, _W.FRONTEND),
+    _move("update_waiting", {_S.WAITING}, _S.WAITING, _W.FRONTEND),
 )

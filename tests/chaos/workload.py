@@ -223,9 +223,10 @@ class Workload:
     # ---- changes ---------------------------------------------------------------------------------------
 
     def _is_changed(self, scheduled: _Scheduled) -> bool:
-        if scheduled.task.HasField("session") or scheduled.kind.name not in CHANGED:
+        if scheduled.kind.name not in CHANGED:
             return False
-        return bool(scheduled.due_ns) or self._random.randrange(_ONE_IN_CHANGED) == 0
+        waits = scheduled.due_ns or scheduled.task.HasField("session")
+        return bool(waits) or self._random.randrange(_ONE_IN_CHANGED) == 0
 
     async def _change(self, scheduled: _Scheduled) -> None:
         """Change payload and priority, one change after the other, until somebody runs it."""
@@ -294,6 +295,9 @@ class Workload:
             for node, task_id in zip(request.nodes, answer.task_ids, strict=True)
         ]
         self._scheduled += nodes
+        for node in nodes:
+            if self._is_changed(node):
+                self._start(self._change(node))
         if twice:
             again, _ = await self._client.call("ScheduleGraph", request, "graphs")
             if again.created or list(again.task_ids) != list(answer.task_ids):

@@ -166,4 +166,5 @@ async def test_what_is_planned_anew_is_not_prepared_and_the_rest_is(task_states)
         "growing_graph",
         "session_keys",
         "update_pending",
+        "update_waiting",
     }

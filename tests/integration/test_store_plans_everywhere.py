@@ -36,6 +36,7 @@ OF_GRAPHS = {
     "grow_graph",
     "growing_graph",
     "cancel_graph",
+    "update_waiting",
     "graph_digest",
     "live_nodes",
     "running_graphs",

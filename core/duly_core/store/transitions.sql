@@ -822,13 +822,7 @@ where duly_unblock_session(asked.key)
 -- Planned anew, as redrive is.
 with clock as materialized (
     select duly_now() as now
-), asked as (
-    select *
-    from unnest(
-        %(task_ids)b::uuid[], %(payloads)b::bytea[], %(encodings)b::int2[], %(priorities)b::int2[],
-        %(scheduled_at)b::timestamptz[], %(delays)b::interval[]
-    ) as asked (task_id, payload, encoding, priority, scheduled_at, delay)
-), found as (
+), {{asked_changes}}, found as (
     select asked.*, {{policy.payload_limit}} as payload_limit,
         greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
         asked.scheduled_at is not null or asked.delay is not null as is_moved
@@ -852,24 +846,61 @@ with clock as materialized (
         and coalesce(octet_length(found.payload), 0) <= found.payload_limit
         and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
     returning found.*, assoc.status::text as status, assoc.next_trigger_at
-), entity as (
-    update task
-    set payload = coalesce(changed.payload, task.payload),
-        payload_encoding = coalesce(changed.encoding, task.payload_encoding),
-        priority = coalesce(changed.priority, task.priority),
-        scheduled_at = case when changed.is_moved then changed.due_at else task.scheduled_at end,
-        edits = task.edits + 1,
-        scheduled_as = case
-            when task.scheduled_as is null and coalesce(changed.encoding, changed.priority) is not null
-                then sha256(task.payload || int2send(task.payload_encoding) || int2send(task.priority))
-            else task.scheduled_as
-        end
-    from changed
-    where task.task_id = any (array[changed.task_id]) and task.status is null
-)
+), {{change_entity}}
 select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
     coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status,
     changed.next_trigger_at - (select now from clock) as due_in
+from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+left join lambda on lambda.name = any (array[assoc.lambda])
+left join changed on changed.task_id = any (array[asked.task_id])
+
+-- name: update_waiting
+-- move: waiting -> waiting
+-- As update_pending, for what waits in a session or a graph. That is locked before the task, as in cancel_waiting, so that
+-- nothing releases it meanwhile. It goes on waiting; a time counts when it is released. What is to end without a run stays.
+-- Planned anew, as redrive is.
+with clock as materialized (
+    select duly_now() as now
+), {{asked_changes}}, locked as materialized (
+    select key
+    from session
+    where key = any (array(
+        select assoc.session
+        from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        where assoc.status::text = 'waiting'
+    ))
+    order by key
+    for update
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where (select count(*) from locked) >= 0 and graph_id = any (array(
+        select assoc.graph
+        from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        where assoc.status::text = 'waiting'
+    ))
+    order by graph_id
+    for update
+), found as (
+    select asked.*, {{policy.payload_limit}} as payload_limit,
+        greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
+        asked.scheduled_at is not null or asked.delay is not null as is_moved
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    left join lambda on lambda.name = any (array[assoc.lambda])
+    where assoc.status::text = 'waiting' and (select count(*) from locked_graphs) >= 0
+), changed as (
+    update task_assoc as assoc
+    set due_at = case when found.is_moved then found.due_at else assoc.due_at end,
+        priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1
+    from found
+    where assoc.task_id = any (array[found.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+        and (assoc.session in (select key from locked) or assoc.graph in (select graph_id from locked_graphs))
+        and coalesce(octet_length(found.payload), 0) <= found.payload_limit
+        and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
+    returning found.*, assoc.status::text as status
+), {{change_entity}}
+select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
+    coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status, assoc.doom is not null as is_doomed
 from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 left join lambda on lambda.name = any (array[assoc.lambda])
 left join changed on changed.task_id = any (array[asked.task_id])

@@ -330,7 +330,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_TIME_TABLE_CONFLICT: _ErrorCode.ValueType  # 21
     """The time table exists already, or was changed since it was read."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
-    """Only a task that nobody runs yet can be changed: it runs, has ended, or is WAITING in a session or graph."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, or is about to end without a run."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -358,7 +358,7 @@ ERROR_CODE_UNKNOWN_TIME_TABLE: ErrorCode.ValueType  # 20
 ERROR_CODE_TIME_TABLE_CONFLICT: ErrorCode.ValueType  # 21
 """The time table exists already, or was changed since it was read."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
-"""Only a task that nobody runs yet can be changed: it runs, has ended, or is WAITING in a session or graph."""
+"""Only a task that nobody runs yet can be changed: it runs, has ended, or is about to end without a run."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
