@@ -58,6 +58,8 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "session": task.session and task.session.key,
         "time_table": task.time_table or None,
         "graph_id": task.graph_id or None,
+        "resources": [str(need) for need in task.resources],
+        "parked_on": task.parked_on or None,
     }
     for body in ("payload", "result"):
         del told[f"{body}_bytes"], told[f"{body}_encoding"]

@@ -50,6 +50,7 @@ SESSIONS, WAITING_UNTIL, IN_SESSION = (
 GRAPHS, NODES = {"graph_pkey"}, {"graph_node_pkey"}
 NODES_BY_TASK, EDGES_BY_TARGET = {"graph_node_by_task"}, {"graph_edge_by_target"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
+USES = {"resource_use_pkey"}
 
 IDS = [new_task_id() for _ in range(3)]
 TOKENS = [new_task_id() for _ in range(3)]
@@ -74,6 +75,7 @@ CASES = {
             "delays": [SECOND] * 3,
             "expires_at": [None] * 3,
             "keys": ["a", "b", None],
+            "resources": [None] * 3,
             "tell": True,
         },
         LAMBDAS | END,
@@ -90,6 +92,7 @@ CASES = {
             "delays": [SECOND] * 3,
             "expires_at": [None] * 3,
             "keys": ["a", "b", None],
+            "resources": [None] * 3,
             "sessions": ["s1", "s2", "s1"],
             "session_orders": [1, 1, 1],
             "session_policies": [1, 1, 1],
@@ -134,10 +137,16 @@ CASES = {
         NODES_BY_TASK | EDGES_BY_TARGET | ASSOC | ENTITY,
     ),
     "registered": ({"names": [LAMBDA]}, LAMBDAS),
-    "end_waiting": ({"limit": 10}, WAITING_UNTIL | ASSOC | SESSIONS | GRAPHS | END),
-    "cancel_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | END),
+    "end_waiting": ({"limit": 10}, WAITING_UNTIL | ASSOC | SESSIONS | GRAPHS | END | USES),
+    "cancel_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | END | USES),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
+    "resources": ({"after": "", "limit": 10}, {"resource_pkey", "resource_use_pkey", "task_assoc_parked"}),
+    "resource_keys": (
+        {"resource": "database", "after": "", "limit": 10},
+        {"resource_use_pkey", "task_assoc_parked"},
+    ),
+    "resource_kinds": ({"names": ["database", "tenant"]}, {"resource_pkey"}),
     "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
     "tick": (
         {
@@ -158,6 +167,7 @@ CASES = {
             "encodings": [1] * 3,
             "payloads": [b"{}"] * 3,
             "keys": ["a", "b", None],
+            "resources": [None] * 3,
             "sessions": [None] * 3,
         },
         ENTITY | KEYS,
