@@ -22,6 +22,7 @@ from tests.chaos.history import (
     TickRow,
     TimeTableRow,
     Transition,
+    UseRow,
 )
 
 _INSTALL = Path(__file__).with_name("audit.sql")
@@ -42,7 +43,11 @@ select sequence, task_id::text, entity, (extract(epoch from at) * 1000000)::int8
     coalesce(cancel_before, false) as cancel_requested_before, coalesce(cancel, false) as cancel_requested,
     coalesce(session, '') as session, coalesce(session_seq, 0) as session_seq, coalesce(session_policy, 0) as session_policy,
     coalesce(priority, 0) as priority, coalesce(open_edges_before, 0) as open_edges_before,
-    coalesce(open_edges, open_edges_before, 0) as open_edges, coalesce(doom, 0) as doom
+    coalesce(open_edges, open_edges_before, 0) as open_edges, coalesce(doom, 0) as doom,
+    coalesce((
+        select string_agg(name || '/' || key || '=' || weight, ' ' order by name, key)
+        from jsonb_to_recordset(resources) as need (name text, key text, weight integer)
+    ), '') as resources, coalesce(parked_on, '') as parked_on, coalesce(line, '') as line
 from chaos_audit order by sequence
 """
 
@@ -85,6 +90,16 @@ order by name
 _TICKS = """
 select task_id::text, time_table, (extract(epoch from scheduled_at) * 1000000)::int8 * 1000
 from task where time_table is not null order by time_table, scheduled_at
+"""
+
+_USES = """
+select name, coalesce(max(used), 0), coalesce(max(held), 0)
+from (
+    select resource || '/' || key as name, used, null::int8 as held from resource_use
+    union all
+    select resource || '/' || key, null, sum(weight) from resource_hold group by resource, key
+) as known
+group by name order by name
 """
 
 _COUNTS = """
@@ -151,6 +166,12 @@ def read_ticks(dsn: str) -> tuple[tuple[TimeTableRow, ...], tuple[TickRow, ...]]
             tuple(TimeTableRow(*row) for row in connection.execute(_TIME_TABLES)),
             tuple(TickRow(*row) for row in connection.execute(_TICKS)),
         )
+
+
+def read_uses(dsn: str) -> tuple[UseRow, ...]:
+    """What is written of each resource."""
+    with psycopg.connect(dsn) as connection:
+        return tuple(UseRow(*row) for row in connection.execute(_USES))
 
 
 def sample(connection: psycopg.Connection[Any], horizon: timedelta, processes: int = 0) -> Sample:

@@ -16,9 +16,11 @@ from tests.chaos.history import (
     TickRow,
     TimeTableRow,
     Transition,
+    UseRow,
 )
 from tests.chaos.journal_reader import read_journal
 from tests.chaos.plan import Plan
+from tests.chaos.scarce import CAPACITIES
 from tests.chaos.stack import System
 from tests.chaos.topology import ENQUEUE_TIMEOUT
 
@@ -56,6 +58,7 @@ class Collected:
     edges: tuple[EdgeRow, ...]
     time_tables: tuple[TimeTableRow, ...]
     ticks: tuple[TickRow, ...]
+    uses: tuple[UseRow, ...]
 
 
 async def collect(system: System) -> Collected:
@@ -70,6 +73,7 @@ async def collect(system: System) -> Collected:
         await asyncio.to_thread(audit.read_sessions, dsn),
         *await asyncio.to_thread(audit.read_graphs, dsn),
         *await asyncio.to_thread(audit.read_ticks, dsn),
+        await asyncio.to_thread(audit.read_uses, dsn),
     )
 
 
@@ -97,5 +101,6 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         start_ns=int(_START_S * SECOND) if plan.punctual else 0,
         most_connections=_CONNECTIONS * clients,
         most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,
+        capacities=CAPACITIES,
         longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),
     )

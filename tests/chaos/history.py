@@ -56,6 +56,8 @@ class AckedTask:
     """As scheduled; 0: unknown."""
     purge_asked: bool = False
     """A PurgeTasks that finds it once it has ended was sent."""
+    resources: str = ""
+    """What it takes units of while it runs: NAME/=WEIGHT or NAME/KEY=WEIGHT, in order, with a space between; or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,12 @@ class Transition:
     """Of a node that waits: how many of its edges are not decided yet."""
     doom: int = 0
     """Why it is to end without a run (FailureKind); 0: it is not."""
+    resources: str = ""
+    """As in AckedTask."""
+    parked_on: str = ""
+    """The resource that it waits for: NAME/ or NAME/KEY; none: it is not parked."""
+    line: str = ""
+    """Its lambda and priority: tasks of one line are released in the order in which they were due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +239,17 @@ class TickRow:
     task_id: str
     name: str
     tick_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class UseRow:
+    """What is written of a resource, or one of its keys, when the run is over."""
+
+    name: str
+    """NAME/ or NAME/KEY."""
+    used: int
+    held: int
+    """The sum of what tasks hold of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +338,8 @@ class Limits:
     least_ticks: int = 0
     least_changes: int = 0
     """Fewer of these make the run inconclusive, too."""
+    capacities: Mapping[str, int] = field(default_factory=dict)
+    """The units of each resource, or of each of its keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +366,7 @@ class History:
     edges: tuple[EdgeRow, ...] = ()
     time_tables: tuple[TimeTableRow, ...] = ()
     ticks: tuple[TickRow, ...] = ()
+    uses: tuple[UseRow, ...] = ()
     faults: tuple[Fault, ...] = ()
     seen: tuple[Seen, ...] = ()
     samples: tuple[Sample, ...] = ()

@@ -120,6 +120,7 @@ class Run:
                 contained=self._plan.contained,
             )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
+            await workload.declare_resources()
         started_ns = since_boot_ns()
         watch, replayer = Watch(system), Replayer(system)
         watch.start()
@@ -174,6 +175,7 @@ class Run:
             edges=collected.edges,
             time_tables=collected.time_tables,
             ticks=collected.ticks,
+            uses=collected.uses,
             faults=faults,
             seen=watch.seen(),
             samples=watch.samples(),

@@ -24,6 +24,7 @@ from tests.chaos.history import (
     TickRow,
     TimeTableRow,
     Transition,
+    UseRow,
 )
 
 _RECORDS: Mapping[str, type[Any]] = {
@@ -38,6 +39,7 @@ _RECORDS: Mapping[str, type[Any]] = {
     "edges": EdgeRow,
     "time_tables": TimeTableRow,
     "ticks": TickRow,
+    "uses": UseRow,
     "faults": Fault,
     "seen": Seen,
     "samples": Sample,

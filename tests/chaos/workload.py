@@ -13,6 +13,7 @@ from tests.chaos.calls import Calls
 from tests.chaos.history import SECOND, AckedTask, Change
 from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, TaskKind, choose
 from tests.chaos.random_graphs import random_graph, time_tables
+from tests.chaos.scarce import CAPACITIES, PER_KEY, choose_needs, told
 
 _BATCH_EVERY_S = 0.1
 _PAUSE_S = 0.1
@@ -58,6 +59,7 @@ class _Scheduled:
     cancel_answered: str = ""
     graph_id: str = ""
     purge_asked: bool = False
+    resources: str = ""
 
 
 class Workload:
@@ -99,6 +101,12 @@ class Workload:
         ):
             while not wanted <= {each.name for each in await client.lambdas()}:
                 await asyncio.sleep(_PAUSE_S)
+
+    async def declare_resources(self) -> None:
+        """As an operator would, before anything is broken."""
+        async with duly.AsyncClient(self._client.address) as client:
+            for name, capacity in CAPACITIES.items():
+                await client.put_resource(name, capacity, per_key=name in PER_KEY)
 
     async def run(self, seconds: float) -> None:
         """Schedule for so long; calls may go on beyond."""
@@ -159,6 +167,7 @@ class Workload:
             session = duly.Session(random.choice(_SESSIONS), on_failure=random.choice(_POLICIES))
         ahead = random.uniform(*_AHEAD_S) if random.randrange(_ONE_IN_AHEAD) == 0 else 0.0
         expires = random.uniform(*_EXPIRES) + ahead if kind.name == "expiring" else 0.0
+        needs = choose_needs(random)
         now_ns = since_boot_ns()
         new = duly.NewTask(
             kind.lambda_name,
@@ -168,12 +177,14 @@ class Workload:
             expires_at=datetime.now(UTC) + timedelta(seconds=expires) if expires else None,
             idempotency_key=f"{random.getrandbits(64):x}" if random.randrange(_ONE_IN_KEYED) == 0 else None,
             session=session,
+            resources=needs,
         )
         return _Scheduled(
             kind,
             new.to_proto(),
             due_ns=now_ns + int(ahead * SECOND) if ahead else 0,
             expires_ns=now_ns + int(expires * SECOND) if expires else 0,
+            resources=told(needs),
         )
 
     async def _schedule(self, batch: list[_Scheduled]) -> None:
@@ -349,4 +360,5 @@ def _acked(scheduled: _Scheduled) -> AckedTask:
         graph=scheduled.graph_id,
         priority=scheduled.task.priority,
         purge_asked=scheduled.purge_asked,
+        resources=scheduled.resources,
     )

@@ -26,7 +26,7 @@ CALLER = claims.Caller("host", b"p" * 14)
 
 
 async def change(task_states, task, **what):
-    answers = await changes.update_pending(task_states.store, [TaskChange(task.task_id, **what)])
+    answers, _ = await changes.update_pending(task_states.store, [TaskChange(task.task_id, **what)])
     return answers.get(task.task_id)
 
 
@@ -106,7 +106,7 @@ async def test_a_task_that_has_ended_is_left_alone_and_one_that_never_was_is_not
     await tasks.cancel_tasks(task_states.store, [task.task_id])
     unknown = TaskChange(new_task_id().bytes, priority=Priority.LOW)
 
-    answers = await changes.update_pending(
+    answers, _ = await changes.update_pending(
         task_states.store, [TaskChange(task.task_id, priority=Priority.LOW), unknown]
     )
 
@@ -258,7 +258,7 @@ async def test_a_node_that_waits_is_changed_and_is_not_due_before_its_new_time(t
     graph = await write_graph(store, {"b": {"a": EdgeCondition.SUCCEEDED}})
     asked = TaskChange(graph.ids["b"], payload=b"[2]", encoding=Encoding.JSON, delay=HOUR)
 
-    answers = await changes.update_pending(store, [asked])
+    answers, _ = await changes.update_pending(store, [asked])
 
     assert answers[asked.task_id].verdict is ChangeVerdict.CHANGED
     await end(store, list((await graph.claim()).values()))
@@ -272,7 +272,7 @@ async def test_a_task_that_is_to_end_without_a_run_is_not_changed(task_states, s
     graph = await write_graph(store, {"b": {"a": EdgeCondition.SUCCEEDED}})
     await end(store, list((await graph.claim()).values()), Outcome.FATAL_FAILURE)
 
-    answers = await changes.update_pending(store, [TaskChange(graph.ids["b"], priority=Priority.LOW)])
+    answers, _ = await changes.update_pending(store, [TaskChange(graph.ids["b"], priority=Priority.LOW)])
 
     answer = answers[graph.ids["b"]]
     assert (answer.verdict, answer.status) == (ChangeVerdict.NOT_PENDING, Status.WAITING)
@@ -352,7 +352,7 @@ async def test_an_end_that_waits_for_its_session_does_not_stop_a_change_of_its_t
         )
         await other.commit()
         await ended
-        answers = await asked
+        answers, _ = await asked
 
     assert answers[low].verdict is ChangeVerdict.CHANGED
     assert answers[high].verdict is ChangeVerdict.NOT_PENDING

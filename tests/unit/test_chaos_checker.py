@@ -22,6 +22,7 @@ from tests.chaos.history import (
     Seen,
     SessionRow,
     TimeTableRow,
+    UseRow,
 )
 from tests.fixtures.chaos_stories import LIMITS, STEP, Story, Tape
 
@@ -96,6 +97,7 @@ def eventful(tape: Tape) -> None:
     ticking(tape)
     changed(tape)
     tape.task(purge_asked=True).schedule().enqueue().succeed().row = None
+    limited(tape)
     tape.fault("stop")
 
 
@@ -111,6 +113,21 @@ def pair(tape: Tape, **policy: SessionPolicy) -> tuple[Story, Story]:
     """Two tasks of a session that nobody has begun."""
     first = tape.task(session="vlan").join(1, waits=False, **policy)
     return first, tape.task(session="vlan").join(2)
+
+
+def limited(tape: Tape) -> list[Story]:
+    """Two that take all units, a third that is parked meanwhile, and one that names another key."""
+    both = "database/=1 tenant/a=1"
+    tasks = [tape.task(resources=each).schedule() for each in (both, "database/=1", both, "tenant/b=1")]
+    first, second, third, fourth = tasks
+    first.enqueue()
+    second.enqueue()
+    third.park("database/")
+    fourth.enqueue().succeed()
+    first.succeed()
+    third.promote().enqueue().succeed()
+    second.succeed()
+    return tasks
 
 
 def failed_session(tape: Tape) -> tuple[Story, Story]:
@@ -867,17 +884,59 @@ def _(tape):
     return tape.history(sessions=(SessionRow("vlan", 0, "", ""),))
 
 
-@plants("C12.early: released before what it waits for ended")
+@plants("C12.exceeded: more units are taken than there are")
+def _(tape):
+    heavy, light = (tape.task(resources=f"database/={weight}").schedule() for weight in (5, 1))
+    heavy.enqueue()
+    light.enqueue()
+    heavy.succeed()
+    light.succeed()
+
+
+@plants("C12.running: the tasks of one key run side by side")
+def _(tape):
+    first, _, third, _ = limited(tape)
+    first.spoil_execution(0, ended_ns=third.executions[0].started_ns + 10 * STEP)
+    return replace_rule(tape.history(), "C2.lease")
+
+
+@plants("C12.idle: it stays parked though all units are free")
+def _(tape):
+    task, other = (tape.task(resources="database/=1").schedule() for _ in range(2))
+    task.enqueue()
+    other.park("database/")
+    task.succeed()
+    return replace_rule(tape.history(), "C1")
+
+
+@plants("C12.asked: it takes nothing of what it names")
+def _(tape):
+    tape.task().schedule().enqueue().succeed().expect(resources="database/=1")
+
+
+@plants("C12.left: what is written as taken is held by nobody")
+def _(tape):
+    limited(tape)
+    return tape.history(uses=(UseRow("database/", 1, 0),))
+
+
+@plants("C12.left: a task that ended holds units")
+def _(tape):
+    limited(tape)
+    return tape.history(uses=(UseRow("tenant/a", 1, 1),))
+
+
+@plants("C13.early: released before what it waits for ended")
 def _(tape):
     first = tape.node("h")
     second = tape.node("h", first)
     second._move("new", trigger=0).enqueue().succeed()
     first.enqueue().succeed()
     tape.end_graph("h", succeeded=2)
-    return replace_rule(tape.history(), "C12.edge")
+    return replace_rule(tape.history(), "C13.edge")
 
 
-@plants("C12.early: released though what it waits for failed")
+@plants("C13.early: released though what it waits for failed")
 def _(tape):
     first = tape.node("h", legal=frozenset({"fatal_failure"}))
     second = tape.node("h", first)
@@ -886,7 +945,7 @@ def _(tape):
     tape.end_graph("h", succeeded=1, failed=1)
 
 
-@plants("C12.early: not all that it waits for had happened")
+@plants("C13.early: not all that it waits for had happened")
 def _(tape):
     first, other = tape.node("h"), tape.node("h")
     second = tape.node("h", first, other)
@@ -894,17 +953,17 @@ def _(tape):
     second.fire(first).enqueue().succeed()
     other.enqueue().succeed()
     tape.end_graph("h", succeeded=3)
-    return replace_rule(tape.history(), "C12.edge")
+    return replace_rule(tape.history(), "C13.edge")
 
 
-@plants("C12.early: runs while a run that it waits for goes on")
+@plants("C13.early: runs while a run that it waits for goes on")
 def _(tape):
     first, second, *_ = in_graph(tape, "h")
     first.spoil_execution(0, ended_ns=second.executions[0].started_ns + 1)
     return replace_rule(tape.history(), "C2.lease")
 
 
-@plants("C12.edge: an edge is decided twice")
+@plants("C13.edge: an edge is decided twice")
 def _(tape):
     first, other = tape.node("h"), tape.node("h")
     second = tape.node("h", first, other)
@@ -915,13 +974,13 @@ def _(tape):
     tape.end_graph("h", succeeded=3)
 
 
-@plants("C12.edge: an edge is decided by another transaction")
+@plants("C13.edge: an edge is decided by another transaction")
 def _(tape):
     first, second, *_ = in_graph(tape, "h")
     second.spoil(1, txid=first.last.txid + 10_000)
 
 
-@plants("C12.edge: an edge is decided when a node is added, and its source has not ended")
+@plants("C13.edge: an edge is decided when a node is added, and its source has not ended")
 def _(tape):
     first, other = tape.node("h"), tape.node("h")
     first.enqueue().succeed()
@@ -933,7 +992,7 @@ def _(tape):
     tape.end_graph("h", succeeded=3)
 
 
-@plants("C12.skip: what was skipped ran")
+@plants("C13.skip: what was skipped ran")
 def _(tape):
     first = tape.node("h", legal=frozenset({"fatal_failure"}))
     second = tape.node("h", first)
@@ -944,7 +1003,7 @@ def _(tape):
     return replace_rule(tape.history(), "C3.unclaimed")
 
 
-@plants("C12.skip: skipped though what it waits for happened")
+@plants("C13.skip: skipped though what it waits for happened")
 def _(tape):
     first = tape.node("h")
     second = tape.node("h", first)
@@ -953,88 +1012,88 @@ def _(tape):
     tape.end_graph("h", succeeded=1, skipped=1)
 
 
-@plants("C12.counts: a graph is finished before its nodes are")
+@plants("C13.counts: a graph is finished before its nodes are")
 def _(tape):
     first = tape.node("h", **CANCELLED)
     first.enqueue().cancel()
     tape.end_graph("h", succeeded=1)
 
 
-@plants("C12.counts: all nodes ended and the graph did not")
+@plants("C13.counts: all nodes ended and the graph did not")
 def _(tape):
     tape.node("h").enqueue().succeed()
     tape.end_graph("h", succeeded=1)
     tape.graphs[-1] = replace(tape.graphs[-1], finished=False)
 
 
-@plants("C12.whole: a node is missing")
+@plants("C13.whole: a node is missing")
 def _(tape):
     tape.node("h").enqueue().succeed()
     tape.end_graph("h", succeeded=1)
     tape.graphs[-1] = replace(tape.graphs[-1], total=2)
 
 
-@plants("C12.graph: a node is in no graph")
+@plants("C13.graph: a node is in no graph")
 def _(tape):
     tape.task(graph="h").schedule().enqueue().succeed()
 
 
-@plants("C13.twice: a tick has two tasks")
+@plants("C14.twice: a tick has two tasks")
 def _(tape):
     tape.time_tables.append(TimeTableRow("t", SECOND, 5 * SECOND, 6 * SECOND))
     for _ in range(2):
         tape.tick("t", 5).enqueue().succeed()
 
 
-@plants("C13.lost: a tick has no task")
+@plants("C14.lost: a tick has no task")
 def _(tape):
     tape.time_tables.append(TimeTableRow("t", SECOND, 5 * SECOND, 8 * SECOND))
     for number in (5, 7):
         tape.tick("t", number).enqueue().succeed()
 
 
-@plants("C13.astray: a task of a tick that was not decided")
+@plants("C14.astray: a task of a tick that was not decided")
 def _(tape):
     tape.time_tables.append(TimeTableRow("t", SECOND, 5 * SECOND, 6 * SECOND))
     for number in (5, 6):
         tape.tick("t", number).enqueue().succeed()
 
 
-@plants("C13.overlap: two tasks live where overlaps are left out")
+@plants("C14.overlap: two tasks live where overlaps are left out")
 def _(tape):
     tape.time_tables.append(TimeTableRow("t", SECOND, 5 * SECOND, 7 * SECOND, overlap=2))
     for story in [tape.tick("t", 5), tape.tick("t", 6)]:
         story.enqueue().succeed()
 
 
-@plants("C14.update: a run has the payload from before a change")
+@plants("C15.update: a run has the payload from before a change")
 def _(tape):
     changed(tape).spoil_execution(0, edit=1)
 
 
-@plants("C14.update: a run has the payload as scheduled")
+@plants("C15.update: a run has the payload as scheduled")
 def _(tape):
     changed(tape).spoil_execution(0, edit=0)
 
 
-@plants("C14.update: a run has a payload that nobody had sent")
+@plants("C15.update: a run has a payload that nobody had sent")
 def _(tape):
     changed(tape).spoil_execution(0, edit=3)
 
 
-@plants("C14.priority: claimed with the priority from before a change")
+@plants("C15.priority: claimed with the priority from before a change")
 def _(tape):
     task = changed(tape)
     task.spoil(-3, priority=2)
 
 
-@plants("C14.due: claimed before the time that it was moved to")
+@plants("C15.due: claimed before the time that it was moved to")
 def _(tape):
     task = tape.task().schedule().enqueue().succeed()
     task.spoil(2, due_in_ns=SECOND)
 
 
-@plants("C14.purge: deleted while it lived")
+@plants("C15.purge: deleted while it lived")
 def _(tape):
     tape.task(purge_asked=True).schedule().enqueue().row = None
 
@@ -1105,6 +1164,7 @@ def test_a_kept_history_is_judged_as_it_was(tmp_path):
         leftovers=(Leftover("process", "x"),),
         seen=(Seen(1, "1-1", 5),),
         sessions=(SessionRow("vlan", 1, "", "7"),),
+        uses=(UseRow("database/", 0, 0),),
     )
 
     saved_history.dump(history, tmp_path / "history.json")

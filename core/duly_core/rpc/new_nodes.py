@@ -24,7 +24,7 @@ def edges_of(node: graphs_pb2.GraphNode) -> list[Edge]:
 
 
 def check_order(node: graphs_pb2.GraphNode) -> None:
-    """Check that a node's task has neither a key nor a session.
+    """Check that a node's task has no key, no session and no resources.
 
     Raises:
         Problem: it has one.
@@ -37,6 +37,10 @@ def check_order(node: graphs_pb2.GraphNode) -> None:
         raise Problem(
             node_field(node.label, "session"),
             "a node of a graph cannot be in a session: order it by waits_for",
+        )
+    if node.task.resources:
+        raise Problem(
+            node_field(node.label, "resources"), "a node of a graph cannot name resources yet: leave it out"
         )
 
 

@@ -24,7 +24,7 @@ class ChangeVerdict(enum.Enum):
 
     CHANGED = "changed"
     NOT_PENDING = "not pending"
-    """Somebody runs it, or it has ended, or is about to end without a run."""
+    """Somebody runs it, it has ended, is about to end without a run, or is parked."""
     PAYLOAD_TOO_LARGE = "payload too large"
     ORDERED_BY_TIME = "ordered by time"
     """Its session runs by due time: the time of a task that is in it stays."""
@@ -42,7 +42,18 @@ class Changed(NamedTuple):
     """With CHANGED: how far ahead it is looked at next; None: it waits for another task."""
 
 
-async def update_pending(store: Store, changes: Sequence[TaskChange]) -> dict[TaskId, Changed]:
+class Changes(NamedTuple):
+    """What came of many TaskChanges."""
+
+    answers: dict[TaskId, Changed]
+    released: frozenset[str]
+    """The lambdas of tasks that were parked on units of the changed ones, and are due."""
+
+
+NONE = Changes({}, frozenset())
+
+
+async def update_pending(store: Store, changes: Sequence[TaskChange]) -> Changes:
     """Change tasks, each once and for itself; those that do not exist are left out of the answer.
 
     Raises:
@@ -50,11 +61,14 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> dict[Ta
     """
     left = sorted(changes, key=lambda change: change.task_id)
     answers: dict[TaskId, Changed] = {}
+    released: set[str] = set()
     for _ in range(_TRIES):
         asked = {change.task_id: change for change in left}
         waiting = []
         for row in await store.run(TRANSITIONS["update_pending"], _columns(left)):
-            if row[2] == Status.WAITING:
+            if row[0] is None:
+                released.add(row[1])
+            elif row[2] == Status.WAITING:
                 waiting.append(asked[row[0]])
             elif answer := _answer(asked[row[0]], *row[1:]):
                 answers[row[0]] = answer
@@ -76,21 +90,21 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> dict[Ta
         await asyncio.sleep(0)
     else:
         raise StoreUnavailableError(f"{len(left)} tasks moved each time that they were to be changed")
-    return answers
+    return Changes(answers, frozenset(released))
 
 
 async def _update_waiting(store: Store, changes: Sequence[TaskChange]) -> dict[TaskId, Changed]:
     """Change what waits in a session or a graph; what was released meanwhile is left out."""
     asked = {change.task_id: change for change in changes}
     answers = {}
-    for task_id, lambda_name, was, limit, is_ordered_by_time, status, is_doomed in await store.run(
+    for task_id, lambda_name, was, limit, is_ordered_by_time, status, is_fixed in await store.run(
         TRANSITIONS["update_waiting"], _columns(changes)
     ):
         if status is None and was != Status.WAITING:
             continue
         if status is not None:
             verdict = ChangeVerdict.CHANGED
-        elif is_doomed:
+        elif is_fixed:
             verdict = ChangeVerdict.NOT_PENDING
         elif refusal := _refusal(asked[task_id], limit, is_ordered_by_time=is_ordered_by_time):
             verdict = refusal

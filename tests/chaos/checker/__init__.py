@@ -25,13 +25,16 @@ C10 overlap, order    tasks of one session run one at a time, in the order in wh
    waiting     what waits for its turn has no claim
    rest        a failure that is to end those that wait does, and nothing else ends them so
    session, left    each is in the session that it was scheduled in, and no session outlives its tasks
-C12 early   a node runs when what it waits for has happened
+C12 exceeded, running    no more units of a resource are taken than there are: by the store's record, by what ran
+   idle        nothing is parked that fits into what is free, unless another of its line was released
+   asked, left    a task takes what it names, and what is written as taken is what live tasks hold
+C13 early   a node runs when what it waits for has happened
    edge        each edge is decided once, in the transaction that ends its source
    skip        what can never run is skipped, nothing else is, and it never runs
    counts, whole, graph    a graph ends with its nodes, counts them right, and has all of them or none
-C13 twice, lost, astray    each tick that was decided has one task, and nothing else has
+C14 twice, lost, astray    each tick that was decided has one task, and nothing else has
    overlap     where ticks are left out while a task lives, no two live at a time
-C14 update, priority    a change is in force for each start after its answer
+C15 update, priority    a change is in force for each start after its answer
    due         nothing starts before the time that it was moved to
    purge       what is deleted by a filter had ended
 
@@ -46,6 +49,7 @@ from tests.chaos.checker.counts import Reasons, counts
 from tests.chaos.checker.figures import figures_of
 from tests.chaos.checker.graph_places import Waiting, note_graph_releases, places_of
 from tests.chaos.checker.graphs import graphs
+from tests.chaos.checker.limits import asked, limits
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.losses import losses
 from tests.chaos.checker.moves import moves
@@ -95,9 +99,11 @@ def _found(
         yield from counts(history, case, reasons, lines)
         yield from triggers(history, case, lines)
         yield from membership(case, lines)
+        yield from asked(case, lines)
     yield from sessions(history, cases, turns, signs, lines)
     yield from graphs(history, cases, places, signs, lines)
     yield from ticks(history, cases, lines)
     yield from changes(history, cases, lines)
+    yield from limits(history, cases, signs, lines)
     yield from samples(history, lines)
     yield from ends(history, cases)

@@ -1,4 +1,4 @@
-"""C14, what UpdateTask answered is in force for each start after the answer, and nothing starts before it is due."""
+"""C15, what UpdateTask answered is in force for each start after the answer, and nothing starts before it is due."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from tests.chaos.history import Change, History
 
 
 def changes(history: History, cases: Mapping[str, Case], lines: Lines) -> Iterator[Violation]:
-    """C14 of all tasks."""
+    """C15 of all tasks."""
     asked: dict[str, list[Change]] = defaultdict(list)
     for change in history.changes:
         asked[change.task_id].append(change)
@@ -36,7 +36,7 @@ def _in_force(
     for execution in claim.executions:
         if execution.edit not in edits:
             yield Violation(
-                "C14.update",
+                "C15.update",
                 case.task_id,
                 f"a run has the payload of the last change that was answered before its start ({latest}); it had that of"
                 f" {execution.edit}",
@@ -46,7 +46,7 @@ def _in_force(
     priorities = {change.priority for change in possible} | ({scheduled} if not latest else set())
     if begun.priority and scheduled and begun.priority not in priorities:
         yield Violation(
-            "C14.priority",
+            "C15.priority",
             case.task_id,
             f"a task has the priority of the last change that was answered before its start ({latest}); it had"
             f" {begun.priority}",
@@ -60,7 +60,7 @@ def _due(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
         ahead = claim.begun.due_in_ns
         if ahead is not None and ahead > history.limits.clock_slack_ns:
             yield Violation(
-                "C14.due",
+                "C15.due",
                 case.task_id,
                 f"a task starts when it is due; it was claimed {ahead / 1e9:.6f} s before",
                 (lines.transition(claim.begun),),

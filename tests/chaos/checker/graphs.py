@@ -1,4 +1,4 @@
-"""C12, a node runs when what it waits for has happened, each edge is decided once, and a graph ends with its nodes."""
+"""C13, a node runs when what it waits for has happened, each edge is decided once, and a graph ends with its nodes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ def graphs(
     signs: SignsOfLife,
     lines: Lines,
 ) -> Iterator[Violation]:
-    """C12 of all graphs."""
+    """C13 of all graphs."""
     for task_id in sorted(places):
         if task_id in cases:
             case, place = cases[task_id], places[task_id]
@@ -48,7 +48,7 @@ def _membership(case: Case, places: Mapping[str, Waiting], lines: Lines) -> Iter
     if asked and (place is None or place.node.graph_id != asked):
         found = place.node.graph_id if place is not None else "none"
         yield Violation(
-            "C12.graph",
+            "C13.graph",
             case.task_id,
             f"a node is in the graph that it was scheduled with ({asked}); it is in {found}",
             (lines.final(case.final),),
@@ -66,7 +66,7 @@ def _early(
         shown = [lines.transition(release)]
         shown += [lines.transition(decision.move) for decision in place.decisions.values()]
         yield Violation(
-            "C12.early",
+            "C13.early",
             case.task_id,
             f"node {place.node.label} is released when what it waits for has happened; it had not",
             tuple(shown),
@@ -87,7 +87,7 @@ def _early(
     ]
     if len(running) == len(fired) if place.node.any_of else running:
         yield Violation(
-            "C12.early",
+            "C13.early",
             case.task_id,
             f"node {place.node.label} runs when the runs that it waits for are over; one was not",
             (lines.execution(running[0]), lines.execution(first)),
@@ -126,7 +126,7 @@ def _edges(case: Case, place: Waiting, lines: Lines) -> Iterator[Violation]:
     if wrong or missing:
         txid = wrong[0] if wrong else release.txid if release is not None else 0
         yield Violation(
-            "C12.edge",
+            "C13.edge",
             case.task_id,
             f"an edge to node {place.node.label} is decided once, by the end of its source: {ended[txid]} sources ended in"
             f" transaction {txid}, {counted[txid]} edges were decided; {counted.total()} of {len(place.edges)} in all",
@@ -151,11 +151,11 @@ def _skipped(case: Case, place: Waiting, lines: Lines) -> Iterator[Violation]:
     shown = (*map(lines.execution, case.executions), lines.final(row))
     if case.claims or case.executions:
         yield Violation(
-            "C12.skip", case.task_id, f"node {place.node.label} was skipped, and so never runs; it did", shown
+            "C13.skip", case.task_id, f"node {place.node.label} was skipped, and so never runs; it did", shown
         )
     elif place.holds():
         yield Violation(
-            "C12.skip",
+            "C13.skip",
             case.task_id,
             f"node {place.node.label} is skipped if what it waits for cannot happen; it happened",
             shown,
@@ -166,7 +166,7 @@ def _counts(row: GraphRow, nodes: list[Case | None]) -> Iterator[Violation]:
     """A graph is finished when all its nodes have ended, and says how they did."""
     if len(nodes) != row.total:
         yield Violation(
-            "C12.whole",
+            "C13.whole",
             "",
             f"graph {row.graph_id} has {row.total} nodes, all or none; {len(nodes)} are there",
         )
@@ -179,7 +179,7 @@ def _counts(row: GraphRow, nodes: list[Case | None]) -> Iterator[Violation]:
     said = {name: getattr(row, name) for name in ("open", *_COUNTED.values())}
     if any(counts[name] != number for name, number in said.items()) or row.finished != (not counts["open"]):
         yield Violation(
-            "C12.counts",
+            "C13.counts",
             "",
             f"graph {row.graph_id} counts its nodes as they are, and is finished when none is open",
             (f"nodes: {dict(counts)}", f"graph: {said}, {'finished' if row.finished else 'not finished'}"),

@@ -30,7 +30,7 @@ def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
     if row is None:
         if acked is not None and acked.purge_asked and case.transitions:
             if case.end is None:
-                yield violation("C14.purge", "PurgeTasks deletes what has ended; it had not")
+                yield violation("C15.purge", "PurgeTasks deletes what has ended; it had not")
         elif acked is not None:
             yield violation(
                 "C1.lost", f"a {acked.kind} task that was acknowledged is in the tables; it is gone"
@@ -52,7 +52,7 @@ def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
         for rule, expected in _ending(case, acked, row):
             yield violation(rule, expected)
     if acked is not None and history.limits.start_ns and case.claims:
-        due_ns = max(acked.acked_ns, acked.due_ns, case.released_ns)
+        due_ns = max(acked.acked_ns, acked.due_ns, case.released_ns, case.unparked_ns)
         late = (case.claims[0].begun.at_ns - due_ns - history.limits.start_ns) / 1e9
         if late > 0:
             yield violation(
@@ -82,7 +82,7 @@ def _ending(case: Case, acked: AckedTask, row: FinalRow) -> Iterator[tuple[str, 
     if row.status == Status.CANCELLED and acked.cancel_asked:
         return
     if row.status == Status.DROPPED and acked.graph:
-        return  # C12 knows what may be skipped
+        return  # C13 knows what may be skipped
     if row.status == Status.FATAL_FAILURE:
         if row.failure_kind == FailureKind.EXPIRED and acked.expires_ns:
             return

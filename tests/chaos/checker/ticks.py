@@ -1,4 +1,4 @@
-"""C13, each tick of a time table has one task."""
+"""C14, each tick of a time table has one task."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from tests.chaos.history import SECOND, History, TickRow, TimeTableRow
 
 
 def ticks(history: History, cases: Mapping[str, Case], lines: Lines) -> Iterator[Violation]:
-    """C13 of all time tables."""
+    """C14 of all time tables."""
     fired: dict[str, list[TickRow]] = defaultdict(list)
     for tick in sorted(history.ticks, key=lambda tick: tick.tick_ns):
         fired[tick.name].append(tick)
@@ -29,9 +29,9 @@ def _each_once(table: TimeTableRow, fired: Sequence[TickRow]) -> Iterator[Violat
     astray = [instant for instant in numbers if instant not in due]
     lost = [instant for instant in due if not numbers[instant]] if table.overlap == Overlap.ALLOW else []
     for rule, instants, expected in (
-        ("C13.twice", twice, "each tick has one task; some have more"),
-        ("C13.astray", astray, "only ticks that were decided have tasks; others have"),
-        ("C13.lost", lost, "each tick that was decided has a task; some have none"),
+        ("C14.twice", twice, "each tick has one task; some have more"),
+        ("C14.astray", astray, "only ticks that were decided have tasks; others have"),
+        ("C14.lost", lost, "each tick that was decided has a task; some have none"),
     ):
         if instants:
             shown = ", ".join(f"{instant / SECOND:.3f} s" for instant in sorted(instants)[:5])
@@ -47,7 +47,7 @@ def _one_lives(fired: Sequence[TickRow], cases: Mapping[str, Case], lines: Lines
         made = after.transitions[0]
         if before.end is None or before.end.sequence > made.sequence:
             yield Violation(
-                "C13.overlap",
+                "C14.overlap",
                 later.task_id,
                 f"{later.name}: a tick has a task when that of the tick before has ended; {earlier.task_id} had not",
                 (lines.transition(made), lines.final(before.final)),
