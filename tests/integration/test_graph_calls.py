@@ -36,7 +36,9 @@ async def test_a_graph_is_scheduled_at_the_end_of_its_block_and_followed(client,
         await end(store, await claim_work(store))
 
     graph = await client.get_graph(g.scheduled)
+    report = await client.get(graph.nodes["report"].task_id)
 
+    assert (report.graph_id, report.graph_label) == (g.graph_id, "report")
     assert graph.nodes["report"].status is duly.TaskStatus.SUCCESS
     assert graph.nodes["alarm"].status is duly.TaskStatus.WAITING
     assert graph.nodes["alarm"].waits_for == {"ipmi": duly.EdgeCondition.FAILED}

@@ -33,6 +33,7 @@ PAGES = {
     "lock_blocked": 160,
     "unblock_sessions": 1320,
     "sessions": 500,
+    "blocked_sessions": 95,
     "session_keys": 44,
     "session_keys__blocked": 49,
 }

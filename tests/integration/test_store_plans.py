@@ -141,6 +141,7 @@ CASES = {
     "lock_blocked": ({"keys": ["s1", "s2"], "blocked_by": IDS[:2]}, SESSIONS),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
+    "blocked_sessions": ({"limit": 10}, {"session_blocked"}),
     "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
     "tick": (
         {

@@ -5,6 +5,7 @@ import os
 from datetime import timedelta
 
 import pytest
+from prometheus_client import REGISTRY
 
 from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
@@ -17,6 +18,7 @@ from duly_core.store.results import set_results
 from duly_core.store.statements import TRANSITIONS
 from duly_core.store.successes import success_parameters
 from duly_core.task import Applied, NewTask, Result, Scheduling, Session
+from duly_store_consumer.session_watch import SessionWatch
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
 
@@ -215,6 +217,23 @@ async def test_a_blocked_session_without_tasks_stays_until_it_is_unblocked(regis
     assert state.length == 0
     assert (await sessions.unblock_sessions(registered, [KEY])).now == {KEY}
     assert await sessions.list_sessions(registered, after="", blocked=False, limit=10) == []
+
+
+async def test_blocked_sessions_are_counted_without_those_that_still_fail(registered):
+    for key, policy in (
+        ("a", SessionPolicy.BLOCK),
+        ("b", SessionPolicy.BLOCK),
+        ("c", SessionPolicy.FAIL_REST),
+    ):
+        await scheduled(registered, a_task(key, policy=policy), a_task(key, policy=policy))
+    await scheduled(registered, a_task("d"))
+    assert await sessions.count_blocked(registered, 10) == 0
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+
+    assert await sessions.count_blocked(registered, 10) == 2
+    assert await sessions.count_blocked(registered, 1) == 1
+    await SessionWatch(registered).run_once()
+    assert REGISTRY.get_sample_value("duly_sessions_blocked") == 2
 
 
 async def test_with_fail_rest_those_that_wait_fail_and_later_ones_run(registered):

@@ -142,6 +142,12 @@ cross join lateral (
     limit %(limit)b
 )
 
+-- name: blocked_sessions
+-- How many sessions are blocked, up to a limit; not those whose tasks still fail, which go on by themselves.
+select count(*) from (
+    select from session where session.blocked_at is not null and session.doomed = 0 limit %(limit)b
+) as blocked
+
 -- name: registered
 -- Which of these lambdas are registered.
 select lambda.name from unnest(%(names)b::text[]) as asked (name) join lambda on lambda.name = any (array[asked.name])

@@ -59,6 +59,16 @@ async def list_sessions(store: Store, *, after: str, blocked: bool, limit: int) 
     return [found[key] for key in sorted(found)]
 
 
+async def count_blocked(store: Store, limit: int) -> int:
+    """Return how many sessions are blocked, `limit` at most.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    ((count,),) = await store.run(READS["blocked_sessions"], {"limit": limit})
+    return int(count)
+
+
 class Unblocked(NamedTuple):
     """What came of a call to end the blocks of sessions, by key. A session in neither was not blocked, or fails."""
 

@@ -37,6 +37,9 @@ SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
 UNLIMITED = 2**62
 """Bytes."""
 
+_LABEL = """case when task.graph is not null then (
+    select node.label from graph_node as node where node.task_id = task.task_id limit 1
+) end as graph_label"""
 # of the bytes only their number is read until it is known that they are wanted
 _BODIES = """task.payload_encoding, task.result_encoding, body.bytes as body_bytes,
     case when sum(body.bytes) over () <= %(most_bytes)s then task.payload end as payload,
@@ -98,7 +101,7 @@ async def get_tasks(
     those of all tasks together are larger than `most_bytes`, no task has either.
     """
     wanted = [UUID(bytes=task_id) for task_id in set(task_ids)]
-    columns = SUMMARY if most_bytes is None else f"{SUMMARY}, {_BODIES}"
+    columns = f"{SUMMARY}, {_LABEL}" if most_bytes is None else f"{SUMMARY}, {_LABEL}, {_BODIES}"
     parameters = {"task_ids": wanted, "most_bytes": most_bytes}
     rows = await select_text(store, f"select {columns} {_BY_ID}", parameters)
     return {row["task_id"].bytes: row for row in rows}

@@ -520,6 +520,7 @@ class Task(_message.Message):
     GRAPH_ID_FIELD_NUMBER: _builtins.int
     EDITS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    GRAPH_LABEL_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -551,6 +552,8 @@ class Task(_message.Message):
     """How often it was changed by UpdateTask."""
     checkpoint: _builtins.bytes
     """JSON: what its callback last kept with TaskContext.checkpoint. Empty: nothing, or it succeeded, or the view is BASIC."""
+    graph_label: _builtins.str
+    """Its label in the graph; empty: none. Not filled by lists."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -617,10 +620,11 @@ class Task(_message.Message):
         graph_id: _builtins.str = ...,
         edits: _builtins.int = ...,
         checkpoint: _builtins.bytes = ...,
+        graph_label: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -55,6 +55,9 @@ _ticks_put_off = Counter(
     "duly_ticks_put_off_total",
     "Rounds in which a time table was put off: its ticks could not be computed, or a row was locked.",
 )
+_sessions_blocked = Gauge(
+    "duly_sessions_blocked", "Sessions that a failed task blocks, up to 100,000; counted each minute."
+)
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
 
@@ -143,6 +146,11 @@ def retention_round(done: RetentionRound) -> None:
             "Postgres clock stepped ahead: no removal for a day, unless it is set back",
             ahead=str(done.clock_stepped),
         )
+
+
+def sessions_blocked(count: int) -> None:
+    """Show how many sessions are blocked."""
+    _sessions_blocked.set(count)
 
 
 def ticked(fired: Fired) -> None:
