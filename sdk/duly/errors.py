@@ -110,6 +110,14 @@ class TimeTableConflictError(DulyError):
     """The time table's name is taken by another definition, or somebody changed it since it was read."""
 
 
+class UnknownResourceError(DulyError):
+    """No resource of this name is declared: an operator declares it with `duly resources set`."""
+
+
+class ResourceInUseError(DulyError):
+    """Tasks hold units of the resource, or wait for some."""
+
+
 class UnknownSettingError(DulyError):
     """No setting of this name can be changed while Duly runs. The message suggests the closest."""
 

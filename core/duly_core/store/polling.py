@@ -29,7 +29,7 @@ class TimedOut:
     revoked: int = 0
     """Claims taken from holders that fell silent, whatever became of their tasks."""
     released: frozenset[str] = frozenset()
-    """The lambdas of tasks that waited for the end of one of these, and are due."""
+    """The lambdas of tasks that waited for one of these, or for what it held, and are due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,9 @@ async def handle_timeouts(
             asked once, and its answer holds for that connection only. None: `limit` of them.
     """
     unclaimed: list[TupleRow] = []
+    freed: list[TupleRow] = []
     if room is None:
-        await store.run(TRANSITIONS["dequeue"], {"limit": limit})
+        freed = await store.run(TRANSITIONS["dequeue"], {"limit": limit})
     else:
         unclaimed = await store.run(
             TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
@@ -112,18 +113,23 @@ async def handle_timeouts(
                 else {"status": Status.ENQUEUED, "trigger_in": enqueue_timeout}
             )
             reclaimed = await fetch(connection, TRANSITIONS["reclaim"], parameters)
+    again = [row for row in reclaimed if row[0] is not None]
     return TimedOut(
-        _due([*(row for row in unclaimed if row[3]), *reclaimed]),
-        reclaimed=len(reclaimed),
+        _due([*(row for row in unclaimed if row[3]), *again]),
+        reclaimed=len(again),
         ended=sum(row[0] is not None for row in ended),
-        revoked=len(reclaimed) + revoked,
-        released=frozenset(row[1] for row in ended if row[0] is None),
+        revoked=len(again) + revoked,
+        released=frozenset(row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),
     )
 
 
-async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> None:
-    """Tasks whose messages could not be sent are looked at again within `delay`, spread out."""
-    await store.run(TRANSITIONS["put_back"], {"task_ids": uuids(sorted(task_ids)), "delay": delay})
+async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> frozenset[str]:
+    """Tasks whose messages could not be sent are looked at again within `delay`, spread out.
+
+    Returns the lambdas of tasks that were parked on their units, and are due.
+    """
+    rows = await store.run(TRANSITIONS["put_back"], {"task_ids": uuids(sorted(task_ids)), "delay": delay})
+    return frozenset(row[1] for row in rows if row[0] is None)
 
 
 async def next_triggers(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey, timedelta]:
