@@ -777,7 +777,7 @@ class UpdateTaskResult(_message.Message):
     """NEW: changed. With an error: what it is instead."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_FOUND, NOT_PENDING (it runs, has ended, or is WAITING in a session or graph), PAYLOAD_TOO_LARGE."""
+        """NOT_FOUND, NOT_PENDING (it runs, has ended, or is WAITING), PAYLOAD_TOO_LARGE."""
 
     def __init__(
         self,
