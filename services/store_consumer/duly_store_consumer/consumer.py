@@ -128,6 +128,8 @@ class Consumer:
             now, lambda most: self._queue_room.for_lost(now, most, just_sent)
         )
         await self._sender.send(found.again, "again", now, self._live_config.settings.put_back_delay)
+        if found.problem is not None:
+            raise found.problem
         return timeout_in
 
 
