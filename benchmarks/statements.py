@@ -18,6 +18,7 @@ _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
     "collections": texts,
     "holders": texts,
     "keys": texts,
+    "resources": texts,
     "priorities": int2s,
     "encodings": int2s,
     "payloads": byteas,
@@ -49,6 +50,7 @@ def schedule(ids: Sequence[UUID], lambda_name: str, payload: bytes, *, tell: boo
         "delays": [None] * count,
         "expires_at": [None] * count,
         "keys": [None] * count,
+        "resources": [None] * count,
         "tell": tell,
     }
 

@@ -26,6 +26,7 @@ from duly_cli import (
     dead_letters,
     graphs,
     purge,
+    resources,
     run,
     schedule,
     services,
@@ -84,6 +85,7 @@ time_tables.add_commands(app)
 dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)
+resources.add_commands(app)
 graphs.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)

@@ -59,6 +59,8 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "time_table": task.time_table or None,
         "graph_id": task.graph_id or None,
         "graph_label": task.graph_label or None,
+        "resources": [str(need) for need in task.resources],
+        "parked_on": task.parked_on or None,
     }
     for body in ("payload", "result"):
         del told[f"{body}_bytes"], told[f"{body}_encoding"]

@@ -10,6 +10,7 @@ import typer
 import duly
 from duly_cli.option_values import parse_duration, parse_moment, parse_moment_or_distance, parse_priority
 from duly_cli.payloads import Payload, Raw, read_lines, read_payload
+from duly_cli.resources import parse_need
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.text import say
 
@@ -67,6 +68,13 @@ def schedule(
         str,
         typer.Option(help="If it fails for good: skip to the next, block the session, or fail_rest."),
     ] = "skip",
+    resource: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A resource of which it takes a unit while it runs, or WEIGHT units: NAME, NAME=WEIGHT, NAME/KEY. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     timeout: Annotated[
         str | None,
         typer.Option(
@@ -98,6 +106,7 @@ def schedule(
             expires_at=parse_moment_or_distance(expires_at, "--expires-at", 1, needs_zone=True),
             idempotency_key=idempotency_key,
             session=_session(session, session_order, session_on_failure),
+            resources=tuple(parse_need(each) for each in resource or ()),
         )
         for value in payloads
     ]

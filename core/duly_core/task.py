@@ -49,6 +49,19 @@ class Session(NamedTuple):
     policy: SessionPolicy = SessionPolicy.SKIP
 
 
+class ResourceNeed(NamedTuple):
+    """How many units of a resource a task takes while it runs."""
+
+    name: str
+    key: str = ""
+    """Only of a resource that has units for each key."""
+    weight: int = 1
+
+
+Needs = tuple[ResourceNeed, ...]
+"""No two of one resource and key."""
+
+
 class NewTask(NamedTuple):
     """A task that was asked for and found valid; not written yet."""
 
@@ -63,6 +76,7 @@ class NewTask(NamedTuple):
     expires_at: datetime | None = None
     idempotency_key: str | None = None
     session: Session | None = None
+    resources: Needs = ()
 
 
 class TaskChange(NamedTuple):

@@ -43,6 +43,7 @@ from duly.errors import (
     PayloadTooLargeError,
     RegistrationError,
     RequestError,
+    ResourceInUseError,
     ResultOmittedError,
     ScheduleManyError,
     SessionNotBlockedError,
@@ -53,6 +54,7 @@ from duly.errors import (
     TimeTableNotFoundError,
     UnavailableError,
     UnknownLambdaError,
+    UnknownResourceError,
     UnknownSettingError,
     WaitTimeoutError,
 )
@@ -68,6 +70,7 @@ from duly.outcome import (
 )
 from duly.policy import Backoff
 from duly.registry import App
+from duly.resource import Resource, ResourceKey, ResourceNeed
 from duly.session import Session, SessionState
 from duly.task import Attempt, Failure, Task
 from duly.task_update import TaskUpdate
@@ -121,6 +124,10 @@ __all__ = [
     "Priority",
     "RegistrationError",
     "RequestError",
+    "Resource",
+    "ResourceInUseError",
+    "ResourceKey",
+    "ResourceNeed",
     "ResultOmittedError",
     "RetriableFailure",
     "ScheduleManyError",
@@ -144,6 +151,7 @@ __all__ = [
     "TimeTableNotFoundError",
     "UnavailableError",
     "UnknownLambdaError",
+    "UnknownResourceError",
     "UnknownSettingError",
     "WaitTimeoutError",
     "any_of",

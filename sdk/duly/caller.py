@@ -19,6 +19,7 @@ from duly.errors import ClosedError
 from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 from duly.v1.graphs_pb2_grpc import GraphServiceStub
+from duly.v1.limits_pb2_grpc import LimitServiceStub
 from duly.v1.registry_pb2_grpc import RegistryServiceStub
 from duly.v1.sessions_pb2_grpc import SessionServiceStub
 from duly.v1.settings_pb2_grpc import SettingsServiceStub
@@ -89,6 +90,7 @@ class Caller:
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)
         self.sessions = SessionServiceStub(self._channel)
+        self.limits = LimitServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)
         self.graphs = GraphServiceStub(self._channel)
         self._stream = CallStream(

@@ -18,6 +18,7 @@ from duly.enums import TaskStatus
 from duly.errors import ClosedError, DulyError, TaskFailedError
 from duly.graph_calls import GraphCalls
 from duly.lambda_info import LambdaInfo
+from duly.resource_calls import ResourceCalls
 from duly.schedule_calls import ScheduleCalls
 from duly.scheduling import Scheduler
 from duly.session_calls import SessionCalls
@@ -34,7 +35,9 @@ _Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
-class AsyncClient(ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls, GraphCalls, TimeTableCalls):
+class AsyncClient(
+    ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls, GraphCalls, TimeTableCalls, ResourceCalls
+):
     """Schedules tasks and follows them, through one Frontend.
 
         async with duly.AsyncClient() as client:

@@ -13,6 +13,7 @@ from duly.errors import (
     NotPendingError,
     PayloadTooLargeError,
     RequestError,
+    ResourceInUseError,
     SessionNotBlockedError,
     TaskFinalError,
     TaskNotFoundError,
@@ -20,6 +21,7 @@ from duly.errors import (
     TimeTableNotFoundError,
     UnavailableError,
     UnknownLambdaError,
+    UnknownResourceError,
     UnknownSettingError,
 )
 from duly.v1 import task_pb2
@@ -36,6 +38,8 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_NOT_BLOCKED: SessionNotBlockedError,
     task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE: TimeTableNotFoundError,
     task_pb2.ERROR_CODE_TIME_TABLE_CONFLICT: TimeTableConflictError,
+    task_pb2.ERROR_CODE_UNKNOWN_RESOURCE: UnknownResourceError,
+    task_pb2.ERROR_CODE_RESOURCE_IN_USE: ResourceInUseError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

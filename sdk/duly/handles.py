@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
@@ -12,6 +12,7 @@ from duly.errors import UnknownLambdaError
 if TYPE_CHECKING:
     from duly.context import TaskContext
     from duly.enums import Priority
+    from duly.resource import ResourceNeed
     from duly.session import Session
 
 Payload = TypeVar("Payload")
@@ -32,6 +33,7 @@ class ScheduleOptions(TypedDict, total=False):
     expires_at: datetime | None
     idempotency_key: str | None
     session: Session | str | None
+    resources: Iterable[ResourceNeed | str]
     timeout: timedelta
 
 

@@ -10,9 +10,10 @@ from duly.enums import Priority, member
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.ids import new_task_id_text
 from duly.payload import HARD_LIMIT_BYTES, encode
+from duly.resource import ResourceNeed, needs_to_fields
 from duly.session import Session
 from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import frontend_pb2
+from duly.v1 import frontend_pb2, task_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class NewTask:
     expires_at: datetime | None = None
     idempotency_key: str | None = None
     session: Session | str | None = None
+    resources: tuple[ResourceNeed | str, ...] = ()
 
     def to_proto(self) -> frontend_pb2.NewTask:
         """Return the task as it is sent, under an id of its own unless it has an idempotency key.
@@ -95,6 +97,9 @@ class NewTask:
         if self.session is not None:
             session = self.session if isinstance(self.session, Session) else Session(self.session)
             fields["session"] = session.to_fields()
+        if self.resources:
+            needs = task_pb2.ResourceNeeds(needs=needs_to_fields(self.resources))  # type: ignore[arg-type]
+            fields["resources"] = needs.SerializeToString()
         return fields
 
 

@@ -11,6 +11,7 @@ from duly.caller import DEFAULT_TIMEOUT, Caller
 from duly.enums import Priority
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
 from duly.new_task import NewTask, ScheduledTask
+from duly.resource import ResourceNeed
 from duly.scheduling import Scheduler
 from duly.session import Session
 from duly.v1 import frontend_pb2
@@ -47,6 +48,7 @@ class ScheduleCalls(ABC):
         expires_at: datetime | None = None,
         idempotency_key: str | None = None,
         session: Session | str | None = None,
+        resources: Iterable[ResourceNeed | str] = (),
         timeout: timedelta = DEFAULT_TIMEOUT,
     ) -> ScheduledTask:
         """Schedule a task; when this returns, the task is durable.
@@ -64,9 +66,10 @@ class ScheduleCalls(ABC):
           then names the first one, with `created` False. A key holds until its task is removed, some
           days after its end: `store.retention` says how many.
         - `session`: a key, or a `Session`: its tasks run one at a time, in order.
+        - `resources`: names, or `ResourceNeed`s: what it takes units of while it runs. It waits until there are enough.
         - `timeout`: for all tries together.
 
-        Raises UnknownLambdaError, PayloadTooLargeError, KeyConflictError, InvalidTaskError,
+        Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, KeyConflictError, InvalidTaskError,
         EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
         """
         _, scheduler = self._open()
@@ -80,6 +83,7 @@ class ScheduleCalls(ABC):
             expires_at,
             idempotency_key,
             session,
+            tuple(resources),
         )
         return await scheduler.schedule(task, timeout)
 

@@ -30,6 +30,7 @@ from duly.errors import ClosedError, DulyError
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
 from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
+from duly.resource import ResourceNeed, SyncResourceCalls
 from duly.scheduling import receipt
 from duly.session import Session, SessionState
 from duly.settings import Setting
@@ -50,7 +51,7 @@ _Settings: TypeAlias = list[Setting]
 _SettingsOrErrors: TypeAlias = list[Setting | DulyError]
 
 
-class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls):
+class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls, SyncResourceCalls):
     """Schedules tasks and follows them, through one Frontend; any threads may share one client.
 
         with duly.Client() as client:
@@ -133,11 +134,13 @@ class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls):
         expires_at: datetime | None = None,
         idempotency_key: str | None = None,
         session: Session | str | None = None,
+        resources: Iterable[ResourceNeed | str] = (),
         timeout: timedelta = DEFAULT_TIMEOUT,
     ) -> ScheduledTask:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
         name = name_of(lambda_name)
-        new = NewTask(name, payload, priority, collection, at, delay, expires_at, idempotency_key, session)
+        told = (priority, collection, at, delay, expires_at, idempotency_key, session, tuple(resources))
+        new = NewTask(name, payload, *told)
         task, patience = new.to_proto(), seconds(timeout)
         self._check_usable()
         began_at = time.monotonic()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from duly.enums import AttemptOutcome, FailureKind, Priority, SessionOrder, SessionPolicy, TaskStatus
 from duly.payload import decode
+from duly.resource import ResourceNeed
 from duly.session import Session
 from duly.time_conversion import to_datetime
 
@@ -105,6 +106,10 @@ class Task:
     attempts: tuple[Attempt, ...] = ()
     # The time table that scheduled it, whose tick scheduled_at is; empty: a client did.
     time_table: str = ""
+    # Of which resources it takes units while it runs.
+    resources: tuple[ResourceNeed, ...] = ()
+    # While it waits for units: the resource, or resource/key; else empty.
+    parked_on: str = ""
     # How often `update` changed it.
     edits: int = 0
     checkpoint_bytes: bytes = field(default=b"", repr=False)
@@ -158,6 +163,8 @@ class Task:
             result_encoding=task.result_encoding,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
             time_table=task.time_table,
+            resources=tuple(ResourceNeed.from_proto(need) for need in task.resources),
+            parked_on=task.parked_on,
             edits=task.edits,
             checkpoint_bytes=task.checkpoint,
             graph_label=task.graph_label,

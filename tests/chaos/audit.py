@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from duly_core.clock import since_boot_ns
 from duly_core.lifecycle import FINAL
-from tests.chaos.history import FinalRow, Sample, SessionRow, Transition
+from tests.chaos.history import FinalRow, Sample, SessionRow, Transition, UseRow
 
 _INSTALL = Path(__file__).with_name("audit.sql")
 
@@ -30,7 +30,11 @@ select sequence, task_id::text, entity, (extract(epoch from at) * 1000000)::int8
         end as trigger_in_ns,
     (extract(epoch from due_at - store_at) * 1000000)::int8 * 1000 as due_in_ns,
     coalesce(cancel_before, false) as cancel_requested_before, coalesce(cancel, false) as cancel_requested,
-    coalesce(session, '') as session, coalesce(session_seq, 0) as session_seq, coalesce(session_policy, 0) as session_policy
+    coalesce(session, '') as session, coalesce(session_seq, 0) as session_seq, coalesce(session_policy, 0) as session_policy,
+    coalesce((
+        select string_agg(name || '/' || key || '=' || weight, ' ' order by name, key)
+        from jsonb_to_recordset(resources) as need (name text, key text, weight integer)
+    ), '') as resources, coalesce(parked_on, '') as parked_on, coalesce(line, '') as line
 from chaos_audit order by sequence
 """
 
@@ -52,6 +56,16 @@ where next_trigger_at is null or not isfinite(next_trigger_at) and status <> 'wa
 _SESSIONS = (
     "select key, length, coalesce(head::text, ''), coalesce(blocked_by::text, '') from session order by key"
 )
+
+_USES = """
+select name, coalesce(max(used), 0), coalesce(max(held), 0)
+from (
+    select resource || '/' || key as name, used, null::int8 as held from resource_use
+    union all
+    select resource || '/' || key, null, sum(weight) from resource_hold group by resource, key
+) as known
+group by name order by name
+"""
 
 _COUNTS = """
 select (select count(*) from task_assoc),
@@ -96,6 +110,12 @@ def read_sessions(dsn: str) -> tuple[SessionRow, ...]:
     """The sessions that are in the tables."""
     with psycopg.connect(dsn) as connection:
         return tuple(SessionRow(*row) for row in connection.execute(_SESSIONS))
+
+
+def read_uses(dsn: str) -> tuple[UseRow, ...]:
+    """What is written of each resource."""
+    with psycopg.connect(dsn) as connection:
+        return tuple(UseRow(*row) for row in connection.execute(_USES))
 
 
 def sample(connection: psycopg.Connection[Any], horizon: timedelta, processes: int = 0) -> Sample:

@@ -19,7 +19,8 @@ create table chaos_audit (
     crashes_before integer, crashes integer,
     trigger_before_at timestamptz, trigger_at timestamptz, due_at timestamptz,
     cancel_before boolean, cancel boolean,
-    session text, session_seq bigint, session_policy smallint
+    session text, session_seq bigint, session_policy smallint,
+    resources jsonb, parked_on text, line text
 );
 
 create function chaos_audit_assoc() returns trigger language plpgsql security definer as $$
@@ -27,13 +28,15 @@ begin
     insert into chaos_audit (
         task_id, entity, status_before, status, token_before, token, last_token, fence_before, fence,
         failures_before, failures, crashes_before, crashes, trigger_before_at, trigger_at, due_at,
-        cancel_before, cancel, session, session_seq, session_policy
+        cancel_before, cancel, session, session_seq, session_policy, resources, parked_on, line
     ) values (
         coalesce(new.task_id, old.task_id), false, coalesce(old.status::text, ''), coalesce(new.status::text, ''),
         old.token, new.token, new.last_token, old.fence, new.fence,
         old.failures, new.failures, old.crashes, new.crashes, old.next_trigger_at, new.next_trigger_at, new.due_at,
         old.cancel_requested, new.cancel_requested, coalesce(new.session, old.session),
-        coalesce(new.session_seq, old.session_seq), coalesce(new.session_policy, old.session_policy)
+        coalesce(new.session_seq, old.session_seq), coalesce(new.session_policy, old.session_policy),
+        coalesce(new.resources, old.resources), new.parked_on || '/' || new.parked_key,
+        coalesce(new.lambda, old.lambda) || '/' || coalesce(new.priority, old.priority)
     );
     return null;
 end

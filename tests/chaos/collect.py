@@ -4,9 +4,10 @@ import asyncio
 from dataclasses import dataclass
 
 from tests.chaos import audit
-from tests.chaos.history import SECOND, Execution, FinalRow, Limits, SessionRow, Transition
+from tests.chaos.history import SECOND, Execution, FinalRow, Limits, SessionRow, Transition, UseRow
 from tests.chaos.journal_reader import read_journal
 from tests.chaos.plan import Plan
+from tests.chaos.scarce import CAPACITIES
 from tests.chaos.stack import System
 from tests.chaos.topology import ENQUEUE_TIMEOUT
 
@@ -37,6 +38,7 @@ class Collected:
     transitions: tuple[Transition, ...]
     final: tuple[FinalRow, ...]
     sessions: tuple[SessionRow, ...]
+    uses: tuple[UseRow, ...]
 
 
 async def collect(system: System) -> Collected:
@@ -49,6 +51,7 @@ async def collect(system: System) -> Collected:
         await asyncio.to_thread(audit.read_transitions, dsn, audit.boot_minus_wall_ns()),
         await asyncio.to_thread(audit.read_final_rows, dsn),
         await asyncio.to_thread(audit.read_sessions, dsn),
+        await asyncio.to_thread(audit.read_uses, dsn),
     )
 
 
@@ -73,5 +76,6 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         start_ns=int(_START_S * SECOND) if plan.punctual else 0,
         most_connections=_CONNECTIONS * clients,
         most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,
+        capacities=CAPACITIES,
         longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),
     )

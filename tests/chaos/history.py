@@ -50,6 +50,8 @@ class AckedTask:
     """When it may no longer start; 0: never."""
     session: str = ""
     """The key of the session that it was scheduled in: it waits for those before it; none: it is a plain task."""
+    resources: str = ""
+    """What it takes units of while it runs: NAME/=WEIGHT or NAME/KEY=WEIGHT, in order, with a space between; or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,12 @@ class Transition:
     """The key of its session, its place there, and its SessionPolicy; none: it is a plain task."""
     session_seq: int = 0
     session_policy: int = 0
+    resources: str = ""
+    """As in AckedTask."""
+    parked_on: str = ""
+    """The resource that it waits for: NAME/ or NAME/KEY; none: it is not parked."""
+    line: str = ""
+    """Its lambda and priority: tasks of one line are released in the order in which they were due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +152,17 @@ class SessionRow:
     length: int
     head: str = ""
     blocked_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UseRow:
+    """What is written of a resource, or one of its keys, when the run is over."""
+
+    name: str
+    """NAME/ or NAME/KEY."""
+    used: int
+    held: int
+    """The sum of what tasks hold of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +247,8 @@ class Limits:
     """To Postgres, at any sample; 0: not judged."""
     most_processes: int = 0
     """At any sample; 0: not judged."""
+    capacities: Mapping[str, int] = field(default_factory=dict)
+    """The units of each resource, or of each of its keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +268,7 @@ class History:
     """In the order of their sequence."""
     final: tuple[FinalRow, ...]
     sessions: tuple[SessionRow, ...] = ()
+    uses: tuple[UseRow, ...] = ()
     faults: tuple[Fault, ...] = ()
     seen: tuple[Seen, ...] = ()
     samples: tuple[Sample, ...] = ()

@@ -120,6 +120,7 @@ class Run:
                 contained=self._plan.contained,
             )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
+            await workload.declare_resources()
         started_ns = since_boot_ns()
         watch, replayer = Watch(system), Replayer(system)
         watch.start()
@@ -168,6 +169,7 @@ class Run:
             transitions=collected.transitions,
             final=collected.final,
             sessions=collected.sessions,
+            uses=collected.uses,
             faults=faults,
             seen=watch.seen(),
             samples=watch.samples(),

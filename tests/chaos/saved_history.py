@@ -18,6 +18,7 @@ from tests.chaos.history import (
     Seen,
     SessionRow,
     Transition,
+    UseRow,
 )
 
 _RECORDS: Mapping[str, type[Any]] = {
@@ -26,6 +27,7 @@ _RECORDS: Mapping[str, type[Any]] = {
     "transitions": Transition,
     "final": FinalRow,
     "sessions": SessionRow,
+    "uses": UseRow,
     "faults": Fault,
     "seen": Seen,
     "samples": Sample,

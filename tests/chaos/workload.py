@@ -12,6 +12,7 @@ from duly.v1 import frontend_pb2, task_pb2
 from duly_core.clock import since_boot_ns
 from tests.chaos.history import SECOND, AckedTask
 from tests.chaos.kinds import BY_NAME, IN_SESSIONS, KINDS, TaskKind, choose
+from tests.chaos.scarce import CAPACITIES, PER_KEY, choose_needs, told
 
 _BATCH_EVERY_S = 0.1
 _ONE_CALL = timedelta(seconds=4)
@@ -42,6 +43,7 @@ class _Scheduled:
     acked_ns: int = 0
     cancel_asked: bool = False
     cancel_answered: str = ""
+    resources: str = ""
 
 
 class Workload:
@@ -83,6 +85,12 @@ class Workload:
         ):
             while not wanted <= {each.name for each in await client.lambdas()}:
                 await asyncio.sleep(_PAUSE_S)
+
+    async def declare_resources(self) -> None:
+        """As an operator would, before anything is broken."""
+        async with duly.AsyncClient(self._callers[0].address) as client:
+            for name, capacity in CAPACITIES.items():
+                await client.put_resource(name, capacity, per_key=name in PER_KEY)
 
     async def run(self, seconds: float) -> None:
         """Schedule for so long; calls may go on beyond."""
@@ -134,6 +142,7 @@ class Workload:
             session = duly.Session(random.choice(_SESSIONS), on_failure=random.choice(_POLICIES))
         ahead = random.uniform(*_AHEAD_S) if random.randrange(_ONE_IN_AHEAD) == 0 else 0.0
         expires = random.uniform(*_EXPIRES) + ahead if kind.name == "expiring" else 0.0
+        needs = choose_needs(random)
         now_ns = since_boot_ns()
         new = duly.NewTask(
             kind.lambda_name,
@@ -143,12 +152,14 @@ class Workload:
             expires_at=datetime.now(UTC) + timedelta(seconds=expires) if expires else None,
             idempotency_key=f"{random.getrandbits(64):x}" if random.randrange(_ONE_IN_KEYED) == 0 else None,
             session=session,
+            resources=needs,
         )
         return _Scheduled(
             kind,
             new.to_proto(),
             due_ns=now_ns + int(ahead * SECOND) if ahead else 0,
             expires_ns=now_ns + int(expires * SECOND) if expires else 0,
+            resources=told(needs),
         )
 
     async def _schedule(self, batch: list[_Scheduled]) -> None:
@@ -221,4 +232,5 @@ def _acked(scheduled: _Scheduled) -> AckedTask:
         cancel_answered=scheduled.cancel_answered,
         expires_ns=scheduled.expires_ns,
         session=scheduled.task.session.key,
+        resources=scheduled.resources,
     )

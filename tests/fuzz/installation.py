@@ -140,6 +140,7 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
             channel = open_channel(listen, RpcSettings().for_local_socket())
             channels = {
                 "FrontendService": frontend.channel,
+                "LimitService": frontend.channel,
                 "RegistryService": frontend.channel,
                 "SessionService": frontend.channel,
                 "GraphService": frontend.channel,

@@ -25,7 +25,7 @@ CALLER = claims.Caller("host", b"p" * 14)
 
 
 async def change(task_states, task, **what):
-    answers = await changes.update_pending(task_states.store, [TaskChange(task.task_id, **what)])
+    answers, _ = await changes.update_pending(task_states.store, [TaskChange(task.task_id, **what)])
     return answers.get(task.task_id)
 
 
@@ -105,7 +105,7 @@ async def test_a_task_that_has_ended_is_left_alone_and_one_that_never_was_is_not
     await tasks.cancel_tasks(task_states.store, [task.task_id])
     unknown = TaskChange(new_task_id().bytes, priority=Priority.LOW)
 
-    answers = await changes.update_pending(
+    answers, _ = await changes.update_pending(
         task_states.store, [TaskChange(task.task_id, priority=Priority.LOW), unknown]
     )
 
@@ -280,7 +280,7 @@ async def test_an_end_that_waits_for_its_session_does_not_stop_a_change_of_its_t
         end = asyncio.ensure_future(set_results(task_states.store, [result]))
         await until_a_statement_waits_for_a_lock(dsn)
 
-        answers = await changes.update_pending(
+        answers, _ = await changes.update_pending(
             task_states.store, [TaskChange(task_id, priority=Priority.URGENT) for task_id in (low, high)]
         )
         await other.commit()

@@ -10,9 +10,11 @@ import pytest
 from duly.enums import Priority
 from duly_core.errors import QueueUnavailableError
 from duly_core.routing import QueueKey
-from duly_core.store import polling
+from duly_core.store import polling, resources
 from duly_core.store.pool import Store
+from duly_core.store.resources import ResourceLimit
 from duly_core.store.settings import StoreSettings
+from duly_core.task import ResourceNeed
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
@@ -124,6 +126,21 @@ async def test_only_what_the_queue_refused_is_put_back_and_it_is_sent_soon_after
     await make_consumer().run_once()
 
     assert references() == Counter(tasks)
+
+
+async def test_what_waited_for_the_units_of_a_refused_message_is_sent_at_once(
+    task_states, make_consumer, tampered, references
+):
+    await resources.put_resource(task_states.store, ResourceLimit("database", 1))
+    first, second = [(await task_states.new(resources=(ResourceNeed("database"),))).task_id for _ in range(2)]
+    tampered.refuse = lambda message: first in message.task_ids
+    consumer = make_consumer()
+
+    await consumer.run_once()
+
+    assert consumer.wake.is_set()
+    await consumer.run_once()
+    assert references() == Counter([second])
 
 
 async def test_nothing_is_lost_while_the_queue_is_away(

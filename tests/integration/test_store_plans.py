@@ -50,6 +50,7 @@ SESSIONS, WAITING_UNTIL, IN_SESSION = (
 GRAPHS, NODES = {"graph_pkey"}, {"graph_node_pkey"}
 NODES_BY_TASK, EDGES_BY_TARGET = {"graph_node_by_task"}, {"graph_edge_by_target"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
+USES = {"resource_use_pkey"}
 
 IDS = [new_task_id() for _ in range(3)]
 TOKENS = [new_task_id() for _ in range(3)]
@@ -74,6 +75,7 @@ CASES = {
             "delays": [SECOND] * 3,
             "expires_at": [None] * 3,
             "keys": ["a", "b", None],
+            "resources": [None] * 3,
             "tell": True,
         },
         LAMBDAS | END,
@@ -90,6 +92,7 @@ CASES = {
             "delays": [SECOND] * 3,
             "expires_at": [None] * 3,
             "keys": ["a", "b", None],
+            "resources": [None] * 3,
             "sessions": ["s1", "s2", "s1"],
             "session_orders": [1, 1, 1],
             "session_policies": [1, 1, 1],
@@ -135,13 +138,19 @@ CASES = {
     ),
     "registered": ({"names": [LAMBDA]}, LAMBDAS),
     "end_waiting": ({"task_ids": IDS}, ASSOC | END),
-    "lock_over": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS),
+    "lock_over": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES),
     "cancel_waiting": ({"task_ids": IDS}, ASSOC | END),
-    "lock_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS),
+    "lock_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | USES),
     "lock_blocked": ({"keys": ["s1", "s2"], "blocked_by": IDS[:2]}, SESSIONS),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
     "blocked_sessions": ({"limit": 10}, {"session_blocked"}),
+    "resources": ({"after": "", "limit": 10}, {"resource_pkey", "resource_use_pkey", "task_assoc_parked"}),
+    "resource_keys": (
+        {"resource": "database", "after": "", "limit": 10},
+        {"resource_use_pkey", "task_assoc_parked"},
+    ),
+    "resource_kinds": ({"names": ["database", "tenant"]}, {"resource_pkey"}),
     "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
     "tick": (
         {
@@ -162,6 +171,7 @@ CASES = {
             "encodings": [1] * 3,
             "payloads": [b"{}"] * 3,
             "keys": ["a", "b", None],
+            "resources": [None] * 3,
             "sessions": [None] * 3,
         },
         ENTITY | KEYS,

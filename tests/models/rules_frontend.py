@@ -117,7 +117,7 @@ class FrontendRules(MachineBase):
             TaskChange(task_id, payload, Encoding.JSON if otherwise else None, priority, delay=delay)
             for task_id in [*asked, self._bytes()]
         ]
-        answers = self.world.run(changes.update_pending(self.world.store, batch))
+        answers, _ = self.world.run(changes.update_pending(self.world.store, batch))
         expected = {}
         for each in batch[:-1]:
             task = asked[each.task_id]

@@ -45,3 +45,11 @@ def test_changes_of_each_vlan_run_in_their_order(tmp_path: Path) -> None:
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "80 changes of 20 VLANs, 0 VLANs out of order" in ran.stdout
+
+
+def test_no_more_connections_are_open_than_the_database_has(tmp_path: Path) -> None:
+    with stack_of("examples.database_pool:app", tmp_path) as stack:
+        ran = run_example("database_pool", stack)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "of 20 connections at a time, 0 in use after" in ran.stdout

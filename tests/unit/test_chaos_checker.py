@@ -21,6 +21,7 @@ from tests.chaos.history import (
     Sample,
     Seen,
     SessionRow,
+    UseRow,
 )
 from tests.fixtures.chaos_stories import LIMITS, STEP, Story, Tape
 
@@ -91,6 +92,7 @@ def eventful(tape: Tape) -> None:
     dead.end("fatal").finish("fatal_failure", 1).redrive().enqueue().succeed()
     in_session(tape)
     failed_session(tape)
+    limited(tape)
     tape.fault("stop")
 
 
@@ -106,6 +108,21 @@ def pair(tape: Tape, **policy: SessionPolicy) -> tuple[Story, Story]:
     """Two tasks of a session that nobody has begun."""
     first = tape.task(session="vlan").join(1, waits=False, **policy)
     return first, tape.task(session="vlan").join(2)
+
+
+def limited(tape: Tape) -> list[Story]:
+    """Two that take all units, a third that is parked meanwhile, and one that names another key."""
+    both = "database/=1 tenant/a=1"
+    tasks = [tape.task(resources=each).schedule() for each in (both, "database/=1", both, "tenant/b=1")]
+    first, second, third, fourth = tasks
+    first.enqueue()
+    second.enqueue()
+    third.park("database/")
+    fourth.enqueue().succeed()
+    first.succeed()
+    third.promote().enqueue().succeed()
+    second.succeed()
+    return tasks
 
 
 def failed_session(tape: Tape) -> tuple[Story, Story]:
@@ -822,6 +839,48 @@ def _(tape):
     return tape.history(sessions=(SessionRow("vlan", 0, "", ""),))
 
 
+@plants("C12.exceeded: more units are taken than there are")
+def _(tape):
+    heavy, light = (tape.task(resources=f"database/={weight}").schedule() for weight in (5, 1))
+    heavy.enqueue()
+    light.enqueue()
+    heavy.succeed()
+    light.succeed()
+
+
+@plants("C12.running: the tasks of one key run side by side")
+def _(tape):
+    first, _, third, _ = limited(tape)
+    first.spoil_execution(0, ended_ns=third.executions[0].started_ns + 10 * STEP)
+    return replace_rule(tape.history(), "C2.lease")
+
+
+@plants("C12.idle: it stays parked though all units are free")
+def _(tape):
+    task, other = (tape.task(resources="database/=1").schedule() for _ in range(2))
+    task.enqueue()
+    other.park("database/")
+    task.succeed()
+    return replace_rule(tape.history(), "C1")
+
+
+@plants("C12.asked: it takes nothing of what it names")
+def _(tape):
+    tape.task().schedule().enqueue().succeed().expect(resources="database/=1")
+
+
+@plants("C12.left: what is written as taken is held by nobody")
+def _(tape):
+    limited(tape)
+    return tape.history(uses=(UseRow("database/", 1, 0),))
+
+
+@plants("C12.left: a task that ended holds units")
+def _(tape):
+    limited(tape)
+    return tape.history(uses=(UseRow("tenant/a", 1, 1),))
+
+
 def replace_rule(history: History, *rules: str) -> History:
     """Of what follows of necessity from the violation that is meant."""
     return replace(history, exemptions=dict.fromkeys(rules, "follows"))
@@ -880,6 +939,7 @@ def test_a_kept_history_is_judged_as_it_was(tmp_path):
         leftovers=(Leftover("process", "x"),),
         seen=(Seen(1, "1-1", 5),),
         sessions=(SessionRow("vlan", 1, "", "7"),),
+        uses=(UseRow("database/", 0, 0),),
     )
 
     saved_history.dump(history, tmp_path / "history.json")

@@ -46,6 +46,9 @@ METHODS = {
     "set_setting": "settings set",
     "set_settings": "settings set",
     "reset_settings": "settings reset",
+    "resources": "resources list",
+    "put_resource": "resources set",
+    "delete_resource": "resources delete",
     "tables": "tables",
     "table": "tables show",
     "create_table": "tables create",
@@ -57,6 +60,7 @@ METHODS = {
 }
 OPTIONS = {
     "statuses": "status",
+    "resources": "resource",
     "priorities": "priority",
     "failure_kinds": "kind",
     "finished_after": "since",

@@ -15,7 +15,7 @@ from duly.v1 import frontend_pb2, task_pb2
 from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.convert import from_duration, from_timestamp
 from duly_core.settings import format_duration
-from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, NewTask, Session
+from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, Needs, NewTask, Session
 from duly_core.time_table import TICK_KEYS
 
 _KEY_LIMIT = 255
@@ -64,8 +64,10 @@ class ProblemUnlessRepeatedError(Exception):
     task: NewTask
 
 
-def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], horizon: timedelta) -> NewTask:
-    """Check one item against the registered lambdas' payload limits (bytes) and the horizon.
+def new_task(
+    asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], horizon: timedelta, needs: Needs = ()
+) -> NewTask:
+    """Check one item, but for its resources, against the lambdas' payload limits (bytes) and the horizon.
 
     Raises:
         Problem: names the field and the fix.
@@ -102,6 +104,7 @@ def new_task(asked: frontend_pb2.NewTask, payload_limits: Mapping[str, int], hor
         expires_at=expires_at,
         idempotency_key=key or None,
         session=_session(asked.session) if asked.HasField("session") else None,
+        resources=needs,
     )
     if asked.task_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)

@@ -42,7 +42,18 @@ class Changed(NamedTuple):
     """With CHANGED: how far ahead it is looked at next."""
 
 
-async def update_pending(store: Store, changes: Sequence[TaskChange]) -> dict[TaskId, Changed]:
+class Changes(NamedTuple):
+    """What came of many TaskChanges."""
+
+    answers: dict[TaskId, Changed]
+    released: frozenset[str]
+    """The lambdas of tasks that were parked on units of the changed ones, and are due."""
+
+
+NONE = Changes({}, frozenset())
+
+
+async def update_pending(store: Store, changes: Sequence[TaskChange]) -> Changes:
     """Change tasks, each once and for itself; those that do not exist are left out of the answer.
 
     Raises:
@@ -50,10 +61,13 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> dict[Ta
     """
     left = sorted(changes, key=lambda change: change.task_id)
     answers: dict[TaskId, Changed] = {}
+    released: set[str] = set()
     for _ in range(_TRIES):
         asked = {change.task_id: change for change in left}
         for row in await store.run(TRANSITIONS["update_pending"], _columns(left)):
-            if answer := _answer(asked[row[0]], *row[1:]):
+            if row[0] is None:
+                released.add(row[1])
+            elif answer := _answer(asked[row[0]], *row[1:]):
                 answers[row[0]] = answer
         left = [change for change in left if change.task_id not in answers]
         if not left:
@@ -71,7 +85,7 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> dict[Ta
         await asyncio.sleep(0)
     else:
         raise StoreUnavailableError(f"{len(left)} tasks moved each time that they were to be changed")
-    return answers
+    return Changes(answers, frozenset(released))
 
 
 def _answer(

@@ -84,7 +84,7 @@ class Work:
     tasks: list[ClaimedTask]
     ahead: dict[QueueKey, timedelta] | None
     """How long until each queue has something to run; queues with nothing ahead are left out. None: as many tasks as
-    wanted were found, and there may be more."""
+    wanted were found, or some of them were parked, and there may be more."""
 
 
 class _Ahead(NamedTuple):
@@ -141,16 +141,16 @@ async def claim_work(
         },
     )
     tasks = [row for row in rows if isinstance(row, ClaimedTask)]
-    is_full = len(tasks) >= most
+    ahead = [row for row in rows if isinstance(row, _Ahead)]
     tasks = await _read_again(store, tasks)
-    if is_full:
+    if not ahead:
         return Work(tasks, None)
     return Work(
         tasks,
         {
             QueueKey(row.lambda_name, Priority(row.priority)): row.due_in
-            for row in rows
-            if isinstance(row, _Ahead) and row.due_in is not None
+            for row in ahead
+            if row.due_in is not None
         },
     )
 
@@ -235,7 +235,7 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
     batch = sorted(releases, key=lambda release: (release.task_id, release.token))
     async with store.connection() as connection, connection.transaction():
         await keep_checkpoints(connection, batch)
-        rows = await fetch(
+        found = await fetch(
             connection,
             TRANSITIONS["release"],
             _pairs([(release.task_id, release.token) for release in batch])
@@ -244,6 +244,7 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
                 "reasons": texts([release.reason for release in batch]),
             },
         )
+        rows = [row for row in found if row[0]]
         if rows:
             # a cancel that was asked for while it ran need not wait for another run
             released = uuids(sorted(row[0] for row in rows))

@@ -10,7 +10,7 @@ between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_
 -- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.
 -- Yields the tasks of one `queue` (lambda, priority, size, skip) that may run at `clock`, oldest first, and locks them;
 -- rows that somebody else works on are skipped.
-select assoc.task_id
+select assoc.task_id, assoc.resources
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority
     and assoc.status in ('new', 'retriable_failure')
@@ -119,20 +119,57 @@ null::bytea as result, null::int2 as result_encoding
 null::int2 as failure_kind, null::text as failure_message
 
 -- fragment: links
--- What `end_task` needs of an assoc to release the tasks that wait for its end.
-assoc.session, assoc.session_policy, assoc.graph, assoc.doom
+-- What `end_task` needs of an assoc to release the tasks that wait for its end, or for what it holds.
+assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources
+
+-- fragment: no_links
+-- As `links`, of a task that stops and does not end: only what it holds is released.
+null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources
 
 -- fragment: released
 -- To the rows of an ending statement, which have so many columns (TEXT: "null, " for each but two), adds what its ends
 -- released: the lambda, and how far ahead the first of its tasks is due. The ids of these rows are null.
 union all select null, {{}}released.lambda, released.due_in from released
 
+-- fragment: park
+-- Of what the CTE `due` picked, gives units to those tasks that name resources, and parks those for which there are too
+-- few. All are picked before the first is looked at. `due` has task_id and resources.
+parked as materialized (
+    select parked.task_id
+    from (select array_agg(task_id) as task_ids from due where resources is not null) as asked
+    cross join lateral duly_admit(asked.task_ids) as parked (task_id)
+)
+
+-- fragment: free
+-- Frees what the tasks of the CTE that TEXT names hold of resources: they stopped, or will not run. It has task_id and
+-- resources. The statement selects from `freed`. A statement that ends tasks has `end_task` instead.
+freed as (
+    select freed.lambda, freed.due_in
+    from (
+        select array_agg(task_id) as task_ids, array_agg(resources) as resources from {{}} where resources is not null
+    ) as stopped
+    cross join lateral duly_free(stopped.task_ids, stopped.resources) as freed
+)
+
+-- fragment: lock_resources
+-- Locks what the tasks of the CTE that TEXT names use, in the order of resource and key. It has `resources`.
+locked_resources as materialized (
+    select use.resource
+    from (
+        select distinct need.name, need.key
+        from {{}} as waiting cross join lateral jsonb_to_recordset(waiting.resources) as need (name text, key text)
+    ) as named
+    join resource_use as use on use.resource = any (array[named.name]) and use.key = named.key
+    order by use.resource, use.key
+    for update of use
+)
+
 -- fragment: end_task
 -- The one way to end a task: what waits for an end hangs on this (decision 0028). A CTE `ended` deletes the assoc and
 -- has task_id, status, ended_at, started_at, fence, failures, crashes, last_token, result, result_encoding, failure_kind,
--- failure_message, and `links`. The statement ends with `released`, without which nothing is released. Without a start or
--- a failure of its own the entity keeps those of the attempts before. An expiry names the failure before it. Nothing is
--- written over another end.
+-- failure_message, and `links`. The CTE that TEXT names has the same tasks, or also others that stopped, with `no_links`.
+-- The statement ends with `released`, without which nothing is released. Without a start or a failure of its own the
+-- entity keeps those of the attempts before. An expiry names the failure before it. Nothing is written over another end.
 entity as (
     insert into task (
         task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
@@ -160,17 +197,19 @@ entity as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms
-        from ended
-        where session is not null or graph is not null
+            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(resources) as resources
+        from {{}}
+        where session is not null or graph is not null or resources is not null
     ) as linked cross join lateral duly_release(
-        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms, linked.resources
     ) as released
 )
 
 -- fragment: join_sessions
 -- Writes the assocs of the tasks in the CTE that TEXT names, which all have a session, in their order. It has task_id,
--- lambda, collection, priority, due_at, expires_at, fence, last_token, session, session_order, session_policy. The first
+-- lambda, collection, priority, due_at, expires_at, fence, last_token, session, session_order, session_policy,
+-- resources. The first
 -- task of a new session is its head, and so is the one that blocked its session until now; the others wait.
 -- The statement selects from `joined` and `ordered`, which is last.
 numbered as (
@@ -196,18 +235,18 @@ numbered as (
     from (
         select *, null::uuid as head, null::int8 as last_seq from numbered
         union all
-        select null, null, null, null, null, null, null, null, key, null, null, null, null, head, last_seq from line
+        select null, null, null, null, null, null, null, null, key, null, null, null, null, null, head, last_seq from line
     ) as both_kinds
     window same_session as (partition by session order by last_seq nulls last)
 ), joined as (
     insert into task_assoc (
         task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token,
-        session, session_rank, session_seq, session_policy
+        session, session_rank, session_seq, session_policy, resources
     )
     select task_id, lambda, collection, priority,
         (case when task_id = session_head then 'new' else 'waiting' end)::task_status,
         case when task_id = session_head then due_at else coalesce(expires_at, 'infinity') end,
-        due_at, expires_at, fence, last_token, session, rank, seq, session_policy
+        due_at, expires_at, fence, last_token, session, rank, seq, session_policy, resources
     from placed
     where task_id is not null
     returning task_id, status, due_at, session, session_rank

@@ -32,7 +32,7 @@ class TimedOut:
     revoked: int = 0
     """Claims taken from holders that fell silent, whatever became of their tasks."""
     released: frozenset[str] = frozenset()
-    """The lambdas of tasks that waited for the end of one of these, and are due."""
+    """The lambdas of tasks that waited for one of these, or for what it held, and are due."""
     problem: StoreUnavailableError | None = None
     """Why a part was not done. For the caller to raise, once it has sent what runs again."""
 
@@ -102,8 +102,9 @@ async def handle_timeouts(
             return nothing
 
     unclaimed: list[TupleRow] = []
+    freed: list[TupleRow] = []
     if room is None:
-        await part(store.run(TRANSITIONS["dequeue"], {"limit": limit}), [])
+        freed = await part(store.run(TRANSITIONS["dequeue"], {"limit": limit}), [])
     else:
         sending_again = _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
         unclaimed = await part(store.run(TRANSITIONS["enqueue_again"], sending_again), [])
@@ -116,12 +117,13 @@ async def handle_timeouts(
     )
     stopped, reclaimed = await part(_void(store, runs_again, limit, may_void), ([], []))
     ended += stopped
+    again = [row for row in reclaimed if row[0] is not None]
     return TimedOut(
-        _due([*(row for row in unclaimed if row[3]), *reclaimed]),
-        reclaimed=len(reclaimed),
+        _due([*(row for row in unclaimed if row[3]), *again]),
+        reclaimed=len(again),
         ended=sum(row[0] is not None for row in ended),
-        revoked=len(reclaimed) + sum(row[0] is not None for row in stopped),
-        released=frozenset(row[1] for row in ended if row[0] is None),
+        revoked=len(again) + sum(row[0] is not None for row in stopped),
+        released=frozenset(row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),
         problem=problems[0] if problems else None,
     )
 
@@ -145,9 +147,13 @@ async def _void(
         return ended, await fetch(connection, TRANSITIONS["reclaim"], parameters | dict(runs_again))
 
 
-async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> None:
-    """Tasks whose messages could not be sent are looked at again within `delay`, spread out."""
-    await store.run(TRANSITIONS["put_back"], {"task_ids": uuids(sorted(task_ids)), "delay": delay})
+async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> frozenset[str]:
+    """Tasks whose messages could not be sent are looked at again within `delay`, spread out.
+
+    Returns the lambdas of tasks that were parked on their units, and are due.
+    """
+    rows = await store.run(TRANSITIONS["put_back"], {"task_ids": uuids(sorted(task_ids)), "delay": delay})
+    return frozenset(row[1] for row in rows if row[0] is None)
 
 
 async def next_triggers(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey, timedelta]:

@@ -6,7 +6,8 @@
 -- Planned anew: task has another index that ends with the id, which is as cheap while a partition is empty.
 select asked.place, task.task_id,
     task.lambda = asked.lambda and task.collection = asked.collection
-        and task.session is not distinct from asked.session and case
+        and task.session is not distinct from asked.session
+        and task.resources is not distinct from asked.resources::jsonb and case
             -- of one that was changed since, what it was scheduled with counts (update_pending)
         when task.scheduled_as is not null
             then task.scheduled_as = sha256(asked.payload || int2send(asked.encoding) || int2send(asked.priority))
@@ -14,14 +15,17 @@ select asked.place, task.task_id,
     end as same
 from unnest(
     %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
-    %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[], %(sessions)b::text[]
-) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, key, session, place)
+    %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[], %(sessions)b::text[],
+    %(resources)b::text[]
+) with ordinality as asked (
+    task_id, lambda, collection, priority, encoding, payload, key, session, resources, place
+)
 left join lateral (
     select key.task_id from idempotency_key as key where key.lambda = asked.lambda and key.key = asked.key limit 1
 ) as taken on true
 cross join lateral (
     select task.task_id, task.lambda, task.collection, task.priority, task.payload_encoding, task.payload,
-        task.scheduled_as, task.session
+        task.scheduled_as, task.session, task.resources
     from task
     where task.task_id = coalesce(taken.task_id, asked.task_id)
     limit 1
@@ -122,6 +126,7 @@ cross join lateral (
         select assoc.task_id
         from task_assoc as assoc
         where assoc.session = session.key and assoc.status = 'waiting' and assoc.doom is null
+            and assoc.parked_on is null
         order by assoc.session, assoc.session_rank, assoc.session_seq
         limit %(tasks)b
     ) as first
@@ -198,3 +203,33 @@ order by node.task_id, before.label
 -- name: running_graphs
 -- Which of these graphs have not finished.
 select graph.graph_id from graph where graph.graph_id = any (%(graph_ids)b::uuid[]) and graph.open > 0
+
+-- name: resources
+-- Resources after a name, by name, with what of each is used, and how many tasks are parked on it.
+select resource.name, resource.capacity, resource.per_key, resource.note, resource.changed_at,
+    (select coalesce(sum(used), 0) from resource_use as use where use.resource = resource.name)::int8 as used,
+    (
+        select count(*) from task_assoc as assoc
+        where assoc.parked_on = resource.name and assoc.status = 'waiting'
+    ) as parked
+from resource
+where resource.name > %(after)b::text
+order by resource.name
+limit %(limit)b
+
+-- name: resource_keys
+-- What is used of the keys of a resource, after a key, and how many tasks are parked on each.
+select use.key, use.used, (
+    select count(*) from task_assoc as assoc
+    where assoc.parked_on = use.resource and assoc.parked_key = use.key and assoc.status = 'waiting'
+) as parked
+from resource_use as use
+where use.resource = %(resource)b::text and use.key > %(after)b::text
+order by use.key
+limit %(limit)b
+
+-- name: resource_kinds
+-- Which of these resources are declared, and whether each key of them has units of its own.
+select resource.name, resource.per_key
+from unnest(%(names)b::text[]) as asked (name)
+join resource on resource.name = any (array[asked.name])

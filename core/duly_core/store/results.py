@@ -85,7 +85,9 @@ async def set_results(
         if snoozed:
             # one transaction: a task that is to be cancelled must not be seen waiting for another run in between
             async with connection.transaction():
-                rows = await fetch(connection, TRANSITIONS["snooze"], _snooze_parameters(snoozed))
+                found = await fetch(connection, TRANSITIONS["snooze"], _snooze_parameters(snoozed))
+                rows = [row for row in found if row[0]]
+                released += [(None, None, row[3], row[2]) for row in found if not row[0]]
                 if rows:
                     again = {"task_ids": uuids(sorted(row[0] for row in rows)), "only_if_requested": True}
                     cancelled = await fetch(connection, TRANSITIONS["cancel"], again)

@@ -1,5 +1,6 @@
 """Write new tasks: entity and assoc in one statement, once, however often it is asked."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -7,14 +8,14 @@ from typing import Any
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import NewTask, Scheduled, Scheduling, Session, TaskId
+from duly_core.task import NewTask, ResourceNeed, Scheduled, Scheduling, Session, TaskId
 
 
 async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False) -> list[Scheduled]:
     """Write what is not there yet; answer for each task in order.
 
     Repeating a call is safe: a task that is there already under the same id or key is REPEATED if it says
-    the same (lambda, payload, priority, collection, session), and a CONFLICT if not.
+    the same (lambda, payload, priority, collection, session, resources), and a CONFLICT if not.
 
     With `tell` the same commit tells Store Consumers of what is due now, which saves a round trip. Commits that
     notify pass one at a time on a whole server, their flushes included: it is for callers with little to write, and
@@ -134,7 +135,13 @@ def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         "payloads": byteas(columns["payload"]),
         "keys": texts(columns["idempotency_key"]),
         "sessions": texts([session and session.key for session in columns["session"]]),
+        "resources": texts(list(map(_written, columns["resources"]))),
     }
+
+
+def _written(needs: Sequence[ResourceNeed]) -> str | None:
+    """Return what a task needs as the store keeps it."""
+    return json.dumps([need._asdict() for need in sorted(needs)]) if needs else None
 
 
 def _orders(sessions: Sequence[Session]) -> dict[str, Any]:

@@ -59,6 +59,7 @@ task = sa.Table(
     sa.Column("session", sa.Text),
     sa.Column("session_order", sa.SmallInteger),
     sa.Column("session_policy", sa.SmallInteger),
+    sa.Column("resources", pg.JSONB),
     sa.Column("time_table", sa.Text),
     sa.Column("graph", sa.Uuid),
     sa.Column("max_runtime", pg.INTERVAL),
@@ -111,6 +112,9 @@ task_assoc = sa.Table(
     sa.Column("open_edges", sa.Integer),
     sa.Column("any_of", sa.Boolean),
     sa.Column("doom", sa.SmallInteger),
+    sa.Column("resources", pg.JSONB),
+    sa.Column("parked_on", sa.Text),
+    sa.Column("parked_key", sa.Text),
     sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index(
         "task_assoc_ready",
@@ -143,6 +147,15 @@ task_assoc = sa.Table(
         "next_trigger_at",
         postgresql_where=sa.text("status = 'waiting' and next_trigger_at < 'infinity'"),
     ),
+    sa.Index(
+        "task_assoc_parked",
+        "parked_on",
+        "parked_key",
+        "lambda",
+        "priority",
+        "due_at",
+        postgresql_where=sa.text("status = 'waiting' and parked_on is not null"),
+    ),
 )
 
 session = sa.Table(
@@ -157,6 +170,33 @@ session = sa.Table(
     sa.Column("blocked_at", sa.TIMESTAMP(timezone=True)),
     sa.Column("fails_until", sa.BigInteger),
     sa.Index("session_blocked", "key", postgresql_where=sa.text("blocked_at is not null")),
+)
+
+resource = sa.Table(
+    "resource",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("capacity", sa.Integer, nullable=False),
+    sa.Column("per_key", sa.Boolean, nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
+)
+
+resource_use = sa.Table(
+    "resource_use",
+    metadata,
+    sa.Column("resource", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("used", sa.Integer, nullable=False, server_default=sa.text("0")),
+)
+
+resource_hold = sa.Table(
+    "resource_hold",
+    metadata,
+    sa.Column("task_id", sa.Uuid, primary_key=True),
+    sa.Column("resource", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("weight", sa.Integer, nullable=False),
 )
 
 store_epoch = sa.Table(

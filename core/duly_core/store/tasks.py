@@ -31,7 +31,8 @@ SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     coalesce(task_assoc.crashes, task.crashes) as crashes,
     nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
     task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
-    task.time_table, task.graph, task.edits"""
+    task.time_table,
+    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits"""
 """Columns of all that is told of a task but payload and result."""
 
 UNLIMITED = 2**62

@@ -22,9 +22,9 @@ with asked as (
     from unnest(
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
         %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
-        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[]
+        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(resources)b::text[]
     ) as asked (
-        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, resources
     )
 ), known as (
     select asked.*, duly_now() as asked_at
@@ -36,18 +36,21 @@ with asked as (
     returning task_id
 ), entity as (
     insert into task (
-        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at
+        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
+        resources
     )
     select
         task_id, lambda, collection, priority, encoding, payload, asked_at,
-        greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at
+        greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at, resources::jsonb
     from known
     where key is null or task_id in (select task_id from keyed)
     on conflict (task_id) do nothing
-    returning task_id, lambda, collection, priority, created_at, scheduled_at, expires_at
+    returning task_id, lambda, collection, priority, created_at, scheduled_at, expires_at, resources
 ), assoc as (
-    insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at)
-    select task_id, lambda, collection, priority, 'new', scheduled_at, scheduled_at, expires_at from entity
+    insert into task_assoc (
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, resources
+    )
+    select task_id, lambda, collection, priority, 'new', scheduled_at, scheduled_at, expires_at, resources from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
     select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
@@ -98,10 +101,10 @@ with asked as (
     from unnest(
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
         %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
-        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[],
+        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(resources)b::text[],
         %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[]
     ) with ordinality as asked (
-        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key,
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, resources,
         session, session_order, session_policy, place
     )
 ), known as (
@@ -115,18 +118,18 @@ with asked as (
 ), entity as (
     insert into task (
         task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-        session, session_order, session_policy
+        session, session_order, session_policy, resources
     )
     select
         task_id, lambda, collection, priority, encoding, payload, asked_at,
         greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at,
-        session, session_order, session_policy
+        session, session_order, session_policy, resources::jsonb
     from known
     where key is null or task_id in (select task_id from keyed)
     order by place
     on conflict (task_id) do nothing
     returning task_id, lambda, collection, priority, scheduled_at as due_at, expires_at, 0 as fence,
-        null::uuid as last_token, session, session_order, session_policy
+        null::uuid as last_token, session, session_order, session_policy, resources
 ), {{join_sessions: entity}}
 select joined.task_id,
     case when joined.status = 'new' or joined.session_rank > '-infinity'
@@ -198,30 +201,32 @@ union all
 select null, (select count(*) from made)
 
 -- name: enqueue
--- move: new|retriable_failure -> enqueued
--- Takes what is due, up to each queue's room, oldest first; another Store Consumer's rows are skipped.
+-- move: new|retriable_failure -> enqueued|waiting
+-- Takes what is due, up to each queue's room, oldest first; another Store Consumer's rows are skipped. It parks what
+-- names a resource that has too little left (duly_admit).
 with clock as materialized (
     select duly_now() as now
 ), queue as (
     select *, 0 as skip
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as queue (lambda, priority, size)
 ), due as (
-    select picked.task_id
+    select picked.task_id, picked.resources
     from queue cross join lateral ({{eligible}}) as picked
-)
+), {{park}}
 update task_assoc as assoc
 set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
 from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    and due.task_id not in (select task_id from parked)
 returning assoc.task_id, assoc.lambda, assoc.priority
 
 -- name: claim_work
--- move: new|retriable_failure -> claimed
+-- move: new|retriable_failure -> claimed|waiting
 -- Where there is no queue beside the store: picks what may run of these queues, in their order, and claims it. The
 -- picks go to those who ask in turn: the n-th of `prefixes` and `holders` are one caller's, and the token of a
 -- caller's n-th claim is its prefix and n, so that a lost reply can be asked for again (claim_again).
 -- Also tells, with no task, how long until each queue has something to run that it had not; not when as many as wanted
--- were found.
+-- were found, nor when some of them were parked: then there may be more.
 with clock as materialized (
     select duly_now() as now
 ), queue as (
@@ -229,11 +234,13 @@ with clock as materialized (
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[])
         as queue (lambda, priority, size, skip)
 ), due as (
-    select picked.task_id
+    select picked.task_id, picked.resources
     from queue cross join lateral ({{eligible}}) as picked
     limit %(most)b
-), placed as materialized (
-    select task_id, (row_number() over () - 1)::int4 as place from due
+), {{park}}, placed as materialized (
+    select task_id, (row_number() over () - 1)::int4 as place
+    from due
+    where task_id not in (select task_id from parked)
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
@@ -253,7 +260,7 @@ union all
 select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, null, null,
     {{eligible_in}}
 from queue
-where queue.skip = 0 and (select count(*) from placed) < %(most)b
+where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked)
 
 -- name: enqueue_again
 -- move: enqueued -> enqueued
@@ -285,11 +292,15 @@ returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
 -- name: put_back
 -- move: enqueued -> new
 -- The message could not be sent: the task waits for its queue like any other that is due, spread out a little.
-update task_assoc as assoc
-set status = 'new', next_trigger_at = (select duly_now()) + random() * %(delay)b::interval
-from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'enqueued'
-returning assoc.task_id
+with back as (
+    update task_assoc as assoc
+    set status = 'new', next_trigger_at = (select duly_now()) + random() * %(delay)b::interval
+    from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'enqueued'
+    returning assoc.task_id, assoc.resources
+), {{free: back}}
+select task_id, null::text as lambda from back
+union all select null, freed.lambda from freed
 
 -- name: dequeue
 -- move: enqueued -> new
@@ -301,17 +312,21 @@ with waiting as (
     order by next_trigger_at
     limit %(limit)b
     for update skip locked
-)
-update task_assoc as assoc
-set status = 'new', next_trigger_at = (select duly_now())
-from waiting
-where assoc.task_id = any (array[waiting.task_id]) and assoc.status::text = 'enqueued'
-returning assoc.task_id
+), back as (
+    update task_assoc as assoc
+    set status = 'new', next_trigger_at = (select duly_now())
+    from waiting
+    where assoc.task_id = any (array[waiting.task_id]) and assoc.status::text = 'enqueued'
+    returning assoc.task_id, assoc.resources
+), {{free: back}}
+select task_id, null::text as lambda from back
+union all select null, freed.lambda from freed
 
 -- name: reclaim
 -- move: claimed|processing -> enqueued|retriable_failure
 -- The holder fell silent: its token is void from here on, and a crash is counted.
--- With a queue beside the store ("enqueued") the reference is sent at once; without one the task is due at once.
+-- With a queue beside the store ("enqueued") the reference is sent at once; without one the task is due at once. What is
+-- enqueued keeps its units of resources.
 with silent as (
     select assoc.task_id, {{silent_attempt}}, {{recent_crashes: (select duly_now())}} as crashed_at
     from task_assoc as assoc left join lambda on lambda.name = any (array[assoc.lambda])
@@ -328,9 +343,11 @@ with silent as (
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and {{is_silent}}
     returning silent.*, assoc.lambda, assoc.priority, assoc.fence, (select duly_now()) as ended_at,
-        silent.attempt_kind as failure_kind, silent.attempt_message as failure_message
-), {{record_attempt: reclaimed}}, {{note_failure: reclaimed}}
+        silent.attempt_kind as failure_kind, silent.attempt_message as failure_message,
+        case when assoc.status::text <> 'enqueued' then assoc.resources end as resources
+), {{record_attempt: reclaimed}}, {{note_failure: reclaimed}}, {{free: reclaimed}}
 select task_id, lambda, priority from reclaimed
+union all select null, freed.lambda, null from freed
 
 -- name: quarantine_silent
 -- move: claimed|processing -> fatal_failure
@@ -353,7 +370,7 @@ with silent as (
         assoc.crashes + 1 as crashes, null::uuid as last_token, {{links}}, {{no_result}}, {{kind.quarantined}} as failure_kind,
         'crashed or fell silent ' || silent.recent || ' times within ' || silent.crash_window
             || '; the last: ' || silent.attempt_message as failure_message
-), {{record_attempt: ended}}, {{end_task}}
+), {{record_attempt: ended}}, {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -374,7 +391,7 @@ with silent as (
         and {{is_silent}}
     returning silent.*, 'cancelled'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
         assoc.crashes + 1 as crashes, null::uuid as last_token, {{links}}, {{no_result}}, {{no_failure}}
-), {{record_attempt: ended}}, {{end_task}}
+), {{record_attempt: ended}}, {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -396,14 +413,14 @@ with late as (
     returning assoc.task_id, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at,
         null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
         {{kind.expired}} as failure_kind, 'expires_at passed before it could start' as failure_message
-), {{end_task}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
 -- name: end_waiting
 -- move: waiting -> fatal_failure|dropped
 -- It expired before its turn came, or what it waited for can never happen. The caller's transaction has locked what these
--- wait in (lock_over).
+-- wait for (lock_over).
 with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
@@ -419,7 +436,7 @@ with ended as (
             when {{kind.graph_skipped}} then 'what it waits for in its graph did not happen'
             else 'a task before it in its session failed for good'
         end as failure_message
-), {{end_task}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -498,7 +515,7 @@ with asked as (
     returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
         assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
         {{links}}, {{no_failure}}
-), {{end_task}}
+), {{end_task: ended}}
 select task_id, last_token as token, null::text as lambda, null::interval as due_in from ended
 {{released: null, }}
 
@@ -580,7 +597,7 @@ with clock as materialized (
     from planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
-    returning planned.*, {{links}}
+    returning planned.*, {{no_links}}
 ), ended as (
     delete from task_assoc as assoc
     using planned
@@ -589,7 +606,7 @@ with clock as materialized (
     returning planned.*, {{links}}
 ), done as (
     select * from retried union all select * from ended
-), {{record_attempt: done}}, {{note_failure: retried}}, {{end_task}}
+), {{record_attempt: done}}, {{note_failure: retried}}, {{end_task: done}}
 select task_id, token, lambda,
     case when status = 'retriable_failure' then ended_at + wait - (select duly_now()) end as due_in
 from done
@@ -617,9 +634,10 @@ with asked as (
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'snoozed' as outcome,
         (select duly_now()) as ended_at, null::int2 as attempt_kind, held.message as attempt_message,
-        null::text as traceback
-), {{record_attempt: snoozed}}
-select task_id, token, retry_after from snoozed
+        null::text as traceback, assoc.resources
+), {{record_attempt: snoozed}}, {{free: snoozed}}
+select task_id, token, retry_after, null::text as lambda from snoozed
+union all select null, null, freed.due_in, freed.lambda from freed
 
 -- name: release
 -- move: claimed|processing -> new
@@ -642,9 +660,10 @@ with asked as (
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'released' as outcome,
         (select duly_now()) as ended_at, null::int2 as attempt_kind, held.reason as attempt_message,
-        null::text as traceback
-), {{record_attempt: released}}
+        null::text as traceback, assoc.resources
+), {{record_attempt: released}}, {{free: released}}
 select task_id, token from released
+union all select null, null from freed
 
 -- name: cancel
 -- move: new|retriable_failure|enqueued -> cancelled
@@ -656,13 +675,13 @@ with ended as (
         and (assoc.cancel_requested or not %(only_if_requested)b)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
-), {{end_task}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
 -- name: cancel_waiting
 -- move: waiting -> cancelled
--- As cancel. The caller's transaction has locked what these wait in (lock_waiting), so this sees all that was released.
+-- As cancel. The caller's transaction has locked what these wait for (lock_waiting), so this sees all that was released.
 with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
@@ -670,7 +689,7 @@ with ended as (
         and (assoc.graph is null or assoc.doom is null)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
-), {{end_task}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -686,7 +705,7 @@ with node as (
     where assoc.task_id = any (array[node.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
-), {{end_task}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -723,14 +742,14 @@ with asked as (
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
     returning task.task_id, task.lambda, task.collection, task.priority, dead.due_at, task.expires_at, dead.fence,
-        dead.last_token, task.session, task.session_order, task.session_policy
+        dead.last_token, task.session, task.session_order, task.session_policy, task.resources
 ), found_no_more as (
     delete from dead_letter using redriven where dead_letter.task_id = any (array[redriven.task_id])
 ), assoc as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token, resources
     )
-    select task_id, lambda, collection, priority, 'new', due_at, due_at, expires_at, fence, last_token
+    select task_id, lambda, collection, priority, 'new', due_at, due_at, expires_at, fence, last_token, resources
     from redriven
     where session is null
 ), in_session as (
@@ -751,7 +770,7 @@ where duly_unblock_session(asked.key)
 -- name: update_pending
 -- move: new|retriable_failure|enqueued -> new
 -- Changes what nobody runs yet; what is null stays as it is. What was enqueued is due at once if no other time is said:
--- its message is refused at the claim. `edits` counts on both rows, so that a claim with an older snapshot
+-- its message is refused at the claim, and its units are free: rows without a task tell of whom. `edits` counts on both rows, so that a claim with an older snapshot
 -- notices. The first change of payload or priority keeps a digest of what was scheduled (see existing).
 -- Locks no task that runs or waits: whoever ends the one holds the session of the other. The time of a task that is
 -- ordered by it stays. A row without a status was not changed; it has what its task was when the statement began.
@@ -767,7 +786,7 @@ with clock as materialized (
 ), found as (
     select asked.*, {{policy.payload_limit}} as payload_limit,
         greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
-        asked.scheduled_at is not null or asked.delay is not null as is_moved
+        asked.scheduled_at is not null or asked.delay is not null as is_moved, assoc.resources
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     left join lambda on lambda.name = any (array[assoc.lambda])
     where assoc.status::text in ('new', 'retriable_failure', 'enqueued')
@@ -802,10 +821,12 @@ with clock as materialized (
         end
     from changed
     where task.task_id = any (array[changed.task_id]) and task.status is null
-)
+), {{free: changed}}
 select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
     coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status,
     changed.next_trigger_at - (select now from clock) as due_in
 from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 left join lambda on lambda.name = any (array[assoc.lambda])
 left join changed on changed.task_id = any (array[asked.task_id])
+union all
+select null, freed.lambda, null, null, null, null, freed.due_in from freed

@@ -38,6 +38,7 @@ class NewTask(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
     payload: _builtins.bytes
     """At most the lambda's payload limit (256 KiB by default, never above 1 MiB)."""
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -52,6 +53,10 @@ class NewTask(_message.Message):
     """Makes the call safe to repeat, too: a UUIDv7 in text form, made by the caller within a day of the Frontend's clock.
     For a repeat of an existing task it may be older. The SDK sets one if there is no key. If both are empty, the server
     makes an id, and a repeated call makes a second task.
+    """
+    resources: _builtins.bytes
+    """A serialized ResourceNeeds: serialized, so that tasks without resources have no message within a message to count.
+    Empty: it needs none.
     """
     @_builtins.property
     def scheduled_at(self) -> _timestamp_pb2.Timestamp: ...
@@ -82,10 +87,11 @@ class NewTask(_message.Message):
         idempotency_key: _builtins.str = ...,
         task_id: _builtins.str = ...,
         session: _task_pb2.Session | None = ...,
+        resources: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "expires_at", b"expires_at", "scheduled_at", b"scheduled_at", "session", b"session", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "scheduled_at", b"scheduled_at", "session", b"session", "task_id", b"task_id", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "scheduled_at", b"scheduled_at", "session", b"session", "task_id", b"task_id", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["scheduled_at", "delay"]  # noqa: Y015
     _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015
@@ -771,7 +777,7 @@ class UpdateTaskResult(_message.Message):
     """NEW: changed. With an error: what it is instead."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_FOUND, NOT_PENDING (it runs, has ended, or waits in a session or a graph), PAYLOAD_TOO_LARGE."""
+        """NOT_FOUND, NOT_PENDING (it runs, has ended, or is WAITING in a session or graph), PAYLOAD_TOO_LARGE."""
 
     def __init__(
         self,

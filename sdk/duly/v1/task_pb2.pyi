@@ -70,7 +70,7 @@ class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus
     TASK_STATUS_DROPPED: _TaskStatus.ValueType  # 9
     """Final: it ended without a run, such as a node of a graph that no branch leads to any more."""
     TASK_STATUS_WAITING: _TaskStatus.ValueType  # 10
-    """Written; waits for the end of another task, such as the one before it in its session."""
+    """Written; waits for another task, such as the one before it in its session, or one that holds units of a resource."""
 
 class TaskStatus(_TaskStatus, metaclass=_TaskStatusEnumTypeWrapper):
     """The state machine of docs/lifecycle.md."""
@@ -95,7 +95,7 @@ TASK_STATUS_CANCELLED: TaskStatus.ValueType  # 8
 TASK_STATUS_DROPPED: TaskStatus.ValueType  # 9
 """Final: it ended without a run, such as a node of a graph that no branch leads to any more."""
 TASK_STATUS_WAITING: TaskStatus.ValueType  # 10
-"""Written; waits for the end of another task, such as the one before it in its session."""
+"""Written; waits for another task, such as the one before it in its session, or one that holds units of a resource."""
 Global___TaskStatus: _TypeAlias = TaskStatus  # noqa: Y015
 
 class _SessionOrder:
@@ -194,7 +194,7 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     FAILURE_KIND_ATTEMPTS_EXHAUSTED: _FailureKind.ValueType  # 6
     """The task failed as often as its lambda allows."""
     FAILURE_KIND_EXPIRED: _FailureKind.ValueType  # 7
-    """The task waited to start, or to run again, when its expires_at came."""
+    """No worker had the task when its expires_at came, before its first run or between two runs."""
     FAILURE_KIND_BAD_PAYLOAD: _FailureKind.ValueType  # 8
     """The payload is not what the callback declares."""
     FAILURE_KIND_BAD_RESULT: _FailureKind.ValueType  # 9
@@ -223,7 +223,7 @@ FAILURE_KIND_QUARANTINED: FailureKind.ValueType  # 5
 FAILURE_KIND_ATTEMPTS_EXHAUSTED: FailureKind.ValueType  # 6
 """The task failed as often as its lambda allows."""
 FAILURE_KIND_EXPIRED: FailureKind.ValueType  # 7
-"""The task waited to start, or to run again, when its expires_at came."""
+"""No worker had the task when its expires_at came, before its first run or between two runs."""
 FAILURE_KIND_BAD_PAYLOAD: FailureKind.ValueType  # 8
 """The payload is not what the callback declares."""
 FAILURE_KIND_BAD_RESULT: FailureKind.ValueType  # 9
@@ -254,7 +254,7 @@ class _AttemptOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attemp
     ATTEMPT_OUTCOME_SNOOZED: _AttemptOutcome.ValueType  # 5
     """The callback said "not now"."""
     ATTEMPT_OUTCOME_RELEASED: _AttemptOutcome.ValueType  # 6
-    """Given back by the worker, before it started or before it finished."""
+    """Released by the worker, before it started or before it finished."""
     ATTEMPT_OUTCOME_CANCELLED: _AttemptOutcome.ValueType  # 7
     """The callback stopped because the task was cancelled."""
 
@@ -273,7 +273,7 @@ ATTEMPT_OUTCOME_SILENT: AttemptOutcome.ValueType  # 4
 ATTEMPT_OUTCOME_SNOOZED: AttemptOutcome.ValueType  # 5
 """The callback said "not now"."""
 ATTEMPT_OUTCOME_RELEASED: AttemptOutcome.ValueType  # 6
-"""Given back by the worker, before it started or before it finished."""
+"""Released by the worker, before it started or before it finished."""
 ATTEMPT_OUTCOME_CANCELLED: AttemptOutcome.ValueType  # 7
 """The callback stopped because the task was cancelled."""
 Global___AttemptOutcome: _TypeAlias = AttemptOutcome  # noqa: Y015
@@ -314,7 +314,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_PAYLOAD_TOO_LARGE: _ErrorCode.ValueType  # 3
     """The payload exceeds the lambda's payload_limit."""
     ERROR_CODE_KEY_CONFLICT: _ErrorCode.ValueType  # 4
-    """The key or id belongs to a task with another payload, priority, collection or session; an id, also with another lambda."""
+    """The key or id belongs to a task with another payload, priority, collection, session or resources; an id, also with
+    another lambda.
+    """
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 5
     """No task has this id: it was never scheduled, or was removed after its retention."""
     ERROR_CODE_ALREADY_FINAL: _ErrorCode.ValueType  # 6
@@ -329,8 +331,12 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """There is no time table of this name."""
     ERROR_CODE_TIME_TABLE_CONFLICT: _ErrorCode.ValueType  # 21
     """The time table exists already, or was changed since it was read."""
+    ERROR_CODE_UNKNOWN_RESOURCE: _ErrorCode.ValueType  # 40
+    """No resource of this name is declared."""
+    ERROR_CODE_RESOURCE_IN_USE: _ErrorCode.ValueType  # 41
+    """Tasks hold units of the resource, or wait for some."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
-    """Only a task that nobody runs yet can be changed: it runs now, has ended, or waits in a session or a graph."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, is WAITING in a session or graph, or is parked."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -342,7 +348,9 @@ ERROR_CODE_UNKNOWN_LAMBDA: ErrorCode.ValueType  # 2
 ERROR_CODE_PAYLOAD_TOO_LARGE: ErrorCode.ValueType  # 3
 """The payload exceeds the lambda's payload_limit."""
 ERROR_CODE_KEY_CONFLICT: ErrorCode.ValueType  # 4
-"""The key or id belongs to a task with another payload, priority, collection or session; an id, also with another lambda."""
+"""The key or id belongs to a task with another payload, priority, collection, session or resources; an id, also with
+another lambda.
+"""
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 5
 """No task has this id: it was never scheduled, or was removed after its retention."""
 ERROR_CODE_ALREADY_FINAL: ErrorCode.ValueType  # 6
@@ -357,8 +365,12 @@ ERROR_CODE_UNKNOWN_TIME_TABLE: ErrorCode.ValueType  # 20
 """There is no time table of this name."""
 ERROR_CODE_TIME_TABLE_CONFLICT: ErrorCode.ValueType  # 21
 """The time table exists already, or was changed since it was read."""
+ERROR_CODE_UNKNOWN_RESOURCE: ErrorCode.ValueType  # 40
+"""No resource of this name is declared."""
+ERROR_CODE_RESOURCE_IN_USE: ErrorCode.ValueType  # 41
+"""Tasks hold units of the resource, or wait for some."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
-"""Only a task that nobody runs yet can be changed: it runs now, has ended, or waits in a session or a graph."""
+"""Only a task that nobody runs yet can be changed: it runs, has ended, is WAITING in a session or graph, or is parked."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -389,6 +401,60 @@ class Session(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
+
+@_typing.final
+class ResourceNeed(_message.Message):
+    """How many units of a resource a task takes while it runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """A declared resource's name."""
+    key: _builtins.str
+    """1 to 255 bytes if each key of the resource has units of its own, else empty."""
+    weight: _builtins.int
+    """1 to 1,000; 0 is 1. More than the resource's capacity counts as the whole capacity."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        key: _builtins.str = ...,
+        weight: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "name", b"name", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceNeed: _TypeAlias = ResourceNeed  # noqa: Y015
+
+@_typing.final
+class ResourceNeeds(_message.Message):
+    """What a task needs of resources."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEEDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def needs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceNeed]:
+        """At most 8, of each resource and key one."""
+
+    def __init__(
+        self,
+        *,
+        needs: _abc.Iterable[Global___ResourceNeed] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["needs", b"needs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceNeeds: _TypeAlias = ResourceNeeds  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
@@ -521,6 +587,8 @@ class Task(_message.Message):
     EDITS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     GRAPH_LABEL_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    PARKED_ON_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -554,6 +622,8 @@ class Task(_message.Message):
     """JSON: what its callback last kept with TaskContext.checkpoint. Empty: nothing, or it succeeded, or the view is BASIC."""
     graph_label: _builtins.str
     """Its label in the graph; empty: none. Not filled by lists."""
+    parked_on: _builtins.str
+    """While it is WAITING for units: the resource, or resource/key."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -588,6 +658,10 @@ class Task(_message.Message):
     def session(self) -> Global___Session:
         """Absent: it belongs to no session."""
 
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceNeed]:
+        """Of which resources it takes units while it runs."""
+
     def __init__(
         self,
         *,
@@ -621,10 +695,12 @@ class Task(_message.Message):
         edits: _builtins.int = ...,
         checkpoint: _builtins.bytes = ...,
         graph_label: _builtins.str = ...,
+        resources: _abc.Iterable[Global___ResourceNeed] | None = ...,
+        parked_on: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,8 @@ from duly.v1 import (
     frontend_pb2_grpc,
     graphs_pb2,
     graphs_pb2_grpc,
+    limits_pb2,
+    limits_pb2_grpc,
     registry_pb2,
     registry_pb2_grpc,
     sessions_pb2,
@@ -28,8 +30,10 @@ from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_frontend.events import log
 from duly_frontend.graphs import GraphServicer
+from duly_frontend.limits import LimitServicer
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
+from duly_frontend.resource_needs import ResourceCache
 from duly_frontend.servicer import FrontendServicer
 from duly_frontend.sessions import SessionServicer
 from duly_frontend.settings import FrontendSettings
@@ -59,7 +63,9 @@ def build(
             store = stores.writes
             known = LambdaCache(store)
             notifier = Notifier(store, notifications)
-            frontend = FrontendServicer(stores, settings, known, notifier, rpc_settings)
+            resources = ResourceCache(stores.reads)
+            frontend = FrontendServicer(stores, settings, known, notifier, rpc_settings, resources)
+            limits = LimitServicer(stores, resources, notifier)
             sessions = SessionServicer(stores, notifier)
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
@@ -83,6 +89,10 @@ def build(
                     Service(
                         sessions_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name,
                         lambda grpc: sessions_pb2_grpc.add_SessionServiceServicer_to_server(sessions, grpc),
+                    ),
+                    Service(
+                        limits_pb2.DESCRIPTOR.services_by_name["LimitService"].full_name,
+                        lambda grpc: limits_pb2_grpc.add_LimitServiceServicer_to_server(limits, grpc),
                     ),
                     Service(
                         settings_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name,

@@ -51,6 +51,10 @@ def task_to_wire(row: TaskRow) -> task_pb2.Task:
         task.session.on_failure = row["session_policy"]
     if row.get("graph") is not None:
         task.graph_id = str(row["graph"])
+    for need in row["resources"] or ():
+        task.resources.add(**need)
+    if row["parked_on"] is not None:
+        task.parked_on = "/".join(filter(None, (row["parked_on"], row["parked_key"])))
     if row["failure_kind"] is not None:
         task.last_failure.kind = row["failure_kind"]
         task.last_failure.message = row["failure_message"] or ""

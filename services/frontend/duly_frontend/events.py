@@ -17,6 +17,9 @@ _unblocked = Counter("duly_sessions_unblocked_total", "Sessions whose block an o
 _redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
 _updated = Counter("duly_updated_total", "Tasks that were changed before they ran.")
 _purged = Counter("duly_purged_total", "Finished tasks that were deleted because somebody asked for it.")
+_resources_changed = Counter(
+    "duly_resources_changed_total", "Resources that operators declared, changed or removed."
+)
 _groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
 
@@ -57,6 +60,18 @@ def purged(count: int) -> None:
 def sessions_unblocked(count: int) -> None:
     """So many blocked sessions go on."""
     _unblocked.inc(count)
+
+
+def resource_put(name: str, capacity: int) -> None:
+    """An operator declared or changed a resource."""
+    _resources_changed.inc()
+    log.info("resource declared", resource=name, capacity=capacity)
+
+
+def resource_deleted(name: str) -> None:
+    """An operator removed a resource."""
+    _resources_changed.inc()
+    log.info("resource removed", resource=name)
 
 
 def group_written(size: int) -> None:

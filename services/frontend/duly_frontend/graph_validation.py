@@ -85,6 +85,10 @@ def check_nodes(asked: Sequence[graphs_pb2.GraphNode]) -> tuple[list[Node], list
             raise _of_node(
                 node.label, "session", "a node of a graph cannot be in a session: order it by waits_for"
             )
+        if node.task.resources:
+            raise _of_node(
+                node.label, "resources", "a node of a graph cannot name resources yet: leave it out"
+            )
         _max_runtime(node)
     return nodes, edges
 

@@ -32,6 +32,7 @@ from duly_core.telemetry import observe_call
 from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.completion_watcher import CompletionWatcher
 from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
+from duly_frontend.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_frontend.schedule_answers import add_result
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
@@ -58,8 +59,10 @@ class FrontendServicer(TaskChanges):
         known: LambdaCache,
         notifier: Notifier,
         rpc: RpcSettings | None = None,
+        resources: ResourceCache | None = None,
     ) -> None:
         """Make one; `rpc` has the limits of calls and of answers. None: the defaults."""
+        self._resources = resources or ResourceCache(stores.reads)
         rpc = rpc or RpcSettings()
         super().__init__(stores, settings, notifier)
         self._known = known
@@ -90,12 +93,17 @@ class FrontendServicer(TaskChanges):
         names = {getattr(task, "lambda") for task in request.tasks}
         limits = await self._known.payload_limits(names)
         horizon = self._settings.horizon
+        wanted = {
+            place: read_needs(task.resources) for place, task in enumerate(request.tasks) if task.resources
+        }
+        kinds = await self._resources.kinds(wanted.values())
         valid: list[NewTask] = []
         checked: list[NewTask | Problem | Scheduled] = []
         late: dict[int, ProblemUnlessRepeatedError] = {}
         for asked in request.tasks:
             try:
-                task = new_task(asked, limits, horizon)
+                needs = resource_needs(wanted[len(checked)], kinds) if asked.resources else ()
+                task = new_task(asked, limits, horizon, needs)
             except Problem as problem:
                 checked.append(problem)
             except ProblemUnlessRepeatedError as problem:

@@ -32,9 +32,13 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
         check_count("updates", len(request.updates), _MOST_UPDATES)
         asked = task_updates.read(request.updates, self._settings.horizon)
         changes = [each for each in asked if isinstance(each, TaskChange)]
-        answers = await store_changes.update_pending(self._stores.writes, changes) if changes else {}
-        self._tell_due(answers.values())
-        return frontend_pb2.UpdateTaskResponse(results=task_updates.results(asked, answers))
+        done = (
+            await store_changes.update_pending(self._stores.writes, changes)
+            if changes
+            else store_changes.NONE
+        )
+        self._tell_due(done.answers.values(), done.released)
+        return frontend_pb2.UpdateTaskResponse(results=task_updates.results(asked, done.answers))
 
     async def CancelTasks(  # noqa: N802
         self, request: frontend_pb2.CancelTasksRequest, _context: Context
@@ -65,10 +69,12 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
                 events.purged(page.count)
         return bulk_pages.to_wire(page, frontend_pb2.PurgeTasksResponse())
 
-    def _tell_due(self, answers: Collection[Changed]) -> None:
+    def _tell_due(self, answers: Collection[Changed], released: Collection[str]) -> None:
         """Who looks for due tasks may have to look sooner than it meant to."""
         changed = [each for each in answers if each.verdict is ChangeVerdict.CHANGED]
         if changed:
             ahead = min(each.due_in or timedelta() for each in changed)
             self._notifier.due_in(ahead, {each.lambda_name for each in changed}, len(changed))
             events.updated(len(changed))
+        if released:
+            self._notifier.due_in(timedelta(), released, len(released))

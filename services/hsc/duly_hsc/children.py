@@ -75,6 +75,8 @@ def _child(asked: frontend_pb2.NewTask, limits: Mapping[str, int]) -> NewTask:
         raise Problem("task_id", "a task that a callback schedules has an id that was made before")
     if asked.HasField("session"):
         raise Problem("session", "a task that a callback schedules cannot be in a session yet: leave it out")
+    if asked.resources:
+        raise Problem("resources", "a task that a callback schedules cannot name resources yet: leave it out")
     try:
         return new_task(asked, limits, _HORIZON)
     except ProblemUnlessRepeatedError as late:

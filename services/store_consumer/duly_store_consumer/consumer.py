@@ -44,11 +44,11 @@ class Consumer:
         """
         self._live_config = LiveConfig(store, settings)
         self._queue_room = QueueRoom(sender, self._live_config)
-        self._sender = ReferenceSender(store, sender, self._queue_room.limits)
+        self._wake_timer = WakeTimer()
+        self._sender = ReferenceSender(store, sender, self._queue_room.limits, self._wake_timer.wake_now)
         self._due_poller = DuePoller(store, self._live_config, self._queue_room, self._sender)
         self._timeouts = Timeouts(store, reclaim_guard or ReclaimGuard(Timing.load()), self._live_config)
         self._poll_gap = PollGap()
-        self._wake_timer = WakeTimer()
         self._liveness = Liveness()
         self.wake = self._wake_timer.wake
 
@@ -127,6 +127,8 @@ class Consumer:
         found, timeout_in = await self._timeouts.handle_due(
             now, lambda most: self._queue_room.for_lost(now, most, just_sent)
         )
+        if found.released:
+            self._wake_timer.wake_now()
         await self._sender.send(found.again, "again", now, self._live_config.settings.put_back_delay)
         if found.problem is not None:
             raise found.problem

@@ -24,7 +24,8 @@ _unsent = Counter(
 )
 _reclaimed = Counter("duly_reclaimed_total", "Claims reclaimed from silent Executors.")
 _ended = Counter(
-    "duly_store_consumer_ended_total", "Tasks ended by the Store Consumer: quarantined, cancelled, expired."
+    "duly_store_consumer_ended_total",
+    "Tasks ended by the Store Consumer: expired, quarantined, cancelled, skipped, failed with their session.",
 )
 _depth = Gauge(
     "duly_queue_depth", "References in the queue, as the Store Consumer estimates.", ["lambda", "priority"]

@@ -1,7 +1,7 @@
 """Sends references to tasks that are marked `enqueued`, and puts back what cannot be sent."""
 
 from collections import Counter as Count
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from duly_core import failpoints
@@ -19,7 +19,11 @@ from duly_store_consumer.queue_depth import DepthLimits
 class ReferenceSender:
     """Reports what it sends to the depth limits."""
 
-    def __init__(self, store: Store, sender: QueueSender, limits: DepthLimits) -> None:
+    def __init__(
+        self, store: Store, sender: QueueSender, limits: DepthLimits, on_due: Callable[[], None]
+    ) -> None:
+        """Make one; `on_due` is called when other tasks are due since some were put back."""
+        self._on_due = on_due
         self._store = store
         self._sender = sender
         self._limits = limits
@@ -53,4 +57,5 @@ class ReferenceSender:
     async def _put_back(self, tasks: Sequence[DueTask], delay: timedelta) -> None:
         events.unsent(tasks)
         await failpoints.hit("store_consumer.put_back.before")
-        await polling.put_back(self._store, [task.task_id for task in tasks], delay)
+        if await polling.put_back(self._store, [task.task_id for task in tasks], delay):
+            self._on_due()

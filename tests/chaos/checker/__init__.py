@@ -25,6 +25,9 @@ C10 overlap, order    tasks of one session run one at a time, in the order in wh
    waiting     what waits for its turn has no claim
    rest        a failure that is to end those that wait does, and nothing else ends them so
    session, left    each is in the session that it was scheduled in, and no session outlives its tasks
+C12 exceeded, running    no more units of a resource are taken than there are: by the store's record, by what ran
+   idle        nothing is parked that fits into what is free, unless another of its line was released
+   asked, left    a task takes what it names, and what is written as taken is what live tasks hold
 
 (C11, isolation, is a matter of load: tests/integration.)
 """
@@ -34,6 +37,7 @@ from collections.abc import Iterator
 from tests.chaos.checker.cases import Case, cases_of
 from tests.chaos.checker.counts import Reasons, counts
 from tests.chaos.checker.figures import figures_of
+from tests.chaos.checker.limits import asked, limits
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.losses import losses
 from tests.chaos.checker.moves import moves
@@ -78,6 +82,8 @@ def _found(history: History, cases: dict[str, Case], turns: dict[str, list[Turn]
         yield from counts(history, case, reasons, lines)
         yield from triggers(history, case, lines)
         yield from membership(case, lines)
+        yield from asked(case, lines)
     yield from sessions(history, cases, turns, signs, lines)
+    yield from limits(history, cases, signs, lines)
     yield from samples(history, lines)
     yield from ends(history, cases)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import attrgetter
 from typing import TypeVar
 
@@ -46,6 +47,13 @@ class Case:
     claims: list[Claim] = field(default_factory=list)
     released_ns: int = 0
     """When all that stood before it in its session had ended (`turns.note_releases`); 0: nothing did."""
+
+    @property
+    def unparked_ns(self) -> int:
+        """When it was released from the last resource that it was parked on before its first claim; 0: it never was."""
+        first = self.claims[0].begun.sequence if self.claims else float("inf")
+        moves = [move for move in self.transitions if move.sequence < first]
+        return max((after.at_ns for before, after in pairwise(moves) if before.parked_on), default=0)
 
     @property
     def end(self) -> Transition | None:

@@ -22,6 +22,8 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
         "claims": sum(len(case.claims) for case in cases.values()),
         "faults": len(history.faults),
         "in_sessions": sum(bool(task.session) for task in history.acked),
+        "limited": sum(bool(task.resources) for task in history.acked),
+        "parked": sum(any(move.parked_on for move in case.transitions) for case in cases.values()),
         "waited": sum(
             any(move.after == Status.WAITING for move in case.transitions) for case in cases.values()
         ),
@@ -50,7 +52,10 @@ def _lateness(cases: dict[str, Case]) -> list[float]:
     """From when a task could start to when it did for the first time."""
     return [
         round(
-            (case.executions[0].started_ns - max(case.acked.acked_ns, case.acked.due_ns, case.released_ns))
+            (
+                case.executions[0].started_ns
+                - max(case.acked.acked_ns, case.acked.due_ns, case.released_ns, case.unparked_ns)
+            )
             / 1e9,
             3,
         )

@@ -49,7 +49,7 @@ def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
         for rule, expected in _ending(case, acked, row):
             yield violation(rule, expected)
     if acked is not None and history.limits.start_ns and case.claims:
-        due_ns = max(acked.acked_ns, acked.due_ns, case.released_ns)
+        due_ns = max(acked.acked_ns, acked.due_ns, case.released_ns, case.unparked_ns)
         late = (case.claims[0].begun.at_ns - due_ns - history.limits.start_ns) / 1e9
         if late > 0:
             yield violation(

@@ -20,6 +20,8 @@ class Turn:
     ended: Transition | None
     """None: it had not ended when the audit was read."""
     claims: tuple[Claim, ...]
+    was_parked: bool = False
+    """When it ended: it was the first, and waited for units of a resource."""
 
     @property
     def task_id(self) -> str:
@@ -34,7 +36,11 @@ class Turn:
     def failed_as_head(self) -> bool:
         """Whether it ended as fatal_failure when it might have run: its policy decides then."""
         ended = self.ended
-        return ended is not None and ended.after == Status.FATAL_FAILURE and ended.before != Status.WAITING
+        return (
+            ended is not None
+            and ended.after == Status.FATAL_FAILURE
+            and (ended.before != Status.WAITING or self.was_parked)
+        )
 
 
 def turns_of(cases: Mapping[str, Case]) -> dict[str, list[Turn]]:
@@ -61,20 +67,22 @@ def note_releases(cases: Mapping[str, Case], turns: Mapping[str, list[Turn]]) ->
 
 def _turns(case: Case) -> Iterable[Turn]:
     joined: Transition | None = None
+    before: Transition | None = None
     for move in case.transitions:
         if move.session and move.before not in LIVE and move.after in LIVE:
             joined = move
         elif joined is not None and (move.after in FINAL or not move.after):
-            yield _turn(case, joined, move)
+            yield _turn(case, joined, move, was_parked=before is not None and bool(before.parked_on))
             joined = None
+        before = move
     if joined is not None:
         yield _turn(case, joined, None)
 
 
-def _turn(case: Case, joined: Transition, ended: Transition | None) -> Turn:
+def _turn(case: Case, joined: Transition, ended: Transition | None, *, was_parked: bool = False) -> Turn:
     until = ended.sequence if ended is not None else float("inf")
     claims = tuple(claim for claim in case.claims if joined.sequence < claim.begun.sequence < until)
-    return Turn(joined, ended, claims)
+    return Turn(joined, ended, claims, was_parked)
 
 
 def _in_order(turns: list[Turn]) -> list[Turn]:

@@ -102,6 +102,9 @@ create table task (
     -- What a fatal_failure of this task does to its session: 1 the next task runs; 2 the session is blocked; 3 the tasks
     -- that wait fail, too.
     session_policy smallint,
+    -- Of which resources it takes how many units while it runs: [{"name", "key", "weight"}], by name and key (decision
+    -- 0031). Null: of none.
+    resources jsonb,
     -- The graph that the task is a node of (decision 0030).
     graph uuid,
     -- How long an attempt may run; null: as long as its lambda says.
@@ -233,10 +236,17 @@ create table task_assoc (
     any_of boolean,
     -- Why a task that waits is to end without a run: a failure kind. The Store Consumer ends it (end_waiting).
     doom smallint,
+    -- As in task.
+    resources jsonb,
+    -- The resource, and its key, of which a parked task waits for units.
+    parked_on text,
+    parked_key text,
     -- The assoc row of a task that ended is gone. Every live task is looked at again: no status is without a deadline, but
     -- that of a task that waits for another one and does not expire. The end of the other one releases it.
     constraint assoc_is_live check (status < 'success' and (next_trigger_at < 'infinity' or status = 'waiting')),
-    constraint assoc_waits_for_something check (status <> 'waiting' or session is not null or graph is not null),
+    constraint assoc_waits_for_something check (
+        status <> 'waiting' or session is not null or graph is not null or parked_on is not null
+    ),
     -- Exactly a held task has a token.
     constraint assoc_token_means_held check ((status in ('claimed', 'processing')) = (token is not null))
 ) with (
@@ -261,6 +271,9 @@ create index task_assoc_in_session on task_assoc (session, session_rank, session
 -- What waits and is to end without a run, by the time at which it is.
 create index task_assoc_waiting_until on task_assoc (next_trigger_at)
     where status = 'waiting' and next_trigger_at < 'infinity';
+-- What waits for units of a resource: by lambda and priority, those first that were due first.
+create index task_assoc_parked on task_assoc (parked_on, parked_key, lambda, priority, due_at)
+    where status = 'waiting' and parked_on is not null;
 
 -- One row for each session that has live tasks or is blocked. Whoever changes a task that waits locks the row of its
 -- session first, in the order of the keys.
@@ -430,6 +443,8 @@ begin
             select assoc.task_id
             from task_assoc as assoc
             where assoc.task_id = session.head and assoc.status::text = 'new' and assoc.fence = 0
+                -- one that is due may just have been released from a resource, whose units would be left to nobody
+                and (assoc.resources is null or assoc.next_trigger_at > duly_now())
                 and (assoc.session_rank, assoc.session_seq) > (first.session_rank, first.session_seq)
             for update skip locked
         ) as head
@@ -629,10 +644,300 @@ begin
     where graph.graph_id = any (array[ended.graph_id]);
 end $$;
 
+-- What tasks share, and how much of it there is. Operators decide it: nothing that attaches or schedules writes it.
+create table resource (
+    name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}$'),
+    capacity integer not null check (capacity between 0 and 1000000),
+    -- Whether each key of the resource has units of its own.
+    per_key boolean not null,
+    note text not null check (octet_length(note) <= 1024),
+    changed_at timestamptz not null
+);
+
+-- How much of a resource is taken: one row for a resource, or for each of its keys that is in use. Whoever takes, frees,
+-- parks or releases locks it first, in the order of resource and key.
+create table resource_use (
+    resource text not null,
+    key text not null check (octet_length(key) <= 255),
+    used integer not null default 0 check (used >= 0),
+    primary key (resource, key)
+) with (
+    fillfactor = 60,
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+
+-- What each task took. The sums of these are `used`.
+create table resource_hold (
+    task_id uuid not null,
+    resource text not null,
+    key text not null,
+    weight integer not null check (weight >= 0),
+    primary key (task_id, resource, key)
+) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
+-- As sessions do, resources move tasks in functions, for the same reason. A weight above the capacity counts as the whole
+-- capacity. A resource that is not declared any more limits nothing.
+
+-- Releases parked tasks of these use rows, which the caller has locked: of each lambda and priority the first ones that
+-- fit into what is free. They compete at the pick, so a lambda without workers keeps nothing from the others.
+-- move: waiting -> new
+create function duly_unpark(names text[], keys text[]) returns table (lambda text) language plpgsql strict rows 10 as $$
+#variable_conflict use_column
+declare
+    place record;
+    line record;
+begin
+    for place in
+        select use.resource, use.key, coalesce(resource.capacity, 1000000) as capacity,
+            coalesce(resource.capacity, 1000000) - use.used as free
+        from unnest(names, keys) as asked (name, key)
+        cross join lateral (
+            select * from resource_use where resource = asked.name and key = asked.key limit 1
+        ) as use
+        left join resource on resource.name = any (array[use.resource])
+        where use.used < coalesce(resource.capacity, 1000000)
+    loop
+        select ''::text as lambda, 0::int2 as priority into line;
+        loop
+            select assoc.lambda, assoc.priority into line
+            from task_assoc as assoc
+            where assoc.parked_on = place.resource and assoc.parked_key = place.key and assoc.status = 'waiting'
+                and (assoc.lambda, assoc.priority) > (line.lambda, line.priority)
+            order by assoc.parked_on, assoc.parked_key, assoc.lambda, assoc.priority
+            limit 1;
+            exit when not found;
+            with first as (
+                select assoc.task_id, assoc.due_at, assoc.resources
+                from task_assoc as assoc
+                where assoc.parked_on = place.resource and assoc.parked_key = place.key and assoc.status = 'waiting'
+                    and assoc.lambda = line.lambda and assoc.priority = line.priority
+                order by assoc.parked_on, assoc.parked_key, assoc.lambda, assoc.priority, assoc.due_at
+                limit least(place.free, 1000)
+            ), counted as (
+                select first.task_id,
+                    sum(least(need.weight, place.capacity)) over (order by first.due_at, first.task_id) as total
+                from first cross join lateral jsonb_to_recordset(first.resources) as need (name text, key text, weight int4)
+                where need.name = place.resource and need.key = place.key
+            )
+            update task_assoc as assoc
+            set status = 'new', parked_on = null, parked_key = null,
+                next_trigger_at = greatest(assoc.due_at, (select duly_now()))
+            from counted
+            where counted.total <= place.free and assoc.task_id = any (array[counted.task_id])
+                and assoc.status::text = 'waiting' and assoc.parked_on is not null;
+            if found then
+                lambda := line.lambda;
+                return next;
+            end if;
+        end loop;
+    end loop;
+end $$;
+
+-- Gives units to those of the picked tasks, all of which name resources, for which there are enough, by due time, and
+-- parks the others; returns the parked ones. The caller has locked them. A task does not overtake a parked one of its
+-- lambda and priority that was due before it. Those that get units are not written: the caller does that.
+-- move: new|retriable_failure -> waiting
+create function duly_admit(picked uuid[]) returns setof uuid language plpgsql strict rows 10 as $$
+#variable_conflict use_column
+declare
+    names text[];
+    keys text[];
+    capacities int4[];
+    free int4[];
+    task record;
+    parked_at int4;
+    behind text[] := '{}';
+    granted uuid[] := '{}';
+    parked uuid[] := '{}';
+    parked_names text[] := '{}';
+    parked_keys text[] := '{}';
+begin
+    insert into resource_use as use (resource, key)
+    select distinct need.name, need.key
+    from unnest(picked) as asked (task_id)
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text)
+    order by need.name, need.key
+    on conflict (resource, key) do update set used = use.used;
+
+    select array_agg(named.name order by named.name, named.key), array_agg(named.key order by named.name, named.key),
+        array_agg(coalesce(resource.capacity, 1000000) order by named.name, named.key),
+        array_agg(coalesce(resource.capacity, 1000000) - use.used order by named.name, named.key)
+    into names, keys, capacities, free
+    from (
+        select distinct need.name, need.key
+        from unnest(picked) as asked (task_id)
+        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text)
+    ) as named
+    cross join lateral (
+        select used from resource_use where resource = named.name and key = named.key limit 1
+    ) as use
+    left join resource on resource.name = any (array[named.name]);
+
+    for task in
+        select need.task_id, need.lambda, need.priority, array_agg(need.place order by need.place) as places,
+            array_agg(need.weight order by need.place) as weights, array_agg(need.is_behind order by need.place) as is_behind
+        from (
+            select assoc.task_id, assoc.lambda, assoc.priority, assoc.due_at, need.weight,
+                dense_rank() over (order by need.name, need.key)::int4 as place,
+                exists (
+                    select from task_assoc as other
+                    where other.parked_on = need.name and other.parked_key = need.key and other.status = 'waiting'
+                        and other.lambda = assoc.lambda and other.priority = assoc.priority and other.due_at < assoc.due_at
+                ) as is_behind
+            from unnest(picked) as asked (task_id)
+            join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+            cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text, weight int4)
+        ) as need
+        group by need.task_id, need.lambda, need.priority, need.due_at
+        order by need.due_at, need.task_id
+    loop
+        parked_at := null;
+        for number in 1 .. cardinality(task.places) loop
+            if task.is_behind[number]
+                or least(task.weights[number], capacities[task.places[number]]) > free[task.places[number]]
+                or capacities[task.places[number]] = 0
+                or concat(task.places[number], '/', task.priority, '/', task.lambda) = any (behind)
+            then
+                parked_at := task.places[number];
+                exit;
+            end if;
+        end loop;
+        if parked_at is null then
+            for number in 1 .. cardinality(task.places) loop
+                free[task.places[number]] := free[task.places[number]]
+                    - least(task.weights[number], capacities[task.places[number]]);
+            end loop;
+            granted := granted || task.task_id;
+        else
+            parked := parked || task.task_id;
+            parked_names := parked_names || names[parked_at];
+            parked_keys := parked_keys || keys[parked_at];
+            behind := behind || concat(parked_at, '/', task.priority, '/', task.lambda);
+        end if;
+    end loop;
+
+    if granted <> '{}' then
+        insert into resource_hold (task_id, resource, key, weight)
+        select assoc.task_id, need.name, need.key, least(need.weight, coalesce(resource.capacity, 1000000))
+        from unnest(granted) as asked (task_id)
+        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text, weight int4)
+        left join resource on resource.name = any (array[need.name]);
+
+        update resource_use as use
+        set used = place.capacity - place.free
+        from unnest(names, keys, capacities, free) as place (name, key, capacity, free)
+        where use.resource = any (array[place.name]) and use.key = place.key
+            and use.used <> place.capacity - place.free;
+    end if;
+    if parked <> '{}' then
+        update task_assoc as assoc
+        set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
+            parked_on = refused.resource, parked_key = refused.key
+        from unnest(parked, parked_names, parked_keys) as refused (task_id, resource, key)
+        where assoc.task_id = any (array[refused.task_id]) and assoc.status::text in ('new', 'retriable_failure');
+        -- what they may have been released for, and leave
+        perform duly_unpark(names, keys);
+        return query select * from unnest(parked);
+    end if;
+end $$;
+
+-- Frees what these tasks hold, which stopped or will not run, and releases tasks that are parked on what they name.
+-- Returns the lambdas of what was released.
+create function duly_free(task_ids uuid[], resources jsonb[]) returns table (lambda text, due_in interval)
+    language plpgsql strict rows 10 as $$
+#variable_conflict use_column
+declare
+    names text[];
+    keys text[];
+begin
+    select array_agg(locked.resource), array_agg(locked.key) into names, keys
+    from (
+        select use.resource, use.key
+        from (
+            select distinct need.name, need.key
+            from unnest(resources) as asked (needs)
+            cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
+        ) as named
+        join resource_use as use on use.resource = any (array[named.name]) and use.key = named.key
+        order by use.resource, use.key
+        for update of use
+    ) as locked;
+    with freed as (
+        delete from resource_hold as hold
+        using unnest(task_ids) as asked (task_id)
+        where hold.task_id = any (array[asked.task_id])
+        returning hold.resource, hold.key, hold.weight
+    )
+    update resource_use as use
+    set used = use.used - freed.weight
+    from (select resource, key, sum(weight)::int4 as weight from freed group by resource, key) as freed
+    where use.resource = any (array[freed.resource]) and use.key = freed.key;
+
+    return query
+    select unparked.lambda, interval '0' from duly_unpark(names, keys) as unparked group by unparked.lambda;
+
+    delete from resource_use as use
+    using unnest(names, keys) as asked (name, key)
+    where use.resource = any (array[asked.name]) and use.key = asked.key and use.key <> '' and use.used = 0
+        and not exists (
+            select from task_assoc as assoc
+            where assoc.parked_on = use.resource and assoc.parked_key = use.key and assoc.status = 'waiting'
+        );
+end $$;
+
+-- Declares a resource, or changes it: more capacity releases, less lets what runs end. Nobody takes or frees meanwhile, so
+-- that nothing is parked for want of what the change gives. False: it is in use, and cannot be given another per_key.
+-- Returns the lambdas of what was released.
+create function duly_put_resource(
+    asked text, asked_capacity int4, asked_per_key boolean, asked_note text, out is_done boolean, out lambdas text[]
+) language plpgsql as $$
+begin
+    lock table resource_use in exclusive mode;
+    is_done := not exists (
+        select from resource
+        where name = asked and per_key <> asked_per_key and (
+            exists (select from resource_hold as hold where hold.resource = asked)
+            or exists (select from task_assoc as assoc where assoc.status = 'waiting' and assoc.parked_on = asked)
+        )
+    );
+    lambdas := '{}';
+    if is_done then
+        insert into resource (name, capacity, per_key, note, changed_at)
+        values (asked, asked_capacity, asked_per_key, asked_note, duly_now())
+        on conflict (name) do update
+        set capacity = excluded.capacity, per_key = excluded.per_key, note = excluded.note, changed_at = excluded.changed_at;
+        select coalesce(array_agg(distinct unparked.lambda), '{}') into lambdas
+        from (select array_agg(use.resource) as names, array_agg(use.key) as keys from resource_use as use where use.resource = asked)
+            as place
+        cross join lateral duly_unpark(place.names, place.keys) as unparked;
+    end if;
+end $$;
+
+-- Removes a resource that nobody holds or waits for. Null: there is none; false: it is in use.
+create function duly_delete_resource(asked text) returns boolean language plpgsql as $$
+begin
+    lock table resource_use in exclusive mode;
+    if not exists (select from resource where name = asked) then
+        return null;
+    end if;
+    if exists (select from resource_hold as hold where hold.resource = asked)
+        or exists (select from task_assoc as assoc where assoc.status = 'waiting' and assoc.parked_on = asked)
+    then
+        return false;
+    end if;
+    delete from resource_use where resource = asked;
+    delete from resource where name = asked;
+    return true;
+end $$;
+
 -- What the ends of these tasks do to what waits for them; the arrays have an element for each. Statements that end tasks
--- call it if one of these has a session or a graph (fragment end_task).
+-- call it if one of these has a session, a graph or resources (fragment end_task). Sessions are locked before graphs, and these
+-- before resources.
 create function duly_release(
-    sessions text[], policies int2[], graphs uuid[], task_ids uuid[], statuses text[], dooms int2[]
+    sessions text[], policies int2[], graphs uuid[], task_ids uuid[], statuses text[], dooms int2[], resources jsonb[]
 ) returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
 #variable_conflict use_column
 begin
@@ -652,6 +957,13 @@ begin
         where graph is not null
     ) as linked cross join lateral duly_advance_graphs(linked.ids_of_graphs, linked.ids, linked.ends, linked.reasons)
         as released;
+    return query
+    select released.lambda, released.due_in
+    from (
+        select array_agg(task_id) as ids, array_agg(needs) as needs
+        from unnest(task_ids, resources) as stopped (task_id, needs)
+        where needs is not null
+    ) as linked cross join lateral duly_free(linked.ids, linked.needs) as released;
 end $$;
 
 -- Keys of the callers' own choice; apart from task, which is partitioned. Removed with their tasks, and found by them.
@@ -700,8 +1012,10 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute(
         "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
+        "resource_hold, resource_use, resource, "
         "task_assoc, dead_letter, attempt, task, lambda;"
-        "drop function duly_release, duly_advance_graphs, duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
+        "drop function duly_release, duly_delete_resource, duly_put_resource, duly_free, duly_admit, duly_unpark, duly_advance_graphs, "
+        "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
         "duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, duly_recent, duly_backoff, duly_now;"
         "drop type attempt_outcome, task_status;"
     )

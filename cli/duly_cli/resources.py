@@ -1,0 +1,114 @@
+"""`duly resources`: what tasks share, and how much of it they may take at a time."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+import duly
+from duly_cli.table import columns
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.text import one_line, say
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The resource's name, such as database.")]
+
+_resources = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `resources` with its verbs."""
+    app.add_typer(
+        _resources,
+        name="resources",
+        rich_help_panel="For operators",
+        help="Limit how many tasks use a resource at a time; show what is used.",
+    )
+
+
+@_resources.command("list")
+def list_resources(
+    max_keys: Annotated[
+        int, typer.Option(min=0, max=100, help="Show at most so many keys in use of each.")
+    ] = 0,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """List the resources: capacity, units in use, and parked tasks, which wait for units."""
+    with connected(address) as client:
+        found = client.resources(max_keys=max_keys)
+    if as_json:
+        for resource in found:
+            say(json.dumps(_as_json(resource)))
+    else:
+        say("\n".join(_table(found)))
+
+
+@_resources.command("set")
+def set_resource(
+    name: _Name,
+    capacity: Annotated[
+        int,
+        typer.Argument(
+            min=0, max=1_000_000, help="Units that tasks may take at a time; 0 holds them all back."
+        ),
+    ],
+    per_key: Annotated[
+        bool, typer.Option("--per-key", help="Each key has as many units of its own.")
+    ] = False,
+    note: Annotated[str, typer.Option(help="For people: why.")] = "",
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Declare a resource, or change it: more capacity releases tasks, less lets those that run end."""
+    with connected(address) as client:
+        client.put_resource(name, capacity, per_key=per_key, note=note)
+    say(f"{name}: {capacity} units{' for each key' if per_key else ''}")
+
+
+@_resources.command("delete")
+def delete_resource(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
+    """Remove a resource that no task uses; tasks that still name it run without its limit."""
+    with connected(address) as client:
+        client.delete_resource(name)
+    say(f"{name}: removed")
+
+
+def parse_need(text: str) -> duly.ResourceNeed:
+    """Return what `--resource` asks for: NAME, NAME=WEIGHT, NAME/KEY, NAME/KEY=WEIGHT."""
+    place, equals, weight = text.rpartition("=")
+    if not equals:
+        place, weight = text, "1"
+    if not weight.isascii() or not weight.isdigit():
+        message = f"--resource: {text!r}: write NAME, NAME=WEIGHT, NAME/KEY or NAME/KEY=WEIGHT"
+        raise typer.BadParameter(message)
+    name, _, key = place.partition("/")
+    return duly.ResourceNeed(name, key, int(weight))
+
+
+def _as_json(resource: duly.Resource) -> dict[str, Any]:
+    return {
+        "name": resource.name,
+        "capacity": resource.capacity,
+        "per_key": resource.per_key,
+        "used": resource.used,
+        "parked": resource.parked,
+        "keys": [{"key": each.key, "used": each.used, "parked": each.parked} for each in resource.keys],
+        "note": resource.note,
+        "changed_at": resource.changed_at.isoformat(),
+    }
+
+
+def _table(resources: Iterable[duly.Resource]) -> Iterator[str]:
+    rows = []
+    for resource in resources:
+        capacity = f"{resource.capacity}{' a key' if resource.per_key else ''}"
+        rows.append(
+            (resource.name, capacity, str(resource.used), str(resource.parked), one_line(resource.note))
+        )
+        rows += [
+            (f"  {one_line(each.key)}", str(resource.capacity), str(each.used), str(each.parked), "")
+            for each in resource.keys
+        ]
+    if not rows:
+        return iter(["no resources: `duly resources set NAME CAPACITY` declares one"])
+    return columns(("RESOURCE", "CAPACITY", "USED", "PARKED", "NOTE"), rows)

@@ -1,0 +1,118 @@
+"""Resources of which tasks take units while they run: declare them, and see what is taken."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from duly_core.store.arrays import texts
+from duly_core.store.pool import Store
+from duly_core.store.statements import READS, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimit:
+    """What an operator declared."""
+
+    name: str
+    capacity: int
+    """Units that tasks may take at a time; 0: none may."""
+    per_key: bool = False
+    """Each key has as many units of its own."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceState:
+    """A resource, with what is taken of it."""
+
+    limit: ResourceLimit
+    changed_at: datetime
+    used: int
+    """Units that tasks hold, of all keys together."""
+    parked: int
+    """Tasks that were due and wait for units."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """A key of a resource that is in use."""
+
+    key: str
+    used: int
+    parked: int
+
+
+class Deletion(enum.Enum):
+    """What became of a resource that was to be removed."""
+
+    DONE = "done"
+    UNKNOWN = "unknown"
+    IN_USE = "in use"
+
+
+_PUT = "select is_done, lambdas from duly_put_resource(%(name)b::text, %(capacity)b::int4, %(per_key)b, %(note)b::text)"
+_DELETE = "select duly_delete_resource(%(name)b::text)"
+
+
+async def put_resource(store: Store, limit: ResourceLimit) -> frozenset[str] | None:
+    """Declare a resource, or change it; return the lambdas of tasks that are due since.
+
+    None: nothing was changed, for it is in use, and per_key would be another.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    parameters = {
+        "name": limit.name,
+        "capacity": limit.capacity,
+        "per_key": limit.per_key,
+        "note": limit.note,
+    }
+    ((is_done, lambdas),) = await store.run(Statement("put_resource", _PUT), parameters)
+    return frozenset(lambdas) if is_done else None
+
+
+async def delete_resource(store: Store, name: str) -> Deletion:
+    """Remove a resource that no task holds or waits for.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; asked again, what was removed is unknown.
+    """
+    ((is_done,),) = await store.run(Statement("delete_resource", _DELETE), {"name": name})
+    return Deletion.UNKNOWN if is_done is None else Deletion.DONE if is_done else Deletion.IN_USE
+
+
+async def list_resources(store: Store, *, after: str = "", limit: int) -> list[ResourceState]:
+    """Return up to `limit` resources by name, from behind `after` on.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await store.run(READS["resources"], {"after": after, "limit": limit})
+    return [
+        ResourceState(ResourceLimit(name, capacity, per_key, note), changed_at, used, parked)
+        for name, capacity, per_key, note, changed_at, used, parked in rows
+    ]
+
+
+async def list_keys(store: Store, name: str, *, after: str = "", limit: int) -> list[KeyState]:
+    """Return up to `limit` keys of a resource that are in use, by key, from behind `after` on.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await store.run(READS["resource_keys"], {"resource": name, "after": after, "limit": limit})
+    return [KeyState(*row) for row in rows]
+
+
+async def per_key_of(store: Store, names: Sequence[str]) -> dict[str, bool]:
+    """Return whether resources have keys, by name; those that are not declared are left out.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    return {
+        row[0]: row[1]
+        for row in await store.run(READS["resource_kinds"], {"names": texts(sorted(set(names)))})
+    }

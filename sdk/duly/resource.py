@@ -1,0 +1,128 @@
+"""Resources: what tasks share, and how much of it they may take at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from duly.errors import InvalidTaskError
+from duly.time_conversion import to_datetime
+
+if TYPE_CHECKING:
+    from duly.v1 import limits_pb2, task_pb2
+
+_MOST = 8
+_HEAVIEST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceNeed:
+    """How many units of a resource a task takes while it runs.
+
+    >>> ResourceNeed("tenant", key="acme").weight
+    1
+    """
+
+    name: str
+    # Only of a resource that has units for each key.
+    key: str = ""
+    weight: int = 1
+
+    @classmethod
+    def from_proto(cls, need: task_pb2.ResourceNeed) -> ResourceNeed:
+        """Return the view of a need as it came over the wire."""
+        return cls(need.name, need.key, need.weight or 1)
+
+    def __str__(self) -> str:
+        place = f"{self.name}/{self.key}" if self.key else self.name
+        return place if self.weight == 1 else f"{place}={self.weight}"
+
+
+def needs_to_fields(resources: Any) -> list[dict[str, Any]]:
+    """Return the fields of the messages of needs; a text is the name of a resource.
+
+    Raises InvalidTaskError for what is neither, for too many, and for a weight that is not from 1 to 1,000.
+    """
+    if isinstance(resources, str | ResourceNeed):
+        raise InvalidTaskError(f"resources must be a list: [{resources!r}]", "resources")
+    needs = [ResourceNeed(each) if isinstance(each, str) else each for each in resources]
+    if len(needs) > _MOST:
+        raise InvalidTaskError(f"resources: there may be at most {_MOST}, not {len(needs)}", "resources")
+    for need in needs:
+        if not isinstance(need, ResourceNeed):
+            raise InvalidTaskError(
+                f"resources: give names, or ResourceNeed, not {type(need).__name__}", "resources"
+            )
+        if not 1 <= need.weight <= _HEAVIEST:
+            raise InvalidTaskError(
+                f"resources: the weight of {need.name} must be 1 to {_HEAVIEST:,}, not {need.weight!r}",
+                "resources",
+            )
+    return [{"name": need.name, "key": need.key, "weight": need.weight} for need in needs]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceKey:
+    """What is used of a key of a resource."""
+
+    key: str
+    used: int
+    parked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A declared resource, as it stood when the Frontend was asked."""
+
+    name: str
+    # Units that tasks may take at a time; 0: none may.
+    capacity: int
+    # True: each key has as many units of its own.
+    per_key: bool
+    note: str
+    changed_at: datetime
+    # Units that tasks hold, of all keys together.
+    used: int
+    # Tasks that were due and wait for units.
+    parked: int
+    # Keys in use, as many as were asked for.
+    keys: tuple[ResourceKey, ...] = ()
+
+    @classmethod
+    def from_proto(cls, resource: limits_pb2.Resource) -> Resource:
+        """Return the view of a resource as it came over the wire."""
+        return cls(
+            name=resource.limit.name,
+            capacity=resource.limit.capacity,
+            per_key=resource.limit.per_key,
+            note=resource.limit.note,
+            changed_at=to_datetime(resource.changed_at),
+            used=resource.used,
+            parked=resource.parked,
+            keys=tuple(ResourceKey(each.key, each.used, each.parked) for each in resource.keys),
+        )
+
+
+class SyncResourceCalls(ABC):
+    """The part of the blocking client that is about resources; each method runs its namesake of AsyncClient."""
+
+    _client: Any
+
+    @abstractmethod
+    def _run(self, coroutine: Any) -> Any:
+        """Run a coroutine on the client's loop and return its value, or raise what it raises."""
+
+    def resources(self, *, max_keys: int = 0) -> list[Resource]:
+        """Return the declared resources by name; see AsyncClient.resources."""
+        found: list[Resource] = self._run(self._client.resources(max_keys=max_keys))
+        return found
+
+    def put_resource(self, name: str, capacity: int, *, per_key: bool = False, note: str = "") -> None:
+        """Declare a resource, or change it; see AsyncClient.put_resource."""
+        self._run(self._client.put_resource(name, capacity, per_key=per_key, note=note))
+
+    def delete_resource(self, name: str) -> None:
+        """Remove a resource that is not in use; see AsyncClient.delete_resource."""
+        self._run(self._client.delete_resource(name))

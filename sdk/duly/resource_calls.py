@@ -1,0 +1,61 @@
+"""The part of AsyncClient that is about resources."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from duly import error_mapping
+from duly.caller import Caller
+from duly.resource import Resource
+from duly.v1 import limits_pb2
+
+
+class ResourceCalls(ABC):
+    """Declares resources, and reads what is used of them."""
+
+    @abstractmethod
+    def _open(self) -> tuple[Caller, Any]:
+        """Return the connection of this event loop."""
+
+    async def resources(self, *, max_keys: int = 0) -> list[Resource]:
+        """Return the declared resources by name, each with up to `max_keys` (at most 100) of its keys in use."""
+        caller, _ = self._open()
+        request = limits_pb2.ListResourcesRequest(max_keys=max_keys)
+        found = []
+        while True:
+            response = await caller.call(caller.limits.ListResources, request)
+            found += [Resource.from_proto(each) for each in response.resources]
+            if not response.next_page_token:
+                return found
+            request.page_token = response.next_page_token
+
+    async def put_resource(self, name: str, capacity: int, *, per_key: bool = False, note: str = "") -> None:
+        """Declare a resource of which tasks take units while they run, or change it.
+
+            await client.put_resource("database", 20)
+            await client.schedule("report.make", resources=["database"])
+
+        - `capacity`: how many units tasks may take at a time. More releases tasks that wait; less lets those that
+          run end; 0 holds back every task that names it.
+        - `per_key`: each key has as many units of its own. It cannot change while tasks hold units.
+
+        Raises ResourceInUseError, InvalidTaskError.
+        """
+        caller, _ = self._open()
+        limit = limits_pb2.ResourceLimit(name=name, capacity=capacity, per_key=per_key, note=note)
+        request = limits_pb2.PutResourceRequest(resources=[limit])
+        (result,) = (await caller.call(caller.limits.PutResource, request)).results
+        if result.HasField("error"):
+            raise error_mapping.from_item(result.error)
+
+    async def delete_resource(self, name: str) -> None:
+        """Remove a resource that no task holds or waits for; what still names it runs without its limit.
+
+        Raises UnknownResourceError, ResourceInUseError, InvalidTaskError.
+        """
+        caller, _ = self._open()
+        request = limits_pb2.DeleteResourceRequest(names=[name])
+        (result,) = (await caller.call(caller.limits.DeleteResource, request)).results
+        if result.HasField("error"):
+            raise error_mapping.from_item(result.error)

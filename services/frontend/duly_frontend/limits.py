@@ -1,0 +1,150 @@
+"""LimitService: declares resources, and shows what is used of them."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import timedelta
+
+from duly.v1 import limits_pb2, limits_pb2_grpc, task_pb2
+from duly_core.errors import InvalidRequestError
+from duly_core.rpc.new_tasks import Problem, check_name
+from duly_core.rpc.stubs import Context
+from duly_core.store import resources as store_resources
+from duly_core.store.notifications import Notifier
+from duly_core.store.pool import Store
+from duly_core.store.resources import Deletion, KeyState, ResourceLimit, ResourceState
+from duly_frontend import events
+from duly_frontend.resource_needs import ResourceCache
+from duly_frontend.stores import FrontendStores
+
+_MOST = 100
+_LARGEST_PAGE = 1000
+_LARGEST_CAPACITY = 1_000_000
+_LONGEST_NOTE = 1024
+
+
+class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
+    """Answers each resource for itself; one with an error has changed nothing."""
+
+    def __init__(self, stores: FrontendStores, known: ResourceCache, notifier: Notifier) -> None:
+        self._stores = stores
+        self._known = known
+        self._notifier = notifier
+
+    async def PutResource(  # noqa: N802 (the wire's name)
+        self, request: limits_pb2.PutResourceRequest, _context: Context
+    ) -> limits_pb2.PutResourceResponse:
+        _check_count("resources", len(request.resources), _MOST)
+        results = []
+        for asked in request.resources:
+            try:
+                await self._put(_limit(asked))
+                results.append(limits_pb2.PutResourceResult())
+            except Problem as problem:
+                results.append(limits_pb2.PutResourceResult(error=problem.to_wire()))
+        return limits_pb2.PutResourceResponse(results=results)
+
+    async def _put(self, limit: ResourceLimit) -> None:
+        released = await store_resources.put_resource(self._stores.writes, limit)
+        self._known.forget()
+        if released is None:
+            raise Problem(
+                "per_key",
+                f"{limit.name} is in use: wait until no task holds it or waits for it, or declare another resource",
+                task_pb2.ERROR_CODE_RESOURCE_IN_USE,
+            )
+        events.resource_put(limit.name, limit.capacity)
+        if released:
+            self._notifier.due_in(timedelta(), released, len(released))
+
+    async def DeleteResource(  # noqa: N802
+        self, request: limits_pb2.DeleteResourceRequest, _context: Context
+    ) -> limits_pb2.DeleteResourceResponse:
+        _check_count("names", len(request.names), _MOST)
+        results = []
+        for name in request.names:
+            try:
+                check_name("name", name)
+                await self._delete(name)
+                results.append(limits_pb2.DeleteResourceResult())
+            except Problem as problem:
+                results.append(limits_pb2.DeleteResourceResult(error=problem.to_wire()))
+        return limits_pb2.DeleteResourceResponse(results=results)
+
+    async def _delete(self, name: str) -> None:
+        deletion = await store_resources.delete_resource(self._stores.writes, name)
+        self._known.forget()
+        if deletion is Deletion.UNKNOWN:
+            raise Problem("name", f"no resource {name!r} is declared", task_pb2.ERROR_CODE_UNKNOWN_RESOURCE)
+        if deletion is Deletion.IN_USE:
+            raise Problem(
+                "name",
+                f"{name} is in use: wait until no task holds it or waits for it, or cancel those",
+                task_pb2.ERROR_CODE_RESOURCE_IN_USE,
+            )
+        events.resource_deleted(name)
+
+    async def ListResources(  # noqa: N802
+        self, request: limits_pb2.ListResourcesRequest, _context: Context
+    ) -> limits_pb2.ListResourcesResponse:
+        size = request.page_size or _MOST
+        if not 1 <= size <= _LARGEST_PAGE:
+            raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE:,}")
+        if not 0 <= request.max_keys <= _MOST:
+            raise InvalidRequestError("max_keys", f"must be from 0 to {_MOST:,}")
+        after = _read_token(request.page_token)
+        with self._stores.listing("ListResources") as lists:
+            found = await store_resources.list_resources(lists, after=after, limit=size + 1)
+            shown = [_to_wire(each, await _keys(lists, each, request.max_keys)) for each in found[:size]]
+        token = _write_token(shown[-1].limit.name) if len(found) > size else ""
+        return limits_pb2.ListResourcesResponse(resources=shown, next_page_token=token)
+
+
+async def _keys(store: Store, state: ResourceState, most: int) -> list[KeyState]:
+    if not most or not state.limit.per_key:
+        return []
+    return await store_resources.list_keys(store, state.limit.name, limit=most)
+
+
+def _check_count(field: str, count: int, most: int) -> None:
+    if not 1 <= count <= most:
+        raise InvalidRequestError(field, f"there must be 1 to {most:,} in one call, not {count:,}")
+
+
+def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:
+    check_name("name", asked.name)
+    if not 0 <= asked.capacity <= _LARGEST_CAPACITY:
+        raise Problem("capacity", f"must be from 0 to {_LARGEST_CAPACITY:,}, not {asked.capacity:,}")
+    if len(asked.note.encode()) > _LONGEST_NOTE or "\0" in asked.note:
+        raise Problem("note", f"must be at most {_LONGEST_NOTE:,} bytes of UTF-8, without NUL")
+    return ResourceLimit(asked.name, asked.capacity, asked.per_key, asked.note)
+
+
+def _to_wire(state: ResourceState, keys: Sequence[KeyState]) -> limits_pb2.Resource:
+    limit = state.limit
+    message = limits_pb2.Resource(
+        limit=limits_pb2.ResourceLimit(
+            name=limit.name, capacity=limit.capacity, per_key=limit.per_key, note=limit.note
+        ),
+        used=state.used,
+        parked=state.parked,
+        keys=[limits_pb2.ResourceKey(key=each.key, used=each.used, parked=each.parked) for each in keys],
+    )
+    message.changed_at.FromDatetime(state.changed_at)
+    return message
+
+
+def _write_token(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def _read_token(token: str) -> str:
+    try:
+        name = base64.b64decode(token, altchars=b"-_", validate=True).decode()
+        if name:
+            check_name("page_token", name)
+    except (binascii.Error, ValueError, Problem):
+        raise InvalidRequestError(
+            "page_token", "not a page token: use the next_page_token of the page before"
+        ) from None
+    return name

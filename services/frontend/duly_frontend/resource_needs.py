@@ -1,0 +1,97 @@
+"""Checks which resources a task names, against those that are declared."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+
+from google.protobuf.message import DecodeError
+
+from duly.v1 import task_pb2
+from duly_core.rpc.new_tasks import Problem, check_session_key
+from duly_core.store import resources as store_resources
+from duly_core.store.pool import Store
+from duly_core.task import ResourceNeed
+
+FRESH = timedelta(seconds=5)
+"""How long what is remembered of a resource may lag behind the store."""
+_MOST = 8
+_HEAVIEST = 1000
+_MOST_BYTES = 4096
+"""More than the 8 largest needs take: what is longer is not read."""
+
+
+class ResourceCache:
+    """Remembers for some seconds which resources are declared, and which of them have keys."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kinds: dict[str, bool] = {}
+        self._read_at = float("-inf")
+
+    async def kinds(self, asked: Iterable[Sequence[task_pb2.ResourceNeed] | Problem]) -> Mapping[str, bool]:
+        """Return whether each resource that is asked for has keys; those that are not declared are left out.
+
+        Raises:
+            StoreUnavailableError: they had to be looked up, and could not.
+        """
+        wanted = {need.name for needs in asked if not isinstance(needs, Problem) for need in needs}
+        if not wanted:
+            return self._kinds
+        if time.monotonic() - self._read_at > FRESH.total_seconds():
+            self._kinds = {}
+            self._read_at = time.monotonic()
+        if missing := sorted(wanted - self._kinds.keys()):
+            self._kinds |= await store_resources.per_key_of(self._store, missing)
+        return self._kinds
+
+    def forget(self) -> None:
+        """Read them anew next time: some were changed."""
+        self._read_at = float("-inf")
+
+
+def read_needs(data: bytes) -> Sequence[task_pb2.ResourceNeed] | Problem:
+    """Return what the field `resources` of a task says; a Problem if it is too long, or is no ResourceNeeds."""
+    if len(data) > _MOST_BYTES:
+        return Problem(
+            "resources", f"has {len(data):,} bytes, and may have {_MOST_BYTES:,}: name fewer resources"
+        )
+    try:
+        return task_pb2.ResourceNeeds.FromString(data).needs
+    except DecodeError:
+        return Problem("resources", "must be a serialized ResourceNeeds")
+
+
+def resource_needs(
+    asked: Sequence[task_pb2.ResourceNeed] | Problem, kinds: Mapping[str, bool]
+) -> tuple[ResourceNeed, ...]:
+    """Return what a task needs of resources.
+
+    Raises:
+        Problem: names the field and the fix.
+    """
+    if isinstance(asked, Problem):
+        raise asked
+    if len(asked) > _MOST:
+        raise Problem("resources", f"there may be at most {_MOST}, not {len(asked)}")
+    needs = tuple(_need(f"resources[{place}]", each, kinds) for place, each in enumerate(asked))
+    if len({(need.name, need.key) for need in needs}) < len(needs):
+        raise Problem("resources", "one resource and key is named twice: add up the weights")
+    return needs
+
+
+def _need(field: str, asked: task_pb2.ResourceNeed, kinds: Mapping[str, bool]) -> ResourceNeed:
+    per_key = kinds.get(asked.name)
+    if per_key is None:
+        raise Problem(
+            f"{field}.name",
+            f"no resource {asked.name[:128]!r} is declared: fix the name (`duly resources list` shows them), or let an "
+            "operator declare it (`duly resources set NAME CAPACITY`)",
+            task_pb2.ERROR_CODE_UNKNOWN_RESOURCE,
+        )
+    if per_key:
+        check_session_key(f"{field}.key", asked.key)
+    elif asked.key:
+        raise Problem(f"{field}.key", f"{asked.name} has no keys: leave it out")
+    if not 0 <= asked.weight <= _HEAVIEST:
+        raise Problem(f"{field}.weight", f"must be 1 to {_HEAVIEST:,}, not {asked.weight:,}")
+    return ResourceNeed(asked.name, asked.key, asked.weight or 1)

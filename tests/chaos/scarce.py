@@ -1,0 +1,31 @@
+"""The resources of a run: how many units there are, and what tasks take of them."""
+
+from random import Random
+
+import duly
+
+DATABASE, TENANT = "chaos.database", "chaos.tenant"
+CAPACITIES = {DATABASE: 3, TENANT: 1}
+"""So few that tasks wait for each other; those of the tenants are for each key."""
+PER_KEY = frozenset({TENANT})
+_TENANTS = ("t0", "t1", "t2")
+_HEAVIEST = 4
+"""More than there are, which counts as all of them."""
+_ONE_IN_LIMITED = 5
+
+
+def choose_needs(random: Random) -> tuple[duly.ResourceNeed, ...]:
+    """What the next task names: mostly nothing."""
+    if random.randrange(_ONE_IN_LIMITED):
+        return ()
+    units = duly.ResourceNeed(DATABASE, weight=random.randint(1, _HEAVIEST))
+    tenant = duly.ResourceNeed(TENANT, key=random.choice(_TENANTS))
+    return random.choice([(units,), (tenant,), (units, tenant)])
+
+
+def told(needs: tuple[duly.ResourceNeed, ...]) -> str:
+    """Return them as the history has them."""
+    return " ".join(
+        f"{need.name}/{need.key}={need.weight}"
+        for need in sorted(needs, key=lambda need: (need.name, need.key))
+    )

@@ -1,0 +1,186 @@
+"""Resources from the SDK and from the shell, and every refusal."""
+
+import json
+import os
+
+import pytest
+
+import duly
+from duly.enums import Priority
+from duly.v1 import frontend_pb2, limits_pb2, limits_pb2_grpc, task_pb2
+from duly_core.routing import QueueKey
+from duly_core.store import claims
+from duly_core.store.claims import Caller, Pick
+from tests.fixtures.services import refusal
+from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA
+
+DATABASE = "database"
+
+
+@pytest.fixture
+async def declared(client, task_states):
+    await task_states.register()
+    await client.put_resource(DATABASE, 1, note="20 connections")
+    await client.put_resource("tenant", 2, per_key=True)
+
+
+async def pick(store):
+    picks = [Pick(QueueKey(LAMBDA, Priority.NORMAL), 100, 0)]
+    await claims.claim_work(store, picks, [Caller("host", os.urandom(14))], 100, CLAIM_TIMEOUT)
+
+
+async def test_a_task_names_its_resources_and_tells_for_which_it_waits(client, declared, store):
+    need = duly.ResourceNeed("tenant", "acme", 2)
+    first = await client.schedule(LAMBDA, resources=[DATABASE])
+    (second,) = await client.schedule_many([duly.NewTask(LAMBDA, resources=(DATABASE, need))])
+    third = await client.schedule(LAMBDA, resources=[need])
+    fourth = await client.schedule(LAMBDA, resources=[need])
+
+    await pick(store)
+
+    waiting = await client.get(second)
+    assert waiting.resources == (duly.ResourceNeed(DATABASE), need)
+    assert (waiting.status, waiting.parked_on) == (duly.TaskStatus.WAITING, DATABASE)
+    assert (await client.get(fourth)).parked_on == "tenant/acme"
+    running = [await client.get(each) for each in (first, third)]
+    assert {(task.status, task.parked_on) for task in running} == {(duly.TaskStatus.CLAIMED, "")}
+    database, tenant = await client.resources(max_keys=10)
+    assert (database.name, database.capacity, database.used, database.parked) == (DATABASE, 1, 1, 1)
+    assert (database.note, database.per_key, database.keys) == ("20 connections", False, ())
+    assert tenant.keys == (duly.ResourceKey("acme", 2, 1),)
+
+
+async def test_a_resource_in_use_is_not_removed(client, declared, store):
+    await client.schedule(LAMBDA, resources=[DATABASE])
+    await pick(store)
+
+    with pytest.raises(duly.ResourceInUseError, match="in use"):
+        await client.delete_resource(DATABASE)
+    with pytest.raises(duly.ResourceInUseError, match="in use"):
+        await client.put_resource(DATABASE, 1, per_key=True)
+    await client.delete_resource("tenant")
+    with pytest.raises(duly.UnknownResourceError):
+        await client.delete_resource("tenant")
+    assert [each.name for each in await client.resources()] == [DATABASE]
+
+
+async def test_a_resource_that_is_declared_later_is_known_at_once(client, declared):
+    with pytest.raises(duly.UnknownResourceError, match="'printer' is declared"):
+        await client.schedule(LAMBDA, resources=["printer"])
+
+    await client.put_resource("printer", 1)
+
+    await client.schedule(LAMBDA, resources=["printer"])
+
+
+@pytest.mark.parametrize(
+    ("needs", "field"),
+    [
+        ([task_pb2.ResourceNeed(name="databse")], "resources[0].name"),
+        ([task_pb2.ResourceNeed()], "resources[0].name"),
+        ([task_pb2.ResourceNeed(name=DATABASE, key="a")], "resources[0].key"),
+        ([task_pb2.ResourceNeed(name="tenant")], "resources[0].key"),
+        ([task_pb2.ResourceNeed(name="tenant", key="a\0")], "resources[0].key"),
+        ([task_pb2.ResourceNeed(name=DATABASE), task_pb2.ResourceNeed(name="tenant")], "resources[1].key"),
+        ([task_pb2.ResourceNeed(name=DATABASE, weight=-1)], "resources[0].weight"),
+        ([task_pb2.ResourceNeed(name=DATABASE, weight=1001)], "resources[0].weight"),
+        ([task_pb2.ResourceNeed(name=DATABASE)] * 2, "resources"),
+        ([task_pb2.ResourceNeed(name="tenant", key=str(each)) for each in range(9)], "resources"),
+    ],
+)
+async def test_a_need_that_is_invalid_is_refused_and_names_the_field(frontend, declared, needs, field):
+    task = frontend_pb2.NewTask(resources=task_pb2.ResourceNeeds(needs=needs).SerializeToString())
+    setattr(task, "lambda", LAMBDA)
+
+    (result,) = (await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]))).results
+
+    assert (result.error.field, result.task_id) == (field, "")
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"\x0a\x00" * 2049, b"database"])
+async def test_needs_that_cannot_be_read_are_refused(frontend, declared, data):
+    task = frontend_pb2.NewTask(resources=data)
+    setattr(task, "lambda", LAMBDA)
+
+    (result,) = (await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]))).results
+
+    assert (result.error.field, result.task_id) == ("resources", "")
+
+
+@pytest.mark.parametrize(
+    "resources", ["database", [1], [duly.ResourceNeed(DATABASE, weight=0)], [DATABASE] * 9]
+)
+def test_the_sdk_refuses_what_is_no_list_of_needs(resources):
+    with pytest.raises(duly.InvalidTaskError):
+        duly.NewTask(LAMBDA, resources=resources).to_proto()
+
+
+@pytest.mark.parametrize(
+    ("limit", "field"),
+    [
+        (limits_pb2.ResourceLimit(name="No Name", capacity=1), "name"),
+        (limits_pb2.ResourceLimit(name=DATABASE, capacity=-1), "capacity"),
+        (limits_pb2.ResourceLimit(name=DATABASE, capacity=1_000_001), "capacity"),
+        (limits_pb2.ResourceLimit(name=DATABASE, capacity=1, note="n" * 1025), "note"),
+        (limits_pb2.ResourceLimit(name=DATABASE, capacity=1, note="\0"), "note"),
+    ],
+)
+async def test_a_declaration_that_is_invalid_names_the_field(frontend, limit, field):
+    stub = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+
+    (result,) = (await stub.PutResource(limits_pb2.PutResourceRequest(resources=[limit]))).results
+
+    assert result.error.field == field
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "field"),
+    [
+        ("PutResource", limits_pb2.PutResourceRequest(), "resources"),
+        ("DeleteResource", limits_pb2.DeleteResourceRequest(names=["a"] * 101), "names"),
+        ("ListResources", limits_pb2.ListResourcesRequest(page_size=1001), "page_size"),
+        ("ListResources", limits_pb2.ListResourcesRequest(max_keys=-1), "max_keys"),
+        ("ListResources", limits_pb2.ListResourcesRequest(page_token="?"), "page_token"),
+    ],
+)
+async def test_a_call_that_is_invalid_names_the_field(frontend, method, request_, field):
+    stub = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+
+    refused = await refusal(getattr(stub, method)(request_))
+
+    assert refused.field == field
+
+
+async def test_pages_of_resources_hold_all_of_them_once(frontend, client):
+    names = [f"r{number}" for number in range(5)]
+    for name in names:
+        await client.put_resource(name, 1)
+    stub = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    request, found = limits_pb2.ListResourcesRequest(page_size=2), []
+
+    while True:
+        page = await stub.ListResources(request)
+        found += [each.limit.name for each in page.resources]
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+
+    assert found == names
+
+
+async def test_the_shell_declares_shows_and_removes_a_resource(run_duly, task_states):
+    await task_states.register()
+    declared = await run_duly("resources", "set", "tenant", "2", "--per-key")
+    assert declared.stdout.endswith("tenant: 2 units for each key\n")
+    assert (await run_duly("schedule", LAMBDA, "--resource", "tenant/acme=2")).exit_code == 0
+    await pick(task_states.store)
+
+    listed = await run_duly("resources", "list", "--max-keys", "5")
+    as_json = json.loads((await run_duly("resources", "list", "--json", "--max-keys", "5")).stdout)
+
+    assert "acme" in listed.stdout
+    assert (as_json["used"], as_json["keys"]) == (2, [{"key": "acme", "used": 2, "parked": 0}])
+    assert (await run_duly("resources", "delete", "tenant")).exit_code == 1
+    assert (await run_duly("schedule", LAMBDA, "--resource", "tenant=x")).exit_code == 2
+    assert (await run_duly("resources", "set", "database", "20")).exit_code == 0
+    assert (await run_duly("resources", "delete", "database")).exit_code == 0
