@@ -93,7 +93,7 @@ class NotADeadLetterError(DulyError):
 
 
 class NotPendingError(DulyError):
-    """Only a task that nobody runs yet can be changed: it runs, has ended, or is about to end without a run. See `status`."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run. See `status`."""
 
     status: TaskStatus | None = None
 
@@ -163,7 +163,7 @@ class UnavailableError(DulyError, ConnectionError):
 
     After `schedule` the outcome is unknown: the task may have been written. Schedule it again only with
     the same idempotency key. Repeats within one call are always safe. After `schedule` of one task without a
-    key, `task_id` is the id that the task has if it was written: ask for it later. Else it is empty.
+    key, `task_id` is the id that the task has if it was written: ask for it later. Otherwise it is empty.
     """
 
     task_id: str = ""

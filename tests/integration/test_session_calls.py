@@ -172,3 +172,12 @@ async def test_the_tasks_that_block_are_given_for_all_sessions_or_none(frontend,
     ]
 
     assert [answer.field for answer in answers] == ["blocked_by_task_ids", "keys", "blocked_by_task_ids"]
+
+
+async def test_more_waiting_tasks_than_one_answer_holds_are_refused(frontend, registered):
+    sessions = sessions_pb2_grpc.SessionServiceStub(frontend.channel)
+    keys = [str(number) for number in range(11)]
+
+    answer = await refusal(sessions.GetSession(sessions_pb2.GetSessionRequest(keys=keys, max_tasks=1_000)))
+
+    assert (answer.field, "at most 10,000 for all sessions" in answer.message) == ("max_tasks", True)

@@ -300,6 +300,7 @@ async def test_many_time_tables_are_declared_in_one_call_and_declared_again(fron
     after = {table.name: table for table in await client.tables()}
 
     assert "'t007' was defined by an operator" in result.warning
+    assert "more" not in result.warning
     assert len(before) == len(after) == 300
     assert {name for name in after if after[name].revision != before[name].revision} == {"t001", "t002"}
     assert (after["t001"].cron, after["t007"].every) == ("0 3 * * *", HOUR)
@@ -331,3 +332,26 @@ async def test_more_time_tables_than_one_call_takes_are_refused(frontend):
 
     assert answer.field == "lambdas.time_tables"
     assert "at most 5,000 in one call, not 6,000" in answer.message
+
+
+async def test_a_change_of_large_time_tables_is_answered_without_their_payloads(
+    frontend, client, task_states
+):
+    await task_states.register("large", payload_limit=1_000_000)
+    names = [f"t{number}" for number in range(9)]
+    for name in names:
+        await client.create_table(name, "large", b"x" * 950_000, every=HOUR)
+
+    read = await refusal(
+        frontend.time_tables.GetTimeTables(time_tables_pb2.GetTimeTablesRequest(names=names))
+    )
+    paused = await frontend.time_tables.PauseTimeTables(time_tables_pb2.PauseTimeTablesRequest(names=names))
+    deleted = await frontend.time_tables.DeleteTimeTables(
+        time_tables_pb2.DeleteTimeTablesRequest(names=[*names[:2], "unknown"])
+    )
+
+    assert "the answer would have more than" in read.message
+    assert [result.table.HasField("paused_at") for result in paused.results] == [True] * 9
+    assert {result.table.table.payload for result in paused.results} == {b""}
+    assert [len(result.table.table.payload) for result in deleted.results] == [950_000, 950_000, 0]
+    assert [result.HasField("table") for result in deleted.results] == [True, True, False]

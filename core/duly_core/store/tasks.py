@@ -13,6 +13,7 @@ from psycopg import AsyncClientCursor
 from psycopg.rows import TupleRow, dict_row
 
 from duly.enums import FailureKind, Priority
+from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store
@@ -53,6 +54,9 @@ _BY_ID = """from task left join task_assoc on task_assoc.task_id = task.task_id
     ) as body
     where task.task_id = any(%(task_ids)s::uuid[])"""
 
+_DOOMED = "select task_id from task_assoc where task_id = any(%(task_ids)s::uuid[]) and doom is not null"
+_TRIES = 3
+"""A task may pass from one kind to the other between the statements of a cancel."""
 _QUERIES = "duly_core.store.task_queries"
 
 TaskRow = dict[str, Any]
@@ -160,7 +164,13 @@ class Cancelled:
 
 
 async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
-    """End those that nobody runs, and ask the holders of the others."""
+    """End those that nobody runs, and ask the holders of the others.
+
+    What waits and is about to end without a run is left to that, and answered as WAITING.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown, or a task moved at each try; ask again.
+    """
     left = sorted(set(task_ids))
     answers: dict[TaskId, Status] = {}
     released: dict[str, timedelta] = {}
@@ -172,7 +182,7 @@ async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
             else:
                 released[lambda_name] = min(due_in, released.get(lambda_name, due_in))
 
-    for _ in range(3):  # a task may pass from one kind to the other between the statements
+    for _ in range(_TRIES):
         pending = {"task_ids": uuids(left), "only_if_requested": False}
         note(await store.run(TRANSITIONS["cancel"], pending))
         left = [task_id for task_id in left if task_id not in answers]
@@ -186,4 +196,9 @@ async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
         if not left:
             break
         await asyncio.sleep(0)
+    else:
+        doomed = await select_text(store, _DOOMED, {"task_ids": [UUID(bytes=task_id) for task_id in left]})
+        answers |= {row["task_id"].bytes: Status.WAITING for row in doomed}
+        if moved := set(left) - answers.keys() - await final_of(store, left):
+            raise StoreUnavailableError(f"{len(moved)} tasks moved each time that they were to be cancelled")
     return Cancelled(answers, released)

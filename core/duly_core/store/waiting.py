@@ -5,10 +5,13 @@ from typing import Any
 
 from psycopg.rows import TupleRow
 
+from duly_core.errors import StatementTimeoutError
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import LOCKS, TRANSITIONS
 from duly_core.task import TaskId
+
+_FEWER = 50
 
 
 async def cancel_waiting(store: Store, task_ids: Sequence[TaskId]) -> list[TupleRow]:
@@ -23,10 +26,15 @@ async def cancel_waiting(store: Store, task_ids: Sequence[TaskId]) -> list[Tuple
 async def end_waiting(store: Store, limit: int) -> list[TupleRow]:
     """End up to `limit` of the waiting tasks that are to end without a run; return the rows of the statement.
 
+    Fewer, if so many ends take too long: they may release, or skip, many others.
+
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
-    return await _end(store, "lock_over", {"limit": limit}, "end_waiting")
+    try:
+        return await _end(store, "lock_over", {"limit": limit}, "end_waiting")
+    except StatementTimeoutError:
+        return await _end(store, "lock_over", {"limit": max(1, limit // _FEWER)}, "end_waiting")
 
 
 async def _end(store: Store, lock: str, which: Mapping[str, Any], end: str) -> list[TupleRow]:

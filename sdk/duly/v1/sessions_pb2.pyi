@@ -72,7 +72,7 @@ class GetSessionRequest(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     MAX_TASKS_FIELD_NUMBER: _builtins.int
     max_tasks: _builtins.int
-    """How many task ids of each: 0 to 1,000."""
+    """How many task ids of each: 0 to 1,000, and at most 10,000 for all keys together."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At most 1,000."""

@@ -34,6 +34,8 @@ _MOST_TABLES = 1000
 _MOST_TABLES_A_CALL = 5000
 """They are one transaction."""
 _MOST_LOGGED = 20
+_MOST_PROBLEMS = 10
+"""Of time tables, told for each lambda."""
 _TEXT_LIMIT = 256
 _LONGEST = timedelta(days=365)
 
@@ -81,7 +83,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 name: self._replaced.warning(before.get(name), policy) for name, policy in valid.items()
             }
             kept = await self._declare(tables)
-            warnings |= {name: "; ".join(filter(None, (warnings[name], *kept[name]))) for name in kept}
+            warnings |= {name: "; ".join(filter(None, (warnings[name], *_some(kept[name])))) for name in kept}
             for name, warning in sorted(warnings.items()):
                 if warning:
                     log.warning("lambda declaration replaced", **{"lambda": name}, problem=warning)
@@ -127,6 +129,12 @@ def _read(declared: registry_pb2.Lambda) -> tuple[LambdaPolicy, list[TimeTable]]
         return policy_from_wire(declared), declared_tables(declared)
     except Problem as problem:
         return problem
+
+
+def _some(problems: Sequence[str]) -> list[str]:
+    """Return the first of these, and how many there are besides: a log line and an answer must not grow without limit."""
+    more = [f"{len(problems) - _MOST_PROBLEMS:,} more"] if len(problems) > _MOST_PROBLEMS else []
+    return [*problems[:_MOST_PROBLEMS], *more]
 
 
 def declared_tables(declared: registry_pb2.Lambda) -> list[TimeTable]:

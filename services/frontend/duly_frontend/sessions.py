@@ -20,6 +20,8 @@ from duly_frontend.convert import STATUS_TO_WIRE
 from duly_frontend.stores import FrontendStores
 
 _MOST = 1000
+_MOST_TASKS = 10_000
+"""Ids of waiting tasks in one answer."""
 _DEFAULT_PAGE = 100
 
 
@@ -36,6 +38,11 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         keys = _checked(request.keys)
         if not 0 <= request.max_tasks <= _MOST:
             raise InvalidRequestError("max_tasks", f"must be from 0 to {_MOST:,}")
+        if request.max_tasks * len(keys) > _MOST_TASKS:
+            raise InvalidRequestError(
+                "max_tasks",
+                f"must be at most {_MOST_TASKS:,} for all sessions together: ask for fewer keys, or tasks",
+            )
         asked = [key for key in keys if isinstance(key, str)]
         found = await store_sessions.get_sessions(self._stores.reads, asked, request.max_tasks)
         return sessions_pb2.GetSessionResponse(
