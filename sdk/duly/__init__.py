@@ -70,7 +70,7 @@ from duly.outcome import (
 )
 from duly.policy import Backoff
 from duly.registry import App
-from duly.resource import Resource, ResourceKey, ResourceNeed
+from duly.resource import Rate, Resource, ResourceKey, ResourceNeed
 from duly.session import Session, SessionState
 from duly.task import Attempt, Failure, Task
 from duly.task_update import TaskUpdate
@@ -122,6 +122,7 @@ __all__ = [
     "PayloadError",
     "PayloadTooLargeError",
     "Priority",
+    "Rate",
     "RegistrationError",
     "RequestError",
     "Resource",

@@ -2,8 +2,10 @@
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 import duly
 from duly.enums import Priority
@@ -15,6 +17,10 @@ from tests.fixtures.services import refusal
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA
 
 DATABASE = "database"
+
+
+def a_rate(units=1, seconds=1, burst=0):
+    return limits_pb2.ResourceRate(units=units, period=Duration(seconds=seconds), burst=burst)
 
 
 @pytest.fixture
@@ -48,6 +54,19 @@ async def test_a_task_names_its_resources_and_tells_for_which_it_waits(client, d
     assert (database.name, database.capacity, database.used, database.parked) == (DATABASE, 1, 1, 1)
     assert (database.note, database.per_key, database.keys) == ("20 connections", False, ())
     assert tenant.keys == (duly.ResourceKey("acme", 2, 1),)
+
+
+async def test_a_resource_may_have_a_rate_instead_of_units(client, declared, store):
+    rate = duly.Rate(2, timedelta(hours=1), burst=2)
+    await client.put_resource("mail", rate=rate, note="as its provider wants")
+    for _ in range(3):
+        await client.schedule(LAMBDA, resources=["mail"])
+
+    await pick(store)
+
+    (mail,) = [each for each in await client.resources() if each.name == "mail"]
+    assert (mail.capacity, mail.rate, mail.used, mail.parked) == (None, rate, 2, 0)
+    assert timedelta(minutes=80) < mail.slots_until - datetime.now(UTC) <= timedelta(minutes=90)
 
 
 async def test_a_resource_in_use_is_not_removed(client, declared, store):
@@ -123,6 +142,13 @@ def test_the_sdk_refuses_what_is_no_list_of_needs(resources):
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1_000_001), "capacity"),
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1, note="n" * 1025), "note"),
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1, note="\0"), "note"),
+        (limits_pb2.ResourceLimit(name=DATABASE), "capacity"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(units=0)), "rate.units"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(units=-1)), "rate.units"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(burst=-1)), "rate.burst"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=limits_pb2.ResourceRate(units=1)), "rate.period"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(seconds=86401)), "rate.period"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(seconds=-1)), "rate.period"),
     ],
 )
 async def test_a_declaration_that_is_invalid_names_the_field(frontend, limit, field):
@@ -184,3 +210,9 @@ async def test_the_shell_declares_shows_and_removes_a_resource(run_duly, task_st
     assert (await run_duly("schedule", LAMBDA, "--resource", "tenant=x")).exit_code == 2
     assert (await run_duly("resources", "set", "database", "20")).exit_code == 0
     assert (await run_duly("resources", "delete", "database")).exit_code == 0
+    mail = await run_duly("resources", "set", "mail", "--rate", "100/m", "--burst", "5")
+    assert mail.stdout.endswith("mail: 100/m, 5 at once\n")
+    assert "100/m" in (await run_duly("resources", "list")).stdout
+    assert (await run_duly("resources", "set", "mail", "--rate", "100")).exit_code == 2
+    assert "rate.units" in (await run_duly("resources", "set", "mail", "--rate", "0/s")).stderr
+    assert (await run_duly("resources", "set", "mail")).exit_code == 1

@@ -199,11 +199,15 @@ select graph.graph_id from graph where graph.graph_id = any (%(graph_ids)b::uuid
 -- name: resources
 -- Resources after a name, by name, with what of each is used, and how many tasks are parked on it.
 select resource.name, resource.capacity, resource.per_key, resource.note, resource.changed_at,
+    resource.rate, resource.period, resource.burst,
     (select coalesce(sum(used), 0) from resource_use as use where use.resource = resource.name)::int8 as used,
     (
         select count(*) from task_assoc as assoc
         where assoc.parked_on = resource.name and assoc.status = 'waiting'
-    ) as parked
+    ) as parked, (
+        select max(slots_until) from resource_use as use
+        where use.resource = resource.name and use.slots_until > duly_now()
+    ) as slots_until
 from resource
 where resource.name > %(after)b::text
 order by resource.name

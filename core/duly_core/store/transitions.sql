@@ -214,7 +214,7 @@ with clock as materialized (
     from queue cross join lateral ({{eligible}}) as picked
 ), {{park}}
 update task_assoc as assoc
-set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
+set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, slot_at = null
 from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     and due.task_id not in (select task_id from parked)
@@ -244,7 +244,7 @@ with clock as materialized (
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
-        claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        slot_at = null, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
         token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
             || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed

@@ -72,6 +72,8 @@ def limits(
     for place in places.values():
         yield from _judge(history, place, lines)
     yield from _running(history, cases, signs, lines)
+    if not history.clock_moves:
+        yield from _starts(history, lines)
     for row in history.uses:
         yield from _left(row, places)
 
@@ -162,6 +164,31 @@ def _running(
             if taken > capacity:
                 what = f"there are {capacity} units of {name}; tasks that ran at one moment had {taken}"
                 yield Violation("C12.running", "", what, (line,))
+
+
+_SLOT_HOLDS_NS = 1_000_000_000
+"""How long after its slot a task may still start in it."""
+
+
+def _starts(history: History, lines: Lines) -> Iterator[Violation]:
+    """Of rates: in no stretch of time more tasks start than there are slots in it, and a burst."""
+    for resource, (pace, burst) in history.limits.paces.items():
+        starts = [
+            move
+            for move in history.transitions
+            if f"{resource}/" in weights(move.resources)
+            and move.after in _TAKING
+            and move.before not in _TAKING
+        ]
+        slack = _SLOT_HOLDS_NS + history.limits.statement_ns
+        for place, first in enumerate(starts):
+            for number, last in enumerate(starts[place:], 1):
+                if (number - burst) * pace > last.at_ns - first.at_ns + slack:
+                    what = f"{number} tasks of {resource} started in {(last.at_ns - first.at_ns) / 1e9:.3f} s"
+                    yield Violation(
+                        "C12.rate", last.task_id, what, (lines.transition(first), lines.transition(last))
+                    )
+                    return
 
 
 def _left(row: UseRow, places: Mapping[str, _Place]) -> Iterator[Violation]:
