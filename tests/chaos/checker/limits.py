@@ -7,7 +7,7 @@ before that. So the audit has these transactions of one resource and key in thei
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from duly_core.lifecycle import FINAL, HELD, Status
+from duly_core.lifecycle import FINAL, HELD, READY, Status
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.overlaps import SignsOfLife
@@ -40,10 +40,11 @@ class _Place:
         return self.capacity - sum(self.taken.values())
 
     def is_locked_by(self, move: Transition) -> bool:
-        """Whether this move takes, frees, parks or releases; others may come within another transaction."""
+        """Whether this move takes, frees, parks, releases or puts off; others may come within another transaction."""
         took, takes = move.task_id in self.taken, move.after in _TAKING
         was_parked, is_parked = move.task_id in self.parked, bool(move.parked_on)
-        return took != takes or was_parked != is_parked or move.after in FINAL
+        is_put_off = move.before == move.after and move.after in READY
+        return took != takes or was_parked != is_parked or is_put_off or move.after in FINAL
 
     def note(self, move: Transition) -> None:
         for kept in (self.taken, self.parked, self.ready):
