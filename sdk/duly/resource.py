@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,34 @@ class Resource:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What stands before the hosts of a lambda; large numbers are counted up to a limit."""
+
+    lambda_name: str
+    # Tasks that are due, and that nobody has taken yet, and when the first of them was due.
+    ready: int
+    ready_since: datetime | None
+    # Tasks whose references are in a queue (SQS).
+    enqueued: int
+    # Tasks that hosts hold: they run, or wait for a slot there.
+    held: int
+    # Tasks that were due and wait for units of a resource.
+    parked: int
+
+    @classmethod
+    def from_proto(cls, backlog: limits_pb2.LambdaBacklog) -> Backlog:
+        """Return the view of a backlog as it came over the wire."""
+        return cls(
+            lambda_name=getattr(backlog, "lambda"),
+            ready=backlog.ready,
+            ready_since=to_datetime(backlog.ready_since) if backlog.HasField("ready_since") else None,
+            enqueued=backlog.enqueued,
+            held=backlog.held,
+            parked=backlog.parked,
+        )
+
+
 class SyncResourceCalls(ABC):
     """The part of the blocking client that is about resources; each method runs its namesake of AsyncClient."""
 
@@ -150,6 +179,11 @@ class SyncResourceCalls(ABC):
     def resources(self, *, max_keys: int = 0) -> list[Resource]:
         """Return the declared resources by name; see AsyncClient.resources."""
         found: list[Resource] = self._run(self._client.resources(max_keys=max_keys))
+        return found
+
+    def backlog(self, lambdas: Sequence[str] = ()) -> list[Backlog]:
+        """Return what is due, runs and is parked of each lambda; see AsyncClient.backlog."""
+        found: list[Backlog] = self._run(self._client.backlog(lambdas))
         return found
 
     def put_resource(

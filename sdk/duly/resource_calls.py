@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from duly import error_mapping
 from duly.caller import Caller
-from duly.resource import Rate, Resource
+from duly.resource import Backlog, Rate, Resource
 from duly.v1 import limits_pb2
 
 
@@ -29,6 +30,13 @@ class ResourceCalls(ABC):
             if not response.next_page_token:
                 return found
             request.page_token = response.next_page_token
+
+    async def backlog(self, lambdas: Sequence[str] = ()) -> list[Backlog]:
+        """Return what is due, runs and is parked of these lambdas, or of all; unknown ones are left out."""
+        caller, _ = self._open()
+        request = limits_pb2.GetBacklogRequest(lambdas=lambdas)
+        response = await caller.call(caller.limits.GetBacklog, request)
+        return [Backlog.from_proto(each) for each in response.lambdas]
 
     async def put_resource(
         self,

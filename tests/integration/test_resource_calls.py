@@ -69,6 +69,27 @@ async def test_a_resource_may_have_a_rate_instead_of_units(client, declared, sto
     assert timedelta(minutes=80) < mail.slots_until - datetime.now(UTC) <= timedelta(minutes=90)
 
 
+async def test_the_backlog_counts_what_is_due_held_and_parked(client, declared, store, task_states, run_duly):
+    await task_states.register("idle")
+    for resources in ([], [DATABASE], [DATABASE], [DATABASE]):
+        await client.schedule(LAMBDA, resources=resources)
+    await pick(store)
+    await client.schedule(LAMBDA, delay=timedelta(hours=1))
+    await client.schedule(LAMBDA)
+
+    idle, busy = await client.backlog()
+
+    assert (idle.lambda_name, idle.ready, idle.ready_since, idle.held) == ("idle", 0, None, 0)
+    assert (busy.ready, busy.enqueued, busy.held, busy.parked) == (1, 0, 2, 2)
+    assert timedelta() <= datetime.now(UTC) - busy.ready_since < timedelta(minutes=5)
+    assert [each.lambda_name for each in await client.backlog([LAMBDA, "unknown"])] == [LAMBDA]
+    with pytest.raises(duly.InvalidTaskError, match="lambdas"):
+        await client.backlog(["No Name"])
+    shown = json.loads((await run_duly("backlog", LAMBDA, "--json")).stdout)
+    assert (shown["ready"], shown["parked"]) == (1, 2)
+    assert "PARKED" in (await run_duly("backlog")).stdout
+
+
 async def test_a_resource_in_use_is_not_removed(client, declared, store):
     await client.schedule(LAMBDA, resources=[DATABASE])
     await pick(store)

@@ -146,6 +146,10 @@ CASES = {
         {"resource": "database", "after": "", "limit": 10},
         {"resource_use_pkey", "task_assoc_parked"},
     ),
+    "backlog": (
+        {"names": [LAMBDA], "priorities": [1, 2, 3, 4], "most": 10},
+        LAMBDAS | {"task_assoc_ready", "task_assoc_watched", "task_assoc_parked"},
+    ),
     "resource_kinds": ({"names": ["database", "tenant"]}, {"resource_pkey"}),
     "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
     "tick": (

@@ -30,7 +30,7 @@ OF_SESSIONS = {
     "session_keys",
 }
 """test_session_costs.py has those."""
-OF_RESOURCES = {"resources", "resource_keys", "resource_kinds"}
+OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "backlog"}
 """For people, and for the first task that names one."""
 OF_GRAPHS = {
     "schedule_graph",

@@ -351,3 +351,90 @@ class ListResourcesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListResourcesResponse: _TypeAlias = ListResourcesResponse  # noqa: Y015
+
+@_typing.final
+class GetBacklogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 100; empty: all registered lambdas."""
+
+    def __init__(
+        self,
+        *,
+        lambdas: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas", b"lambdas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBacklogRequest: _TypeAlias = GetBacklogRequest  # noqa: Y015
+
+@_typing.final
+class GetBacklogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___LambdaBacklog]:
+        """By lambda; names that are not registered are left out."""
+
+    def __init__(
+        self,
+        *,
+        lambdas: _abc.Iterable[Global___LambdaBacklog] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas", b"lambdas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBacklogResponse: _TypeAlias = GetBacklogResponse  # noqa: Y015
+
+@_typing.final
+class LambdaBacklog(_message.Message):
+    """What stands before a lambda's hosts. Of each lambda at most 10,000 due tasks of a priority are counted, and of all together
+    the first 100,000 that are taken and 100,000 that are parked.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    READY_SINCE_FIELD_NUMBER: _builtins.int
+    ENQUEUED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    PARKED_FIELD_NUMBER: _builtins.int
+    ready: _builtins.int
+    """Tasks that are due, and that nobody has taken yet."""
+    enqueued: _builtins.int
+    """Tasks whose references are in a queue (SQS)."""
+    held: _builtins.int
+    """Tasks that hosts hold: they run, or wait for a slot there."""
+    parked: _builtins.int
+    """Tasks that were due and wait for units of a resource."""
+    @_builtins.property
+    def ready_since(self) -> _timestamp_pb2.Timestamp:
+        """When the first of them was due. Absent: there are none."""
+
+    def __init__(
+        self,
+        *,
+        ready: _builtins.int = ...,
+        ready_since: _timestamp_pb2.Timestamp | None = ...,
+        enqueued: _builtins.int = ...,
+        held: _builtins.int = ...,
+        parked: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ready_since", b"ready_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enqueued", b"enqueued", "held", b"held", "lambda", b"lambda", "parked", b"parked", "ready", b"ready", "ready_since", b"ready_since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LambdaBacklog: _TypeAlias = LambdaBacklog  # noqa: Y015

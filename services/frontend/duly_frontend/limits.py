@@ -11,6 +11,7 @@ from duly_core.rpc.convert import from_duration
 from duly_core.rpc.new_tasks import Problem, check_name
 from duly_core.rpc.stubs import Context
 from duly_core.store import resources as store_resources
+from duly_core.store.backlog import LambdaBacklog, read_backlog
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
 from duly_core.store.resources import UNLIMITED, Deletion, KeyState, Rate, ResourceLimit, ResourceState
@@ -102,11 +103,41 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         token = _write_token(shown[-1].limit.name) if len(found) > size else ""
         return limits_pb2.ListResourcesResponse(resources=shown, next_page_token=token)
 
+    async def GetBacklog(  # noqa: N802
+        self, request: limits_pb2.GetBacklogRequest, _context: Context
+    ) -> limits_pb2.GetBacklogResponse:
+        if len(request.lambdas) > _MOST:
+            raise InvalidRequestError(
+                "lambdas", f"there may be at most {_MOST}, not {len(request.lambdas):,}"
+            )
+        for place, name in enumerate(request.lambdas):
+            _check_lambda(f"lambdas[{place}]", name)
+        with self._stores.listing("GetBacklog") as lists:
+            found = await read_backlog(lists, request.lambdas or None)
+        return limits_pb2.GetBacklogResponse(lambdas=map(_backlog, found))
+
+
+def _backlog(each: LambdaBacklog) -> limits_pb2.LambdaBacklog:
+    message = limits_pb2.LambdaBacklog(
+        ready=each.ready, enqueued=each.enqueued, held=each.held, parked=each.parked
+    )
+    setattr(message, "lambda", each.lambda_name)
+    if each.ready_since is not None:
+        message.ready_since.FromDatetime(each.ready_since)
+    return message
+
 
 async def _keys(store: Store, state: ResourceState, most: int) -> list[KeyState]:
     if not most or not state.limit.per_key:
         return []
     return await store_resources.list_keys(store, state.limit.name, limit=most)
+
+
+def _check_lambda(field: str, name: str) -> None:
+    try:
+        check_name(field, name)
+    except Problem as problem:
+        raise InvalidRequestError(problem.field, problem.message) from problem
 
 
 def _check_count(field: str, count: int, most: int) -> None:

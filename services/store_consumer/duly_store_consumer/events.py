@@ -54,7 +54,16 @@ _ticks_put_off = Counter(
     "duly_ticks_put_off_total",
     "Rounds in which a time table was put off: its ticks could not be computed, or a row was locked.",
 )
+_oldest_ready = Gauge(
+    "duly_oldest_ready_seconds", "How long the task that waits longest for a host has been due.", ["lambda"]
+)
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
+
+
+def oldest_ready(overdue: Mapping[str, timedelta]) -> None:
+    """Report how long the first task of each lambda has been due; zero: none is due."""
+    for name, since in overdue.items():
+        _oldest_ready.labels(name).set(since.total_seconds())
 
 
 def depth(queue: QueueKey, references: int) -> None:
