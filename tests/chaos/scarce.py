@@ -5,8 +5,9 @@ from random import Random
 import duly
 
 DATABASE, TENANT, MAIL = "chaos.database", "chaos.tenant", "chaos.mail"
-CAPACITIES = {DATABASE: 3, TENANT: 1, MAIL: 1_000_000}
-"""So few that tasks wait for each other; those of the tenants are for each key."""
+QUOTA = "lambda:chaos.work_async"
+CAPACITIES = {DATABASE: 3, TENANT: 1, MAIL: 1_000_000, QUOTA: 2}
+"""So few that tasks wait for each other; those of the tenants are for each key. No task names the quota of its lambda."""
 PER_KEY = frozenset({TENANT})
 RATES = {MAIL: duly.Rate(4, burst=2)}
 _TENANTS = ("t0", "t1", "t2")

@@ -118,6 +118,7 @@ async def test_a_resource_that_is_declared_later_is_known_at_once(client, declar
     [
         ([task_pb2.ResourceNeed(name="databse")], "resources[0].name"),
         ([task_pb2.ResourceNeed()], "resources[0].name"),
+        ([task_pb2.ResourceNeed(name=f"lambda:{LAMBDA}")], "resources[0].name"),
         ([task_pb2.ResourceNeed(name=DATABASE, key="a")], "resources[0].key"),
         ([task_pb2.ResourceNeed(name="tenant")], "resources[0].key"),
         ([task_pb2.ResourceNeed(name="tenant", key="a\0")], "resources[0].key"),
@@ -163,6 +164,8 @@ def test_the_sdk_refuses_what_is_no_list_of_needs(resources):
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1_000_001), "capacity"),
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1, note="n" * 1025), "note"),
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1, note="\0"), "note"),
+        (limits_pb2.ResourceLimit(name="lambda:", capacity=1), "name"),
+        (limits_pb2.ResourceLimit(name="lambda:a", capacity=1, per_key=True), "per_key"),
         (limits_pb2.ResourceLimit(name=DATABASE), "capacity"),
         (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(units=0)), "rate.units"),
         (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(units=-1)), "rate.units"),
@@ -234,6 +237,8 @@ async def test_the_shell_declares_shows_and_removes_a_resource(run_duly, task_st
     mail = await run_duly("resources", "set", "mail", "--rate", "100/m", "--burst", "5")
     assert mail.stdout.endswith("mail: 100/m, 5 at once\n")
     assert "100/m" in (await run_duly("resources", "list")).stdout
+    assert (await run_duly("resources", "set", "lambda:mail.send", "2")).exit_code == 0
+    assert (await run_duly("resources", "delete", "lambda:mail.send")).exit_code == 0
     assert (await run_duly("resources", "set", "mail", "--rate", "100")).exit_code == 2
     assert "rate.units" in (await run_duly("resources", "set", "mail", "--rate", "0/s")).stderr
     assert (await run_duly("resources", "set", "mail")).exit_code == 1

@@ -9,6 +9,9 @@ from duly_core.store.arrays import texts
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, Statement
 
+QUOTA = "lambda:"
+"""Begins the names of quotas: each task of the lambda takes a unit, without naming the resource."""
+
 UNLIMITED = 1_000_000
 """The largest capacity: that of a resource which only a rate limits."""
 

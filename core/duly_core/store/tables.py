@@ -183,6 +183,7 @@ resource = sa.Table(
     sa.Column("rate", sa.Integer),
     sa.Column("period", pg.INTERVAL),
     sa.Column("burst", sa.Integer),
+    sa.Index("resource_quotas", "name", postgresql_where=sa.text("name like 'lambda:%'")),
 )
 
 resource_use = sa.Table(

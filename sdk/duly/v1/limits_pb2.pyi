@@ -65,7 +65,9 @@ class ResourceLimit(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """^[a-z0-9][a-z0-9_.-]{0,127}$"""
+    """^(lambda:)?[a-z0-9][a-z0-9_.-]{0,127}$
+    lambda:NAME is the quota of the lambda NAME: each of its tasks takes a unit, without naming it. It has no keys.
+    """
     capacity: _builtins.int
     """Units: 0 to 1,000,000; 0 holds back every task that names the resource. Absent: only the rate limits them."""
     per_key: _builtins.bool

@@ -14,7 +14,7 @@ from duly_core.store import resources as store_resources
 from duly_core.store.backlog import LambdaBacklog, read_backlog
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
-from duly_core.store.resources import UNLIMITED, Deletion, KeyState, Rate, ResourceLimit, ResourceState
+from duly_core.store.resources import QUOTA, UNLIMITED, Deletion, KeyState, Rate, ResourceLimit, ResourceState
 from duly_frontend import events
 from duly_frontend.resource_needs import ResourceCache
 from duly_frontend.stores import FrontendStores
@@ -68,7 +68,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         results = []
         for name in request.names:
             try:
-                check_name("name", name)
+                check_name("name", name.removeprefix(QUOTA))
                 await self._delete(name)
                 results.append(limits_pb2.DeleteResourceResult())
             except Problem as problem:
@@ -146,7 +146,9 @@ def _check_count(field: str, count: int, most: int) -> None:
 
 
 def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:
-    check_name("name", asked.name)
+    check_name("name", asked.name.removeprefix(QUOTA))
+    if asked.per_key and asked.name.startswith(QUOTA):
+        raise Problem("per_key", f"{asked.name} is the quota of a lambda, which has no keys: leave it out")
     if not asked.HasField("capacity") and not asked.HasField("rate"):
         raise Problem("capacity", "is missing: say how many units there are, or give a rate")
     if not 0 <= asked.capacity <= _LARGEST_CAPACITY:
@@ -205,7 +207,7 @@ def _read_token(token: str) -> str:
     try:
         name = base64.b64decode(token, altchars=b"-_", validate=True).decode()
         if name:
-            check_name("page_token", name)
+            check_name("page_token", name.removeprefix(QUOTA))
     except (binascii.Error, ValueError, Problem):
         raise InvalidRequestError(
             "page_token", "not a page token: use the next_page_token of the page before"

@@ -150,7 +150,8 @@ def _running(
     """What the callbacks themselves saw: how many units those have that run at one moment."""
     changes: dict[str, list[tuple[int, int, str]]] = {}
     for case in cases.values():
-        needs = weights(case.transitions[0].resources) if case.transitions else {}
+        # the last has the quota of the lambda among them
+        needs = weights(case.transitions[-1].resources) if case.transitions else {}
         for name, weight in needs.items():
             units = min(weight, history.limits.capacities[name.partition("/")[0]])
             for each in case.executions:

@@ -680,7 +680,8 @@ end $$;
 
 -- What tasks share, and how much of it there is. Operators decide it: nothing that attaches or schedules writes it.
 create table resource (
-    name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}$'),
+    -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it.
+    name text primary key check (name ~ '^(lambda:)?[a-z0-9][a-z0-9_.-]{0,127}$'),
     capacity integer not null check (capacity between 0 and 1000000),
     -- Whether each key of the resource has units of its own.
     per_key boolean not null,
@@ -692,6 +693,8 @@ create table resource (
     burst integer check (burst between 1 and 1000000),
     constraint resource_rate_is_whole check ((rate is null) = (period is null) and (rate is null) = (burst is null))
 );
+
+create index resource_quotas on resource (name) where name like 'lambda:%';
 
 -- How much of a resource is taken: one row for a resource, or for each of its keys that is in use. Whoever takes, frees,
 -- parks or releases locks it first, in the order of resource and key.
@@ -775,12 +778,12 @@ begin
     end loop;
 end $$;
 
--- Gives units to those of the picked tasks, all of which name resources, for which there are enough, by due time, and
+-- Gives units to those of the picked tasks, all of which need resources, for which there are enough, by due time, and
 -- parks the others; returns the parked ones. The caller has locked them. A task does not overtake a parked one of its
 -- lambda and priority that was due before it. What would get units, and is too early by the rate of a resource, is put off
 -- to its slot, and returned, too. Those that get units are not written: the caller does that.
 -- move: new|retriable_failure -> waiting
-create function duly_admit(picked uuid[]) returns setof uuid language plpgsql strict rows 10 as $$
+create function duly_admit(picked uuid[], needs jsonb[]) returns setof uuid language plpgsql strict rows 10 as $$
 #variable_conflict use_column
 declare
     names text[];
@@ -806,9 +809,8 @@ declare
 begin
     insert into resource_use as use (resource, key)
     select distinct need.name, need.key
-    from unnest(picked) as asked (task_id)
-    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-    cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text)
+    from unnest(needs) as asked (needs)
+    cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
     order by need.name, need.key
     on conflict (resource, key) do update set used = use.used;
 
@@ -821,9 +823,8 @@ begin
     into names, keys, capacities, free, paces, bursts, ahead
     from (
         select distinct need.name, need.key
-        from unnest(picked) as asked (task_id)
-        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text)
+        from unnest(needs) as asked (needs)
+        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
     ) as named
     cross join lateral (
         select used, slots_until from resource_use where resource = named.name and key = named.key limit 1
@@ -842,9 +843,9 @@ begin
                     where other.parked_on = need.name and other.parked_key = need.key and other.status = 'waiting'
                         and other.lambda = assoc.lambda and other.priority = assoc.priority and other.due_at < assoc.due_at
                 ) as is_behind
-            from unnest(picked) as asked (task_id)
+            from unnest(picked, needs) as asked (task_id, needs)
             join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-            cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text, weight int4)
+            cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
         ) as need
         group by need.task_id, need.lambda, need.priority, need.due_at, need.expires_at, need.slot_at
         order by need.due_at, need.task_id
@@ -895,11 +896,11 @@ begin
 
     if granted <> '{}' then
         insert into resource_hold (task_id, resource, key, weight)
-        select assoc.task_id, need.name, need.key, least(need.weight, coalesce(resource.capacity, 1000000))
-        from unnest(granted) as asked (task_id)
-        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text, weight int4)
-        left join resource on resource.name = any (array[need.name]);
+        select asked.task_id, need.name, need.key, least(need.weight, coalesce(resource.capacity, 1000000))
+        from unnest(picked, needs) as asked (task_id, needs)
+        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
+        left join resource on resource.name = any (array[need.name])
+        where asked.task_id = any (granted);
 
         update resource_use as use
         set used = place.capacity - place.free
@@ -916,16 +917,18 @@ begin
     end if;
     if late <> '{}' then
         update task_assoc as assoc
-        set next_trigger_at = put_off.next_at, slot_at = put_off.slot_at
+        set next_trigger_at = put_off.next_at, slot_at = put_off.slot_at, resources = asked.needs
         from unnest(late, late_at, slots) as put_off (task_id, next_at, slot_at)
+        join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = put_off.task_id
         where assoc.task_id = any (array[put_off.task_id]) and assoc.status::text in ('new', 'retriable_failure');
         return query select * from unnest(late);
     end if;
     if parked <> '{}' then
         update task_assoc as assoc
         set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
-            parked_on = refused.resource, parked_key = refused.key
+            parked_on = refused.resource, parked_key = refused.key, resources = asked.needs
         from unnest(parked, parked_names, parked_keys) as refused (task_id, resource, key)
+        join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = refused.task_id
         where assoc.task_id = any (array[refused.task_id]) and assoc.status::text in ('new', 'retriable_failure');
         return query select * from unnest(parked);
     end if;
