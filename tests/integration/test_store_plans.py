@@ -176,7 +176,7 @@ CASES = {
         },
         ENTITY | KEYS,
     ),
-    "enqueue": (ROOM | {"enqueue_timeout": SECOND}, READY | ASSOC),
+    "enqueue": (ROOM | {"enqueue_timeout": SECOND}, READY | ASSOC | {"resource_quotas"}),
     "claim_work": (
         {
             "lambdas": [LAMBDA] * 2,
@@ -189,7 +189,7 @@ CASES = {
             "most": 100,
             "claim_timeout": SECOND,
         },
-        READY | ASSOC | ENTITY | LAMBDAS,
+        READY | ASSOC | ENTITY | LAMBDAS | {"resource_quotas"},
     ),
     "claimed_under": ({"prefixes": [b"0" * 14]}, WATCHED),
     "claim_again": (
