@@ -16,7 +16,7 @@ from duly_core.durations import format_duration
 
 _SECOND_COLUMN = 18
 _LONGEST_LINE = 80
-_NOT_LISTED = {"payload", "result", "attempts", "checkpoint"}
+_NOT_LISTED = {"payload", "result", "attempts", "checkpoint", "graph_label"}
 _WAITING = {duly.TaskStatus.NEW, duly.TaskStatus.ENQUEUED, duly.TaskStatus.RETRIABLE_FAILURE}
 _RUNNING = {duly.TaskStatus.CLAIMED, duly.TaskStatus.PROCESSING}
 
@@ -58,6 +58,7 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "session": task.session and task.session.key,
         "time_table": task.time_table or None,
         "graph_id": task.graph_id or None,
+        "graph_label": task.graph_label or None,
         "resources": [str(need) for need in task.resources],
         "parked_on": task.parked_on or None,
     }

@@ -37,7 +37,10 @@ def purge(
     yes: Yes = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Delete finished tasks that the filters find, with their results, histories and idempotency keys."""
+    """Delete finished tasks that the filters find, with their results, histories and idempotency keys.
+
+    Tasks of a graph that runs stay.
+    """
     which: PurgeFilter = {}
     if lambda_name:
         which["lambda_name"] = lambda_name

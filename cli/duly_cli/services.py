@@ -52,7 +52,7 @@ def store_consumer(
         typer.Option(help="How often to poll if nothing wakes it, such as 2s.", show_default=False),
     ] = None,
 ) -> None:
-    """Reclaims tasks of silent workers, ends expired tasks, removes old ones; with SQS, sends due tasks to queues."""
+    """Fires time tables, reclaims tasks of silent workers, ends expired tasks, removes old ones; with SQS, sends due tasks to queues."""
     from duly_store_consumer.__main__ import main
 
     main(listen=listen, poll_interval=poll_interval)

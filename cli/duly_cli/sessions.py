@@ -73,10 +73,19 @@ def get_session(
 
 
 @_sessions.command()
-def unblock(key: _Key, address: Address = DEFAULT_ADDRESS) -> None:
+def unblock(
+    key: _Key,
+    blocked_by: Annotated[
+        str | None,
+        typer.Option(
+            help="Only if this task blocks it; safe to repeat.", metavar="TASK_ID", show_default=False
+        ),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
     """Let the next task of a blocked session run; to run the failed task again, use `duly redrive`."""
     with connected(address) as client:
-        client.unblock_session(key)
+        client.unblock_session(key, blocked_by=blocked_by)
     say(f"{key}: unblocked")
 
 

@@ -75,8 +75,8 @@ class ChangeCalls(ABC):
 
             await client.purge(lambda_name="mail.send", finished_before=datetime.now(UTC) - timedelta(days=1))
 
-        Their results, histories and idempotency keys go with them. Live tasks are left alone. `limit`: at most so many.
-        `dry_run`: only count. Raises InvalidTaskError, UnavailableError (it is safe to call again).
+        Their results, histories and idempotency keys go with them. Live tasks are left alone, and so are
+        tasks of graphs that run. `limit`: at most so many. `dry_run`: only count. Raises InvalidTaskError, UnavailableError (it is safe to call again).
         """
         caller, _ = self._open()
         return await run_pages(caller, purge_request(**which), limit, dry_run=dry_run)

@@ -93,7 +93,7 @@ class AttemptOutcome(IntEnum):
     # Its process died; its holder was not heard of in time. Both count as crashes.
     CRASHED = 3
     SILENT = 4
-    # Not charged: the callback said "not now"; handed back; stopped as it was asked to.
+    # Not charged: the callback said "not now"; released; stopped as it was asked to.
     SNOOZED = 5
     RELEASED = 6
     CANCELLED = 7

@@ -81,7 +81,7 @@ class TaskNotFoundError(DulyError):
 
 
 class GraphNotFoundError(DulyError):
-    """There is no graph, or no definition, of this id or name: never scheduled, or removed some days after its end."""
+    """No graph has this id, or no definition this name: it never existed, or was removed after its retention."""
 
 
 class TaskFinalError(DulyError):
@@ -93,7 +93,7 @@ class NotADeadLetterError(DulyError):
 
 
 class NotPendingError(DulyError):
-    """Only a task that nobody runs yet can be changed: it runs, has ended, or waits in a session or graph, as `status` says."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, or is WAITING (in a session or graph, or parked). See `status`."""
 
     status: TaskStatus | None = None
 
@@ -142,9 +142,9 @@ class WaitTimeoutError(DulyError, TimeoutError):
 
 
 class GraphWaitTimeoutError(DulyError, TimeoutError):
-    """Not all nodes of the graph had ended when the caller's patience did; they go on regardless.
+    """Not all nodes of the graph had ended at the timeout. They go on.
 
-    `graph` is how it stood at the last look, without its nodes.
+    `graph` has its state as last seen, without its nodes.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -155,15 +155,18 @@ class GraphWaitTimeoutError(DulyError, TimeoutError):
 
 
 class ResultOmittedError(DulyError):
-    """The results of the nodes before this one are too large to come along: read it with a client, by its task id."""
+    """The results of the predecessors are too large to come with the task. Read this one with a client, by its task id."""
 
 
 class UnavailableError(DulyError, ConnectionError):
     """No Frontend answered within the time allowed.
 
     After `schedule` the outcome is unknown: the task may have been written. Schedule it again only with
-    the same idempotency key. Repeats within one call are always safe.
+    the same idempotency key. Repeats within one call are always safe. After `schedule` of one task without a
+    key, `task_id` is the id that the task has if it was written: ask for it later. Otherwise it is empty.
     """
+
+    task_id: str = ""
 
 
 class RequestError(DulyError):

@@ -119,7 +119,7 @@ class GraphCalls(ABC):
     async def cancel_graph(self, graph: GraphRef) -> Graph:
         """Cancel the nodes of a graph that have not ended, and return the graph, without nodes.
 
-        Nothing that waits runs any more. What runs has been asked to stop. Raises TaskFinalError if all have ended,
+        Nothing that waits runs any more. What runs has been asked to stop. Raises TaskFinalError if all had ended before,
         GraphNotFoundError.
         """
         caller, _ = self._open()

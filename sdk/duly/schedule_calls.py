@@ -70,7 +70,7 @@ class ScheduleCalls(ABC):
         - `timeout`: for all tries together.
 
         Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, KeyConflictError, InvalidTaskError,
-        EncodingError, or UnavailableError (the outcome is then unknown).
+        EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
         """
         _, scheduler = self._open()
         task = NewTask(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from duly import error_mapping
 from duly.batching import Batcher
 from duly.caller import Caller, seconds
-from duly.errors import DulyError, ScheduleManyError
+from duly.errors import DulyError, ScheduleManyError, UnavailableError
 from duly.new_task import NewTask, ScheduledTask
 from duly.v1 import frontend_pb2
 
@@ -56,7 +56,10 @@ class Scheduler:
         try:
             result = await self._batcher.submit(_Submission(task, deadline), deadline)
         except TimeoutError:  # its batch has callers more patient than this one
-            raise error_mapping.late(self._caller.address) from None
+            raise _naming(task, error_mapping.late(self._caller.address)) from None
+        except UnavailableError as error:
+            # one of its own: the other calls of its batch have this one, too
+            raise _naming(task, UnavailableError(*error.args)) from error
         return receipt(task, result)
 
     async def schedule_many(self, tasks: Iterable[NewTask], timeout: timedelta) -> list[ScheduledTask]:
@@ -101,6 +104,11 @@ class Scheduler:
         call = self._caller.call(self._caller.schedule, request, timeout)
         response: frontend_pb2.ScheduleResponse = await call
         return response.results
+
+
+def _naming(task: frontend_pb2.NewTask, error: UnavailableError) -> UnavailableError:
+    error.task_id = task.task_id
+    return error
 
 
 def receipt(task: frontend_pb2.NewTask, result: frontend_pb2.ScheduleResult) -> ScheduledTask:

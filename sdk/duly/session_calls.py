@@ -52,13 +52,18 @@ class SessionCalls(ABC):
                 return
             request.page_token = response.next_page_token
 
-    async def unblock_session(self, key: str) -> None:
+    async def unblock_session(self, key: str, *, blocked_by: str | None = None) -> None:
         """Let the next task of a blocked session run; the one that blocked it stays a dead letter.
 
-        Raises SessionNotBlockedError, InvalidTaskError.
+        With `blocked_by` (`SessionState.blocked_by_task_id`) only the block of this task ends. Where it is over already
+        nothing is done, so that a repeat does no harm. Raises SessionNotBlockedError, InvalidTaskError.
         """
         caller, _ = self._open()
-        request = sessions_pb2.UnblockSessionRequest(keys=[key])
+        if blocked_by is None:
+            # a try of the same call that is repeated must not end the block of the next task
+            session = await self.get_session(key, max_tasks=0)
+            blocked_by = session.blocked_by_task_id if session else None
+        request = sessions_pb2.UnblockSessionRequest(keys=[key], blocked_by_task_ids=[blocked_by or ""])
         (result,) = (await caller.call(caller.sessions.UnblockSession, request)).results
         if result.HasField("error"):
             raise error_mapping.from_item(result.error)

@@ -234,9 +234,9 @@ class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls, SyncResour
         """Yield sessions by key; see AsyncClient.sessions."""
         yield from self._each(self._client.session_pages(blocked=blocked, page_size=page_size))
 
-    def unblock_session(self, key: str) -> None:
+    def unblock_session(self, key: str, *, blocked_by: str | None = None) -> None:
         """Let the next task of a blocked session run; see AsyncClient.unblock_session."""
-        self._run(self._client.unblock_session(key))
+        self._run(self._client.unblock_session(key, blocked_by=blocked_by))
 
     def list(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> Iterator[Task]:
         """Yield tasks, newest first, without their payloads and results; see AsyncClient.list."""

@@ -113,6 +113,8 @@ class Task:
     # How often `update` changed it.
     edits: int = 0
     checkpoint_bytes: bytes = field(default=b"", repr=False)
+    # Its label in the graph, or empty; not from `list`.
+    graph_label: str = ""
 
     @property
     def payload(self) -> Any:
@@ -165,6 +167,7 @@ class Task:
             parked_on=task.parked_on,
             edits=task.edits,
             checkpoint_bytes=task.checkpoint,
+            graph_label=task.graph_label,
         )
 
 

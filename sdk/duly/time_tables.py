@@ -16,7 +16,7 @@ from duly.new_task import aware
 from duly.new_time_table import NewTimeTable, TimeTableOptions, write_options, write_payload
 from duly.payload import decode
 from duly.time_conversion import to_datetime, to_timedelta, to_timestamp
-from duly.v1 import time_tables_pb2
+from duly.v1 import task_pb2, time_tables_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
@@ -212,8 +212,14 @@ class TimeTableCalls(ABC):
         One that an application declares comes back when a worker attaches: pause it instead.
         """
         caller, _ = self._open()
+        before = TimeTable.from_proto(await self._state(name, 0))
         request = time_tables_pb2.DeleteTimeTablesRequest(names=[name])
-        return _one((await caller.call(caller.time_tables.DeleteTimeTables, request)).results[0])
+        tries: list[int] = []
+        response = await caller.call(caller.time_tables.DeleteTimeTables, request, tried=tries.append)
+        result: time_tables_pb2.TimeTableResult = response.results[0]
+        if len(tries) > 1 and result.error.code == task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE:
+            return before  # an earlier try deleted it, and its reply was lost
+        return _one(result)
 
     async def backfill_table(
         self, name: str, start: datetime, end: datetime | None = None, *, dry_run: bool = False

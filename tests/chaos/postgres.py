@@ -18,6 +18,7 @@ from duly_local.ports import free_port
 from duly_local.postgres import stale_server
 from duly_local.postgres.embedded import EmbeddedPostgres
 from tests.chaos import audit
+from tests.fixtures.invariants import add_invariants
 from tests.fixtures.standby import Standby
 
 _LOOK_EVERY_S = 0.02
@@ -68,6 +69,7 @@ def make_template(folder: Path) -> None:
 def prepare(dsn: str) -> None:
     """Give a database the schema, the clock and the audit."""
     migrate(dsn)
+    add_invariants(dsn)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(_CLOCK)
     audit.install(dsn)

@@ -7,8 +7,10 @@ import pytest
 
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, hsc_pb2, task_pb2
-from duly_core.store import polling
+from duly_core.store import lambdas, polling
+from duly_core.store.lambda_policy import LambdaPolicy
 from tests.fixtures.database import count
+from tests.fixtures.graph_states import claim_work
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
@@ -124,3 +126,21 @@ async def test_the_children_of_an_attempt_that_did_not_succeed_are_not_written(
 
     assert await task_states.status(claimed_task.task_id) == status
     assert count(dsn, "task") == 1
+
+
+async def test_a_child_of_a_lambda_that_was_registered_a_moment_ago_is_written(
+    hsc, task_states, claimed_task
+):
+    other = await task_states.new()
+    (claimed,) = await claim_work(task_states.store)
+    await succeed(hsc, claimed, kid(**{"lambda": "nobody.knows"}))  # the HSC has read the lambdas just now
+
+    await lambdas.register(
+        task_states.store, [LambdaPolicy("nobody.knows"), LambdaPolicy(LAMBDA, payload_limit=500_000)]
+    )
+    children = [kid(**{"lambda": "nobody.knows"}), kid(payload=b"x" * 400_000)]
+    await succeed(hsc, claimed_task, *children)
+
+    assert await task_states.status(other.task_id) == "fatal_failure"
+    assert await task_states.status(claimed_task.task_id) == "success"
+    assert [await task_states.status(UUID(child.task_id).bytes) for child in children] == ["new", "new"]

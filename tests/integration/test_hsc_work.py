@@ -9,20 +9,22 @@ import grpc
 import pytest
 
 import duly
-from duly.enums import Priority
+from duly.enums import EdgeCondition, Priority
 from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
+from duly_core.errors import StoreUnavailableError
 from duly_core.live_settings import LiveStoreConsumerSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
-from duly_core.store import schedule
+from duly_core.store import graph_places, schedule
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.settings import StoreSettings
 from duly_core.task import TOKEN_PREFIX_BYTES, NewTask
 from duly_hsc.__main__ import build
 from tests.fixtures.failpoints import Failpoints
+from tests.fixtures.graph_states import end, write_graph
 from tests.fixtures.service_processes import until_health_is
 from tests.fixtures.services import TIMING, refusal, serve_hsc
 from tests.fixtures.task_states import LAMBDA, SECOND
@@ -516,3 +518,37 @@ async def test_settings_that_an_operator_changes_hold_for_calls_that_wait(proces
         await client.set_settings({"store_consumer.poll_interval": "100ms"})
 
     assert ids(await answer) == [task.task_id]
+
+
+# ---- nodes of graphs ---------------------------------------------------------------------------------------
+
+
+async def test_claims_are_handed_back_if_what_they_know_of_their_graph_cannot_be_read(
+    hsc, store, task_states, monkeypatch
+):
+    await write_graph(store, {"b": {"a": EdgeCondition.SUCCEEDED}})
+
+    async def fails(*_):
+        raise StoreUnavailableError("no answer")
+
+    monkeypatch.setattr(graph_places, "graph_places", fails)
+    answer = await refusal(ask(hsc))
+    monkeypatch.undo()
+    (task,) = await ask(hsc)
+
+    assert answer.code is grpc.StatusCode.UNAVAILABLE
+    assert (task.graph.label, task.attempt, task.fence) == ("a", 1, 2)
+
+
+async def test_the_results_of_predecessors_count_for_the_size_of_an_answer(store, task_states):
+    rpc = RpcSettings(max_message_bytes=200_000)
+    async with serve_hsc(store, rpc=rpc) as hsc:
+        graph = await write_graph(store, {"b": {"a": EdgeCondition.SUCCEEDED}}, payload=b"p" * 90_000)
+        await end(store, list((await graph.claim()).values()), result=b"r" * 150_000)
+
+        response = await hsc.stub.ClaimWork(request(), timeout=DEADLINE)
+
+    (task,) = response.tasks
+    (before,) = task.graph.predecessors
+    assert before.result_omitted
+    assert response.ByteSize() <= rpc.max_message_bytes

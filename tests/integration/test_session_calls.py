@@ -8,6 +8,7 @@ import pytest
 import duly
 from duly.enums import Outcome
 from duly.v1 import frontend_pb2, sessions_pb2, sessions_pb2_grpc, task_pb2
+from tests.fixtures.lost_replies import lose_first_reply
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 
@@ -137,3 +138,46 @@ async def test_the_time_of_a_task_in_order_of_due_times_is_not_changed(client, r
 
     assert refused.value.field == field
     assert (await client.get(task)).edits == 0
+
+
+async def test_an_unblock_whose_reply_was_lost_does_not_end_the_next_block(
+    client, registered, task_states, monkeypatch
+):
+    block = duly.Session(KEY, on_failure=duly.SessionPolicy.BLOCK)
+    first, second, _ = [await client.schedule(LAMBDA, session=block) for _ in range(3)]
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+    caller, _ = client._open()
+    lose_first_reply(monkeypatch, caller.sessions, "UnblockSession")
+
+    await client.unblock_session(KEY)
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+    await client.unblock_session(KEY, blocked_by=first.task_id)
+
+    state = await client.get_session(KEY)
+    assert state is not None
+    assert state.blocked_by_task_id == second.task_id
+
+
+async def test_the_tasks_that_block_are_given_for_all_sessions_or_none(frontend, registered):
+    sessions = sessions_pb2_grpc.SessionServiceStub(frontend.channel)
+    ask = sessions_pb2.UnblockSessionRequest
+
+    answers = [
+        await refusal(sessions.UnblockSession(request))
+        for request in (
+            ask(keys=["a", "b"], blocked_by_task_ids=[""]),
+            ask(keys=["a", "a"], blocked_by_task_ids=["", ""]),
+            ask(keys=["a"], blocked_by_task_ids=["no id"]),
+        )
+    ]
+
+    assert [answer.field for answer in answers] == ["blocked_by_task_ids", "keys", "blocked_by_task_ids"]
+
+
+async def test_more_waiting_tasks_than_one_answer_holds_are_refused(frontend, registered):
+    sessions = sessions_pb2_grpc.SessionServiceStub(frontend.channel)
+    keys = [str(number) for number in range(11)]
+
+    answer = await refusal(sessions.GetSession(sessions_pb2.GetSessionRequest(keys=keys, max_tasks=1_000)))
+
+    assert (answer.field, "at most 10,000 for all sessions" in answer.message) == ("max_tasks", True)

@@ -4,16 +4,18 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import Outcome, Priority
+from duly.enums import EdgeCondition, Outcome, Priority
 from duly_core.lifecycle import FINAL, READY, Status
 from duly_core.store import bulk, dead_letters, tasks
 from duly_core.store.arrays import texts, uuids
 from duly_core.store.bulk import Place
+from duly_core.store.graph_places import graph_places
 from duly_core.store.results import set_results
 from duly_core.store.statements import ENTITIES
 from duly_core.store.tasks import TaskFilter
 from duly_core.task import Result, Session
 from tests.fixtures.database import count
+from tests.fixtures.graph_states import claim_work, end, write_graph
 from tests.fixtures.task_states import LAMBDA
 
 PENDING = READY | {Status.ENQUEUED}
@@ -158,3 +160,22 @@ async def test_a_cancel_by_filter_ends_what_waits_in_sessions_and_releases_nothi
     assert (page.count, set(page.released)) == (4, {LAMBDA})
     assert {await task_states.status(each.task_id) for each in made} == {"cancelled"}
     assert await task_states.status(last.task_id) == "new"
+
+
+async def test_the_tasks_of_a_graph_that_runs_are_not_purged(task_states):
+    store = task_states.store
+    running = await write_graph(store, {"b": {"a": EdgeCondition.SUCCEEDED}})
+    over = await write_graph(store, {"a": {}})
+    await end(store, await claim_work(store), result=b"1")
+    wanted, everything = TaskFilter(statuses=FINAL), Place()
+
+    assert (await bulk.count_finished(store, wanted, everything)).count == 1
+    assert (await bulk.purge_where(store, wanted, everything, 10)).count == 1
+    (claimed,) = await claim_work(store)
+    (before,) = (await graph_places(store, [claimed.task_id]))[claimed.task_id].predecessors
+    assert before.result == b"1"
+    assert await tasks.get_tasks(store, over.ids.values()) == {}
+
+    await end(store, [claimed])
+    assert (await bulk.purge_where(store, wanted, everything, 10)).count == 2
+    assert await tasks.get_tasks(store, running.ids.values()) == {}

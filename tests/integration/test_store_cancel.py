@@ -8,11 +8,13 @@ import pytest
 
 from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
+from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store import claims, polling
 from duly_core.store import tasks as store_tasks
 from duly_core.store.results import set_results
+from duly_core.store.statements import TRANSITIONS
 from duly_core.task import Applied, HeartbeatAnswer, Proposal, Result
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
@@ -156,3 +158,18 @@ async def test_a_request_outlives_the_claim_it_was_made_to(task_states, clock, p
     result = Result(processing_task.task_id, processing_task.token, Outcome.SUCCESS, result=b"{}")
     assert (await set_results(task_states.store, [result])).verdicts == [Applied.LOST]
     assert await task_states.status(processing_task.task_id) == "cancelled"
+
+
+async def test_a_task_that_moves_at_each_try_is_not_answered(task_states, monkeypatch):
+    task = await task_states.new()
+    run = task_states.store.run
+
+    async def finds_nothing(statement, parameters):
+        return await run(
+            TRANSITIONS["request_cancel"] if statement.name == "cancel" else statement, parameters
+        )
+
+    monkeypatch.setattr(task_states.store, "run", finds_nothing)
+
+    with pytest.raises(StoreUnavailableError, match="1 tasks moved each time"):
+        await store_tasks.cancel_tasks(task_states.store, [task.task_id])

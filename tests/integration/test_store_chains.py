@@ -1,20 +1,33 @@
 """Checkpoints and children: kept and written with the attempt that made them, by its token alone."""
 
+import asyncio
 from datetime import timedelta
+from uuid import UUID
 
+import psycopg
 import pytest
 
 from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.routing import QueueKey
-from duly_core.store import claims, results
+from duly_core.store import claims, polling, results
 from duly_core.store.results import set_results
 from duly_core.store.tasks import get_tasks
-from duly_core.task import Applied, HeartbeatAnswer, NewTask, ReleasedClaim, Result, Session, TaskHeartbeat
-from tests.fixtures.database import count
-from tests.fixtures.task_states import CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
+from duly_core.task import (
+    Applied,
+    HeartbeatAnswer,
+    NewTask,
+    Proposal,
+    ReleasedClaim,
+    Result,
+    Session,
+    TaskHeartbeat,
+)
+from tests.fixtures.database import count, until_a_statement_waits_for_a_lock
+from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 HOUR = timedelta(hours=1)
+ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 
 
 def child(**fields):
@@ -43,6 +56,33 @@ async def next_claim(task_states):
 
 
 # ---- checkpoints -----------------------------------------------------------------------------------------
+
+
+async def test_a_claim_that_waited_while_another_attempt_ran_has_the_checkpoint_of_that_attempt(
+    task_states, dsn
+):
+    first, second = sorted(
+        [await task_states.enqueued(), await task_states.enqueued()], key=lambda t: t.task_id
+    )
+    proposals = [
+        Proposal(task.task_id, bytes([number] * 16), LAMBDA) for number, task in enumerate((first, second))
+    ]
+    async with await psycopg.AsyncConnection.connect(dsn) as other:
+        await other.execute(
+            "select from task_assoc where task_id = %s for update", [UUID(bytes=first.task_id)]
+        )
+        claiming = asyncio.create_task(
+            claims.claim(task_states.store, [(each, "late") for each in proposals], CLAIM_TIMEOUT)
+        )
+        await until_a_statement_waits_for_a_lock(dsn)
+        attempt = await task_states.claim(second)
+        await end(task_states, attempt, Outcome.RETRIABLE_FAILURE, checkpoint=b"1", retry_after=timedelta())
+        assert len(await polling.enqueue(task_states.store, ROOM, ENQUEUE_TIMEOUT)) == 1
+        await other.rollback()
+
+    _, claimed = await claiming
+
+    assert (claimed.fence, claimed.checkpoint) == (2, b"1")
 
 
 async def test_a_heartbeat_keeps_a_checkpoint_and_one_without_leaves_it(task_states, claimed_task):

@@ -257,6 +257,21 @@ async def test_results_that_are_too_large_for_one_answer_are_left_out_and_said_s
     assert [before.label for before in place.predecessors] == ["part 0", "part 1", "part 2", "part 3"]
 
 
+async def test_predecessors_take_no_more_room_than_an_answer_has(registered):
+    graph = await write_graph(registered, {"sum": {f"part {number}": SUCCEEDED for number in range(4)}})
+    await end(registered, list((await graph.claim()).values()), result=b"r" * 10_000)
+    (claimed,) = (await graph.claim()).values()
+
+    async def place(room):
+        return (await graph_places(registered, [claimed.task_id], room))[claimed.task_id]
+
+    assert [before.omitted for before in (await place(45_000)).predecessors] == [False, False, True, True]
+    assert not (await place(45_000)).truncated
+    assert len((await place(6 * 256)).predecessors) == 2
+    assert (await place(6 * 256)).truncated
+    assert len((await place(-1)).predecessors) == 1
+
+
 async def test_a_claim_has_the_run_time_of_its_node(registered):
     new = new_graph({"b": {"a": SUCCEEDED}})
     timed = dataclasses.replace(new, max_runtimes=[timedelta(seconds=7), timedelta(seconds=7)])

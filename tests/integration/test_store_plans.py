@@ -16,7 +16,7 @@ from duly.ids import new_task_id
 from duly_core.store.pool import connect_arguments
 from duly_core.store.retention import Retention
 from duly_core.store.settings import StoreSettings
-from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from tests.fixtures import time_tables
 from tests.fixtures.task_states import LAMBDA, SECOND
 
@@ -137,10 +137,14 @@ CASES = {
         NODES_BY_TASK | EDGES_BY_TARGET | ASSOC | ENTITY,
     ),
     "registered": ({"names": [LAMBDA]}, LAMBDAS),
-    "end_waiting": ({"limit": 10}, WAITING_UNTIL | ASSOC | SESSIONS | GRAPHS | END | USES),
-    "cancel_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | END | USES),
+    "end_waiting": ({"task_ids": IDS}, ASSOC | END),
+    "lock_over": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES),
+    "cancel_waiting": ({"task_ids": IDS}, ASSOC | END),
+    "lock_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | USES),
+    "lock_blocked": ({"keys": ["s1", "s2"], "blocked_by": IDS[:2]}, SESSIONS),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
+    "blocked_sessions": ({"limit": 10}, {"session_blocked"}),
     "resources": ({"after": "", "limit": 10}, {"resource_pkey", "resource_use_pkey", "task_assoc_parked"}),
     "resource_keys": (
         {"resource": "database", "after": "", "limit": 10},
@@ -307,7 +311,7 @@ async def connection(dsn, task_states):
 
 
 def test_every_statement_of_the_task_path_has_a_case():
-    assert CASES.keys() == TRANSITIONS.keys() | READS.keys()
+    assert CASES.keys() == TRANSITIONS.keys() | READS.keys() | LOCKS.keys()
 
 
 def leave_new(_connection):
@@ -371,7 +375,7 @@ async def test_plans_made_at_the_worst_moment_find_rows_by_index_when_the_tables
     prepare(connection)
     executions = {}
     for name, (parameters, _) in CASES.items():
-        sql, names = numbered((TRANSITIONS | READS)[name].sql)
+        sql, names = numbered((TRANSITIONS | READS | LOCKS)[name].sql)
         connection.execute(f"prepare {name} as {sql}")
         executions[name] = names
         connection.execute("begin")

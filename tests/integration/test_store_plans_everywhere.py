@@ -28,6 +28,7 @@ OF_SESSIONS = {
     "unblock_sessions",
     "sessions",
     "session_keys",
+    "blocked_sessions",
 }
 """test_session_costs.py has those."""
 OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "backlog"}

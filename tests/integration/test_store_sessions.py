@@ -5,6 +5,7 @@ import os
 from datetime import timedelta
 
 import pytest
+from prometheus_client import REGISTRY
 
 from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
@@ -12,8 +13,13 @@ from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store import claims, dead_letters, polling, schedule, sessions, tasks
 from duly_core.store.claims import Caller, Pick
+from duly_core.store.pool import fetch
 from duly_core.store.results import set_results
+from duly_core.store.statements import TRANSITIONS
+from duly_core.store.successes import success_parameters
 from duly_core.task import Applied, NewTask, Result, Scheduling, Session
+from duly_store_consumer.session_watch import SessionWatch
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
 
 KEY = "vlan-7"
@@ -181,9 +187,24 @@ async def test_a_blocked_session_goes_on_with_the_next_task_when_it_is_unblocked
     await scheduled(registered, first, second)
     await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
 
-    assert await sessions.unblock_sessions(registered, [KEY, "unknown"]) == {KEY}
-    assert await sessions.unblock_sessions(registered, [KEY]) == set()
+    assert (await sessions.unblock_sessions(registered, [KEY, "unknown"])).now == {KEY}
+    assert (await sessions.unblock_sessions(registered, [KEY])).now == set()
     assert await run_to_the_end(registered) == [second.task_id]
+
+
+async def test_a_repeat_that_names_the_block_does_not_end_the_next_one(registered):
+    first, second, third = (a_task(policy=SessionPolicy.BLOCK) for _ in range(3))
+    await scheduled(registered, first, second, third)
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+
+    named = {KEY: first.task_id}
+    assert await sessions.unblock_sessions(registered, [KEY], named) == ({KEY}, set())
+    assert await sessions.unblock_sessions(registered, [KEY], named) == (set(), {KEY})
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+    assert await sessions.unblock_sessions(registered, [KEY], named) == (set(), {KEY})
+
+    (state,) = await sessions.list_sessions(registered, after="", blocked=True, limit=10)
+    assert state.blocked_by == second.task_id
 
 
 async def test_a_blocked_session_without_tasks_stays_until_it_is_unblocked(registered):
@@ -194,8 +215,25 @@ async def test_a_blocked_session_without_tasks_stays_until_it_is_unblocked(regis
 
     (state,) = await sessions.list_sessions(registered, after="", blocked=True, limit=10)
     assert state.length == 0
-    assert await sessions.unblock_sessions(registered, [KEY]) == {KEY}
+    assert (await sessions.unblock_sessions(registered, [KEY])).now == {KEY}
     assert await sessions.list_sessions(registered, after="", blocked=False, limit=10) == []
+
+
+async def test_blocked_sessions_are_counted_without_those_that_still_fail(registered):
+    for key, policy in (
+        ("a", SessionPolicy.BLOCK),
+        ("b", SessionPolicy.BLOCK),
+        ("c", SessionPolicy.FAIL_REST),
+    ):
+        await scheduled(registered, a_task(key, policy=policy), a_task(key, policy=policy))
+    await scheduled(registered, a_task("d"))
+    assert await sessions.count_blocked(registered, 10) == 0
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+
+    assert await sessions.count_blocked(registered, 10) == 2
+    assert await sessions.count_blocked(registered, 1) == 1
+    await SessionWatch(registered).run_once()
+    assert REGISTRY.get_sample_value("duly_sessions_blocked") == 2
 
 
 async def test_with_fail_rest_those_that_wait_fail_and_later_ones_run(registered):
@@ -222,7 +260,7 @@ async def test_a_session_is_not_unblocked_while_its_tasks_are_to_end_with_a_fail
 
     unblocked = await sessions.unblock_sessions(registered, [KEY])
 
-    assert unblocked == set()
+    assert unblocked == (set(), set())
     assert (await sessions.get_sessions(registered, [KEY], 10))[KEY].failing == 2
 
 
@@ -296,3 +334,26 @@ async def test_schedules_and_ends_at_once_leave_no_session_without_a_head(regist
 
     assert len(ran) == len(set(ran)) == 200
     assert await sessions.list_sessions(registered, after="", blocked=False, limit=10) == []
+
+
+async def test_a_cancel_that_waited_for_sessions_does_not_wait_for_a_task_that_runs_since(registered, dsn):
+    head, released, elsewhere = a_task("a"), a_task("a"), a_task("b")
+    await scheduled(registered, head, released, a_task("b"), elsewhere)
+    claimed = {task.task_id: task for task in await claim_all(registered)}
+
+    async with registered.connection() as other, other.transaction():
+        await other.execute("select from session where key = 'b' for update")
+        async with registered.connection() as ending, ending.transaction():
+            ended = Result(head.task_id, claimed[head.task_id].token, Outcome.SUCCESS)
+            await fetch(ending, TRANSITIONS["finish"], success_parameters([ended]))
+            cancelling = asyncio.create_task(
+                tasks.cancel_tasks(registered, [released.task_id, elsewhere.task_id])
+            )
+            await until_a_statement_waits_for_a_lock(dsn)
+        # the cancel holds session a now, and waits for b; the statement that waited saw `released` wait
+        running = asyncio.create_task(end(registered, await claim_all(registered)))
+        await until_a_statement_waits_for_a_lock(dsn, statements=2)
+    await running
+    cancelled = await cancelling
+
+    assert cancelled.statuses == {elsewhere.task_id: Status.CANCELLED}

@@ -8,8 +8,9 @@ import psycopg
 import pytest
 
 from duly.enums import FailureKind, Outcome, Priority
+from duly_core.errors import StatementTimeoutError
 from duly_core.routing import QueueKey
-from duly_core.store import claims, polling, results, tasks
+from duly_core.store import claims, polling, results, tasks, waiting
 from duly_core.store.statements import TRANSITIONS
 from duly_core.task import Applied, HeartbeatAnswer, Proposal, Result
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
@@ -251,3 +252,33 @@ async def test_of_a_claim_and_an_expiry_at_once_exactly_one_wins(task_states, cl
 
     for task, claim in zip(expired, claimed, strict=True):
         assert await task_states.status(task.task_id) == ("claimed" if claim else "fatal_failure")
+
+
+async def test_a_part_that_takes_too_long_holds_up_no_other_and_is_reported(task_states, clock, monkeypatch):
+    claimed, enqueued = await task_states.claimed(), await task_states.enqueued()
+    await clock.tick(max(SILENT, ENQUEUE_TIMEOUT + SECOND))
+
+    async def takes_too_long(*_):
+        raise StatementTimeoutError("it takes too long")
+
+    monkeypatch.setattr(polling, "end_waiting", takes_too_long)
+    silence = await end_silence(task_states)
+
+    assert {each.task_id for each in silence.again} == {claimed.task_id, enqueued.task_id}
+    assert silence.reclaimed == 1
+    assert isinstance(silence.problem, StatementTimeoutError)
+
+
+async def test_ends_that_take_too_long_together_are_made_some_at_a_time(task_states, monkeypatch):
+    limits = []
+
+    async def end(_store, _lock, which, _end):
+        limits.append(which["limit"])
+        if which["limit"] > 10:
+            raise StatementTimeoutError("it takes too long")
+        return []
+
+    monkeypatch.setattr(waiting, "_end", end)
+
+    assert await waiting.end_waiting(task_states.store, 500) == []
+    assert limits == [500, 10]

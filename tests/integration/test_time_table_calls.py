@@ -6,6 +6,7 @@ import pytest
 
 import duly
 from duly.v1 import registry_pb2, time_tables_pb2
+from tests.fixtures.lost_replies import lose_first_reply
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.time_tables import NAME
@@ -97,6 +98,17 @@ async def test_a_deleted_time_table_is_gone_and_its_task_is_not(client, tables):
     ):
         with pytest.raises(duly.TimeTableNotFoundError, match=NAME):
             await call(NAME)
+
+
+async def test_a_delete_whose_reply_was_lost_answers_as_the_first(client, monkeypatch):
+    created = await client.create_table(NAME, LAMBDA, {"to": "ann"}, every=HOUR)
+    caller, _ = client._open()
+    lose_first_reply(monkeypatch, caller.time_tables, "DeleteTimeTables")
+
+    deleted = await client.delete_table(NAME)
+
+    assert (deleted.name, deleted.payload, deleted.revision) == (NAME, {"to": "ann"}, created.revision)
+    assert await client.tables() == []
 
 
 async def test_tables_are_listed_by_name_beyond_a_page(client, monkeypatch):
@@ -268,3 +280,78 @@ async def test_calls_that_ask_too_much_are_refused(frontend):
     )
 
     assert (many.field, far.field, null.field) == ("names", "next", "names")
+
+
+async def test_many_time_tables_are_declared_in_one_call_and_declared_again(frontend, client):
+    tables = [time_tables_pb2.TimeTable(name=f"t{number:03}", cron="0 2 * * *") for number in range(300)]
+    request = registry_pb2.RegisterLambdasRequest(
+        lambdas=[registry_pb2.Lambda(name=LAMBDA, time_tables=tables)]
+    )
+    await client.create_table("t007", LAMBDA, every=HOUR)
+    await frontend.registry.RegisterLambdas(request)
+    before = {table.name: table for table in await client.tables()}
+
+    tables[1].cron, tables[2].payload = "0 3 * * *", b"x" * 300_000
+    request = registry_pb2.RegisterLambdasRequest(
+        lambdas=[registry_pb2.Lambda(name=LAMBDA, time_tables=tables)]
+    )
+    request.lambdas[0].payload_limit = 1_000_000
+    (result,) = (await frontend.registry.RegisterLambdas(request)).results
+    after = {table.name: table for table in await client.tables()}
+
+    assert "'t007' was defined by an operator" in result.warning
+    assert "more" not in result.warning
+    assert len(before) == len(after) == 300
+    assert {name for name in after if after[name].revision != before[name].revision} == {"t001", "t002"}
+    assert (after["t001"].cron, after["t007"].every) == ("0 3 * * *", HOUR)
+    assert after["t002"].next_tick_at == before["t002"].next_tick_at != after["t001"].next_tick_at
+
+
+async def test_a_name_that_two_lambdas_declare_is_written_once_and_said_so(frontend, client):
+    lambdas = [registry_pb2.Lambda(name=name) for name in (LAMBDA, "mail.sort")]
+    for each in lambdas:
+        each.time_tables.add(name=NAME, cron="@daily")
+
+    first, second = (
+        await frontend.registry.RegisterLambdas(registry_pb2.RegisterLambdasRequest(lambdas=lambdas))
+    ).results
+
+    assert first.warning == ""
+    assert f"it is declared for '{LAMBDA}' too" in second.warning
+    assert [table.lambda_name for table in await client.tables()] == [LAMBDA]
+
+
+async def test_more_time_tables_than_one_call_takes_are_refused(frontend):
+    lambdas = [registry_pb2.Lambda(name=f"lambda.{number}") for number in range(6)]
+    for each in lambdas:
+        each.time_tables.extend([time_tables_pb2.TimeTable(name="t", cron="@daily")] * 1_000)
+
+    answer = await refusal(
+        frontend.registry.RegisterLambdas(registry_pb2.RegisterLambdasRequest(lambdas=lambdas))
+    )
+
+    assert answer.field == "lambdas.time_tables"
+    assert "at most 5,000 in one call, not 6,000" in answer.message
+
+
+async def test_a_change_of_large_time_tables_is_answered_without_their_payloads(
+    frontend, client, task_states
+):
+    await task_states.register("large", payload_limit=1_000_000)
+    names = [f"t{number}" for number in range(9)]
+    for name in names:
+        await client.create_table(name, "large", b"x" * 950_000, every=HOUR)
+
+    read = await refusal(
+        frontend.time_tables.GetTimeTables(time_tables_pb2.GetTimeTablesRequest(names=names))
+    )
+    paused = await frontend.time_tables.PauseTimeTables(time_tables_pb2.PauseTimeTablesRequest(names=names))
+    deleted = await frontend.time_tables.DeleteTimeTables(
+        time_tables_pb2.DeleteTimeTablesRequest(names=[*names[:2], "unknown"])
+    )
+
+    assert "the answer would have more than" in read.message
+    assert [result.table.HasField("paused_at") for result in paused.results] == [True] * 9
+    assert {result.table.table.payload for result in paused.results} == {b""}
+    assert [len(result.table.table.payload) for result in deleted.results] == [950_000, 950_000, 0]
+    assert [result.HasField("table") for result in deleted.results] == [True, True, False]

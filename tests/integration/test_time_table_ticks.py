@@ -217,6 +217,21 @@ async def test_a_table_that_was_put_off_is_left_alone_until_then_though_a_tick_o
     assert (second.put_off, second.tasks) == ({}, 0)
 
 
+async def test_the_last_tick_of_a_table_that_waits_and_was_put_off_is_tried_again(tables):
+    await tables.make()
+    async with tables.store.connection() as connection:
+        await connection.execute(
+            """update time_table
+            set buffered_tick_at = next_tick_at, next_tick_at = null, next_fire_at = null, problem = 'locked'"""
+        )
+
+    fired = await tables.fire()
+
+    assert fired.tasks == 1
+    row = await tables.row()
+    assert (row.problem, row.buffered_tick_at) == (None, None)
+
+
 BEHIND = """
 insert into time_table (
     name, lambda, collection, priority, payload_encoding, payload, cron, every_offset, zone, catch_up,

@@ -6,8 +6,9 @@ import psycopg
 import pytest
 
 from duly.enums import Priority
+from duly_core.errors import StatementTimeoutError
 from duly_core.routing import QueueKey
-from duly_core.store import claims
+from duly_core.store import claims, polling
 from duly_core.store.claims import Caller, Pick
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -70,6 +71,24 @@ async def test_a_claim_of_a_silent_holder_is_void_and_the_task_due_and_told_of(l
     assert (row["status"], row["crashes"]) == ("retriable_failure", 1)
     assert told.notifications == [(timedelta(), {LAMBDA}, 1)]
     assert [task.task_id for task in await claim_work(task_states)] == [held.task_id]
+
+
+async def test_what_is_due_again_is_told_of_though_a_part_of_the_round_took_too_long(
+    loop, task_states, time, told, monkeypatch
+):
+    await task_states.new()
+    await claim_work(task_states)
+    await turn(loop)
+    await time.tick(HEARTBEAT_TIMEOUT + SECOND)
+
+    async def takes_too_long(*_):
+        raise StatementTimeoutError("it takes too long")
+
+    monkeypatch.setattr(polling, "end_waiting", takes_too_long)
+    with pytest.raises(StatementTimeoutError):
+        await turn(loop)
+
+    assert told.notifications == [(timedelta(), {LAMBDA}, 1)]
 
 
 async def test_of_claims_that_are_renewed_nobody_is_told(loop, task_states, told):

@@ -24,6 +24,7 @@ from duly_core.store.migrate import migrate
 from duly_core.store.migrations.url import sqlalchemy_url
 from duly_core.store.partitions import first_id
 from duly_core.store.tables import metadata
+from tests.fixtures.invariants import add_invariants
 from tests.fixtures.rows import ATTEMPT, ENDED, FAILED, TASK, insert
 
 SCRIPTS = Path(migrate_module.__file__).parent / "migrations"
@@ -132,6 +133,7 @@ def test_migrating_twice_changes_nothing(empty_dsn):
 def test_processes_that_migrate_at_once_all_succeed(empty_dsn, dsn):
     with ThreadPoolExecutor(4) as processes:
         list(processes.map(migrate, [empty_dsn] * 4))
+    add_invariants(empty_dsn)
 
     assert schema_of(empty_dsn) == schema_of(dsn)
 
@@ -158,6 +160,7 @@ def test_every_migration_can_be_taken_back_and_made_again(alembic, dsn):
     assert "task_assoc" not in repr(schema_of(dsn))
 
     migrate(dsn)
+    add_invariants(dsn)
     assert schema_of(dsn) == before
 
 

@@ -139,7 +139,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(key=st.sampled_from([*ORDERS]))
     def unblock(self, key: str) -> None:
         unblocked = self.world.run(sessions.unblock_sessions(self.world.store, [key]))
-        assert (key in unblocked) == self.model.unblock(key)
+        assert (key in unblocked.now) == self.model.unblock(key)
 
     @rule(seconds=st.integers(1, 3))
     def tick(self, seconds: int) -> None:

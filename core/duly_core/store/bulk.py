@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from duly_core.lifecycle import HELD, Status
 from duly_core.store.arrays import texts, uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import ENTITIES, TRANSITIONS
 from duly_core.store.tasks import Cancelled, TaskFilter, cancel_tasks, load_queries
+from duly_core.store.waiting import cancel_waiting
 from duly_core.task import TaskId
 
 
@@ -60,14 +60,14 @@ async def cancel_where(store: Store, wanted: TaskFilter, place: Place, limit: in
 async def _cancel_pending(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
     """End what nobody runs, and ask no holder; what waits first, or the end of another would release it."""
     cancelled = Cancelled({}, {})
-    given: dict[str, Any] = {"task_ids": uuids(task_ids)}
-    for name, parameters in (("cancel_waiting", given), ("cancel", given | {"only_if_requested": False})):
-        for task_id, lambda_name, due_in in await store.run(TRANSITIONS[name], parameters):
-            if task_id is not None:
-                cancelled.statuses[task_id] = Status.CANCELLED
-            else:
-                known = cancelled.released.get(lambda_name, due_in)
-                cancelled.released[lambda_name] = min(due_in, known)
+    rows = await cancel_waiting(store, task_ids)
+    rows += await store.run(TRANSITIONS["cancel"], {"task_ids": uuids(task_ids), "only_if_requested": False})
+    for task_id, lambda_name, due_in in rows:
+        if task_id is not None:
+            cancelled.statuses[task_id] = Status.CANCELLED
+        else:
+            known = cancelled.released.get(lambda_name, due_in)
+            cancelled.released[lambda_name] = min(due_in, known)
     return cancelled
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from duly_core.store.graph_tables import graph
 from duly_core.store.pool import Store
 from duly_core.store.tables import task, task_assoc
 from duly_core.store.task_queries import conditions, select
@@ -34,7 +35,7 @@ async def count_live(store: Store, wanted: TaskFilter, as_of: datetime) -> int:
 async def find_finished(
     store: Store, wanted: TaskFilter, as_of: datetime, after: TaskId | None, limit: int
 ) -> list[TaskId]:
-    """Ids of tasks that ended by `as_of`, ascending, from above `after` on."""
+    """Ids of tasks that ended by `as_of`, ascending, from above `after` on; without those of graphs that run."""
     query = sa.select(task.c.task_id).where(*_finished(wanted, as_of))
     return await _ids(store, query, task.c.task_id, after, limit)
 
@@ -61,7 +62,9 @@ def _live(wanted: TaskFilter, as_of: datetime) -> list[sa.ColumnElement[bool]]:
 def _finished(wanted: TaskFilter, as_of: datetime) -> list[sa.ColumnElement[bool]]:
     statuses = task.c.status.cast(sa.Text).in_(map(str, wanted.statuses))
     others = replace(wanted, statuses=frozenset())  # else `conditions` asks task_assoc, too
-    return [task.c.finished_at <= as_of, statuses, *conditions(others, dead=False)]
+    running = sa.exists().where(graph.c.graph_id == task.c.graph, graph.c.open > 0)
+    no_graph_runs = sa.or_(task.c.graph.is_(None), ~running)  # its result is for the nodes that wait
+    return [task.c.finished_at <= as_of, statuses, no_graph_runs, *conditions(others, dead=False)]
 
 
 async def _ids(

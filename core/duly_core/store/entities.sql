@@ -1,13 +1,17 @@
 -- Statements that write or remove entities and move no task through its states. (How ids are compared: see transitions.sql.)
 
 -- name: purge
--- Deletes finished tasks with all that belongs to them. One that was redriven since it was found is left alone.
+-- Deletes finished tasks with all that belongs to them. One that was redriven since it was found is left alone, and so is
+-- one of a graph that runs: its result is for the nodes that wait.
 -- Planned anew, as redrive is.
 with gone as (
     delete from task
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where task.task_id = any (array[asked.task_id]) and task.status::text = any (%(statuses)b::text[])
         and task.finished_at <= %(as_of)b::timestamptz
+        and (task.graph is null or not exists (
+            select from graph where graph.graph_id = any (array[task.graph]) and graph.open > 0
+        ))
     returning task.task_id
 ), keys as (
     delete from idempotency_key as key using gone where key.task_id = any (array[gone.task_id])
@@ -19,17 +23,22 @@ with gone as (
 select task_id from gone
 
 -- name: keep_checkpoints
--- Keeps what callbacks that run handed over for their next attempt. By the token, like every write of a holder.
+-- Keeps what callbacks that run handed over for their next attempt. By the token, like every write of a holder. `edits`
+-- counts on the assoc, so that a claim with an older snapshot notices (claimed_tasks).
 with asked as (
     select *
     from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[], %(checkpoints)b::bytea[]) as asked (task_id, token, checkpoint)
 ), held as (
-    select asked.task_id, asked.checkpoint
-    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
-    for update of assoc
+    update task_assoc as assoc
+    set edits = assoc.edits + 1
+    from asked
+    where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
+        and assoc.status::text in ('claimed', 'processing')
+    returning asked.task_id, asked.checkpoint
 )
 insert into task (task_id, checkpoint)
 select task_id, checkpoint from held
-on conflict (task_id) do update set checkpoint = excluded.checkpoint where task.status is null
+on conflict (task_id) do update
+set checkpoint = excluded.checkpoint, checkpoint_count = task.checkpoint_count + 1
+where task.status is null
 returning task_id

@@ -41,17 +41,17 @@ assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.fai
 -- fragment: claimed_tasks
 -- The answer to every claim: reads the entities of `claimed`, whose columns are `claim_columns`. The names of the columns
 -- are the fields of ClaimedTask. TEXT bounds the read; a claim whose entity is missing is not answered. The entity is as
--- the statement's snapshot has it: if it was changed since (update_pending) it is stale, and is read again.
+-- the statement's snapshot has it: if it was changed since (update_pending, keep_checkpoints) it is stale, and is read again.
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, {{policy.max_runtime}}) as max_runtime,
     case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
     entity.graph as graph_id,
-    entity.checkpoint, entity.edits <> claimed.edits as is_stale
+    entity.checkpoint, entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
-        task.max_runtime, task.checkpoint, task.edits
+        task.max_runtime, task.checkpoint, task.checkpoint_count, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda {{}}
     limit 1
@@ -119,14 +119,17 @@ null::bytea as result, null::int2 as result_encoding
 null::int2 as failure_kind, null::text as failure_message
 
 -- fragment: links
--- What `end_task` needs of an assoc to release the tasks that wait for its end.
+-- What `end_task` needs of an assoc to release the tasks that wait for its end, or for what it holds.
 assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources
+
+-- fragment: no_links
+-- As `links`, of a task that stops and does not end: only what it holds is released.
+null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources
 
 -- fragment: released
 -- To the rows of an ending statement, which have so many columns (TEXT: "null, " for each but two), adds what its ends
 -- released: the lambda, and how far ahead the first of its tasks is due. The ids of these rows are null.
 union all select null, {{}}released.lambda, released.due_in from released
-union all select null, {{}}freed.lambda, freed.due_in from freed
 
 -- fragment: park
 -- Of what the CTE `due` picked, gives units to those tasks that need resources, and parks those for which there are too
@@ -159,8 +162,7 @@ end
 
 -- fragment: free
 -- Frees what the tasks of the CTE that TEXT names hold of resources: they stopped, or will not run. It has task_id and
--- resources. The statement selects from `freed`, after `released` if it has that: sessions and
--- graphs are locked before resources.
+-- resources. The statement selects from `freed`. A statement that ends tasks has `end_task` instead.
 freed as (
     select freed.lambda, freed.due_in
     from (
@@ -185,9 +187,9 @@ locked_resources as materialized (
 -- fragment: end_task
 -- The one way to end a task: what waits for an end hangs on this (decision 0028). A CTE `ended` deletes the assoc and
 -- has task_id, status, ended_at, started_at, fence, failures, crashes, last_token, result, result_encoding, failure_kind,
--- failure_message, and `links`. The statement ends with `released`, without which nothing is released. Without a start or
--- a failure of its own the entity keeps those of the attempts before. An expiry names the failure before it. Nothing is
--- written over another end.
+-- failure_message, and `links`. The CTE that TEXT names has the same tasks, or also others that stopped, with `no_links`.
+-- The statement ends with `released`, without which nothing is released. Without a start or a failure of its own the
+-- entity keeps those of the attempts before. An expiry names the failure before it. Nothing is written over another end.
 entity as (
     insert into task (
         task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
@@ -214,21 +216,14 @@ entity as (
 ), released as (
     select released.lambda, released.due_in
     from (
-        select array_agg(session) as keys, array_agg(task_id) as task_ids, array_agg(doom) as dooms,
-            array_agg(case when status::text = 'fatal_failure' then session_policy end) as failures
-        from ended
-        where session is not null
-    ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.task_ids, linked.failures, linked.dooms)
-        as released
-    union all
-    select released.lambda, released.due_in
-    from (
-        select array_agg(graph) as graphs, array_agg(task_id) as task_ids, array_agg(status::text) as statuses,
-            array_agg(doom) as dooms
-        from ended
-        where graph is not null
-    ) as linked cross join lateral duly_advance_graphs(linked.graphs, linked.task_ids, linked.statuses, linked.dooms)
-        as released
+        select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
+            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(resources) as resources
+        from {{}}
+        where session is not null or graph is not null or resources is not null
+    ) as linked cross join lateral duly_release(
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms, linked.resources
+    ) as released
 )
 
 -- fragment: join_sessions

@@ -13,6 +13,8 @@ MOST_PREDECESSORS = 1_000
 _MOST_BYTES = 1024 * 1024
 _MOST_PREDECESSORS_IN_ALL = 5_000
 _MOST_BYTES_IN_ALL = 2 * _MOST_BYTES
+PLACE_BYTES = 256
+"""What a node's own label and graph cost in an answer, and what a predecessor does beyond its result."""
 
 
 class Predecessor(NamedTuple):
@@ -37,22 +39,26 @@ class GraphPlace(NamedTuple):
     """There are others."""
 
 
-async def graph_places(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, GraphPlace]:
+async def graph_places(
+    store: Store, task_ids: Sequence[TaskId], room: int | None = None
+) -> dict[TaskId, GraphPlace]:
     """Return the places of nodes by task id; what all have together is bounded, for it goes into one answer.
+
+    `room` is how many bytes they may have in all; a node has its label, and one predecessor, however little it is.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
     if not task_ids:
         return {}
-    most = min(MOST_PREDECESSORS, max(1, _MOST_PREDECESSORS_IN_ALL // len(task_ids)))
+    each = (_MOST_BYTES_IN_ALL * 2 if room is None else max(0, room)) // len(task_ids) - PLACE_BYTES
+    most = max(
+        1, min(MOST_PREDECESSORS, _MOST_PREDECESSORS_IN_ALL // len(task_ids), each // 2 // PLACE_BYTES)
+    )
+    most_bytes = min(_MOST_BYTES, _MOST_BYTES_IN_ALL // len(task_ids), each - most * PLACE_BYTES)
     rows = await store.run(
         READS["graph_places"],
-        {
-            "task_ids": uuids(sorted(task_ids)),
-            "most": most + 1,
-            "most_bytes": min(_MOST_BYTES, _MOST_BYTES_IN_ALL // len(task_ids)),
-        },
+        {"task_ids": uuids(sorted(task_ids)), "most": most + 1, "most_bytes": max(0, most_bytes)},
     )
     places: dict[TaskId, GraphPlace] = {}
     for task_id, own_label, label, from_task, status, result, encoding, has_result in rows:

@@ -23,6 +23,8 @@ class LambdaCache:
         self._store = store
         self._limits: dict[str, int] = {}
         self._read_at = float("-inf")
+        self._asked_at = float("-inf")
+        """When the last read that succeeded began."""
         self._changes = 0
         self._lock = asyncio.Lock()
 
@@ -35,17 +37,33 @@ class LambdaCache:
         if self._stale(names):
             async with self._lock:
                 if self._stale(names):
-                    changes = self._changes
                     try:
-                        registered = await lambdas.list_lambdas(self._store)
+                        await self._read()
                     except StoreUnavailableError:
                         if not names <= self._limits.keys():
                             raise
-                        return self._limits  # stale: the store has the last word, once it is back
-                    self._limits = {each.policy.name: each.policy.payload_limit for each in registered}
-                    if changes == self._changes:  # else what was read may be older than the change
-                        self._read_at = time.monotonic()
+                        # stale: the store has the last word, once it is back
         return self._limits
+
+    async def payload_limits_now(self) -> Mapping[str, int]:
+        """Limits by lambda as the store has them after this call began: for who must not refuse by what is old.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        called_at = time.monotonic()
+        async with self._lock:
+            if self._asked_at <= called_at:
+                await self._read()
+        return self._limits
+
+    async def _read(self) -> None:
+        changes, asked_at = self._changes, time.monotonic()
+        registered = await lambdas.list_lambdas(self._store)
+        self._limits = {each.policy.name: each.policy.payload_limit for each in registered}
+        self._asked_at = asked_at
+        if changes == self._changes:  # else what was read may be older than the change
+            self._read_at = time.monotonic()
 
     def _stale(self, names: set[str]) -> bool:
         age = timedelta(seconds=min(time.monotonic() - self._read_at, 1e6))

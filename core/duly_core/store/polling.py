@@ -3,17 +3,21 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from psycopg.rows import TupleRow
 
 from duly.enums import Priority
+from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavailableError
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts, uuids
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.waiting import end_waiting
 from duly_core.task import DueTask, TaskId
+
+Rows = TypeVar("Rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class TimedOut:
     """Claims taken from holders that fell silent, whatever became of their tasks."""
     released: frozenset[str] = frozenset()
     """The lambdas of tasks that waited for one of these, or for what it held, and are due."""
+    problem: StoreUnavailableError | None = None
+    """Why a part was not done. For the caller to raise, once it has sent what runs again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,42 +91,60 @@ async def handle_timeouts(
         may_void: tells which claims may be voided now in the store at the other end of a connection. It is
             asked once, and its answer holds for that connection only. None: `limit` of them.
     """
+    problems: list[StoreUnavailableError] = []
+
+    async def part(work: Awaitable[Rows], nothing: Rows) -> Rows:
+        """Let a part that takes too long, or waits for a row, hold up no other."""
+        try:
+            return await work
+        except (StatementTimeoutError, RowLockedError) as error:
+            problems.append(error)
+            return nothing
+
     unclaimed: list[TupleRow] = []
     freed: list[TupleRow] = []
     if room is None:
-        freed = await store.run(TRANSITIONS["dequeue"], {"limit": limit})
+        freed = await part(store.run(TRANSITIONS["dequeue"], {"limit": limit}), [])
     else:
-        unclaimed = await store.run(
-            TRANSITIONS["enqueue_again"], _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
-        )
-    ended = []
-    for name in ("expire", "end_waiting"):
-        ended += await store.run(TRANSITIONS[name], {"limit": limit})
-    reclaimed: list[TupleRow] = []
-    revoked = 0
-    async with store.connection() as connection:
-        may = ReclaimAllowance(limit, None) if may_void is None else await may_void(connection)
-        if may.most > 0:
-            parameters: dict[str, Any] = {"limit": may.most, "as_of": may.as_of}
-            for name in ("quarantine_silent", "cancel_silent"):
-                rows = await fetch(connection, TRANSITIONS[name], parameters)
-                revoked += sum(row[0] is not None for row in rows)
-                ended += rows
-            # the last of them: what it enqueues must be sent, and an error of another would leave that unsent
-            parameters |= (
-                {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
-                if room is None
-                else {"status": Status.ENQUEUED, "trigger_in": enqueue_timeout}
-            )
-            reclaimed = await fetch(connection, TRANSITIONS["reclaim"], parameters)
+        sending_again = _room(room) | {"enqueue_timeout": enqueue_timeout, "limit": limit}
+        unclaimed = await part(store.run(TRANSITIONS["enqueue_again"], sending_again), [])
+    ended = await part(store.run(TRANSITIONS["expire"], {"limit": limit}), [])
+    ended += await part(end_waiting(store, limit), [])
+    runs_again: dict[str, Any] = (
+        {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
+        if room is None
+        else {"status": Status.ENQUEUED, "trigger_in": enqueue_timeout}
+    )
+    stopped, reclaimed = await part(_void(store, runs_again, limit, may_void), ([], []))
+    ended += stopped
     again = [row for row in reclaimed if row[0] is not None]
     return TimedOut(
         _due([*(row for row in unclaimed if row[3]), *again]),
         reclaimed=len(again),
         ended=sum(row[0] is not None for row in ended),
-        revoked=len(again) + revoked,
+        revoked=len(again) + sum(row[0] is not None for row in stopped),
         released=frozenset(row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),
+        problem=problems[0] if problems else None,
     )
+
+
+async def _void(
+    store: Store,
+    runs_again: Mapping[str, Any],
+    limit: int,
+    may_void: Callable[[Connection], Awaitable[ReclaimAllowance]] | None,
+) -> tuple[list[TupleRow], list[TupleRow]]:
+    """Void the claims of silent holders; return the rows of what ended, and of what runs again."""
+    ended: list[TupleRow] = []
+    async with store.connection() as connection:
+        may = ReclaimAllowance(limit, None) if may_void is None else await may_void(connection)
+        if may.most <= 0:
+            return [], []
+        parameters: dict[str, Any] = {"limit": may.most, "as_of": may.as_of}
+        for name in ("quarantine_silent", "cancel_silent"):
+            ended += await fetch(connection, TRANSITIONS[name], parameters)
+        # the last of them: what it enqueues must be sent, and an error of another would leave that unsent
+        return ended, await fetch(connection, TRANSITIONS["reclaim"], parameters | dict(runs_again))
 
 
 async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> frozenset[str]:

@@ -147,6 +147,12 @@ cross join lateral (
     limit %(limit)b
 )
 
+-- name: blocked_sessions
+-- How many sessions are blocked, up to a limit; not those whose tasks still fail, which go on by themselves.
+select count(*) from (
+    select from session where session.blocked_at is not null and session.doomed = 0 limit %(limit)b
+) as blocked
+
 -- name: registered
 -- Which of these lambdas are registered.
 select lambda.name from unnest(%(names)b::text[]) as asked (name) join lambda on lambda.name = any (array[asked.name])
@@ -162,8 +168,8 @@ from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[n
 where node.graph_id = %(graph_id)b and assoc.doom is null
 
 -- name: graph_places
--- The labels of these tasks in their graphs, and what each waited for: the first of its predecessors by label, with as
--- many of their results as fit. A task without any has one row.
+-- The labels of these tasks in their graphs, and what each waited for, by label, with as many of the results as fit. No more
+-- than `most` edges of a task are read, whichever come first. A task without any has one row.
 -- Planned anew, as existing is.
 select node.task_id, node.label as own_label, before.label, before.from_task,
     coalesce(assoc.status, ended.status)::text as status,
@@ -178,13 +184,15 @@ cross join lateral (
 ) as node
 left join lateral (
     select source.label, edge.from_task
-    from graph_edge as edge
+    from (
+        select edge.from_task
+        from graph_edge as edge
+        where edge.to_task = any (array[asked.task_id])
+        limit %(most)b::int4
+    ) as edge
     cross join lateral (
         select source.label from graph_node as source where source.task_id = edge.from_task limit 1
     ) as source
-    where edge.to_task = any (array[asked.task_id])
-    order by source.label
-    limit %(most)b::int4
 ) as before on true
 left join task_assoc as assoc on assoc.task_id = any (array[before.from_task])
 left join lateral (

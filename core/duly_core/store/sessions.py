@@ -1,14 +1,17 @@
 """Read sessions, and end their blocks. Tasks enter a session in schedule.py; each end moves it on (fragments.sql)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from duly_core.lifecycle import Status
-from duly_core.store.arrays import texts
-from duly_core.store.pool import Store
-from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.arrays import texts, uuids
+from duly_core.store.pool import Store, fetch
+from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from duly_core.task import TaskId
+
+_ANY = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,40 @@ async def list_sessions(store: Store, *, after: str, blocked: bool, limit: int) 
     return [found[key] for key in sorted(found)]
 
 
-async def unblock_sessions(store: Store, keys: Sequence[str]) -> set[str]:
-    """End the blocks of sessions; return the keys of those that were blocked.
+async def count_blocked(store: Store, limit: int) -> int:
+    """Return how many sessions are blocked, `limit` at most.
 
     Raises:
-        StoreUnavailableError: the outcome is unknown; asked again, what was unblocked is not blocked.
+        StoreUnavailableError: the store does not answer.
     """
-    rows = await store.run(TRANSITIONS["unblock_sessions"], {"keys": texts(sorted(set(keys)))})
-    return {row[0] for row in rows}
+    ((count,),) = await store.run(READS["blocked_sessions"], {"limit": limit})
+    return int(count)
+
+
+class Unblocked(NamedTuple):
+    """What came of a call to end the blocks of sessions, by key. A session in neither was not blocked, or fails."""
+
+    now: set[str]
+    before: set[str]
+    """Of those whose block was named: it is over."""
+
+
+async def unblock_sessions(
+    store: Store, keys: Sequence[str], blocked_by: Mapping[str, TaskId] | None = None
+) -> Unblocked:
+    """End the blocks of sessions.
+
+    `blocked_by` names the task of a session whose block is to end: another block is left alone.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again. What was unblocked is not blocked then.
+    """
+    named = blocked_by or {}
+    asked = sorted(set(keys))
+    async with store.connection() as connection, connection.transaction():
+        parameters = {"keys": texts(asked), "blocked_by": uuids(named.get(key, _ANY) for key in asked)}
+        found = sorted(row[0] for row in await fetch(connection, LOCKS["lock_blocked"], parameters))
+        rows = (
+            await fetch(connection, TRANSITIONS["unblock_sessions"], {"keys": texts(found)}) if found else []
+        )
+    return Unblocked({row[0] for row in rows}, named.keys() - set(found))

@@ -113,5 +113,6 @@ def load(file_name: str) -> dict[str, Statement]:
 
 TRANSITIONS = load("transitions.sql")
 READS = load("reads.sql")
+LOCKS = load("locks.sql")
 ENTITIES = load("entities.sql")
 TIME_TABLES = load("time_tables.sql")

@@ -64,6 +64,7 @@ task = sa.Table(
     sa.Column("graph", sa.Uuid),
     sa.Column("max_runtime", pg.INTERVAL),
     sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("checkpoint_count", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("scheduled_as", sa.LargeBinary),
     sa.Column("checkpoint", sa.LargeBinary),
     sa.Index("task_by_lambda", "lambda", "task_id"),

@@ -10,13 +10,15 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncClientCursor
-from psycopg.rows import dict_row
+from psycopg.rows import TupleRow, dict_row
 
 from duly.enums import FailureKind, Priority
+from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.waiting import cancel_waiting
 from duly_core.task import Attempt, AttemptOutcome, TaskId
 
 SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
@@ -37,6 +39,9 @@ SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
 UNLIMITED = 2**62
 """Bytes."""
 
+_LABEL = """case when task.graph is not null then (
+    select node.label from graph_node as node where node.task_id = task.task_id limit 1
+) end as graph_label"""
 # of the bytes only their number is read until it is known that they are wanted
 _BODIES = """task.payload_encoding, task.result_encoding, body.bytes as body_bytes,
     case when sum(body.bytes) over () <= %(most_bytes)s then task.payload end as payload,
@@ -49,6 +54,9 @@ _BY_ID = """from task left join task_assoc on task_assoc.task_id = task.task_id
     ) as body
     where task.task_id = any(%(task_ids)s::uuid[])"""
 
+_DOOMED = "select task_id from task_assoc where task_id = any(%(task_ids)s::uuid[]) and doom is not null"
+_TRIES = 3
+"""A task may pass from one kind to the other between the statements of a cancel."""
 _QUERIES = "duly_core.store.task_queries"
 
 TaskRow = dict[str, Any]
@@ -98,7 +106,7 @@ async def get_tasks(
     those of all tasks together are larger than `most_bytes`, no task has either.
     """
     wanted = [UUID(bytes=task_id) for task_id in set(task_ids)]
-    columns = SUMMARY if most_bytes is None else f"{SUMMARY}, {_BODIES}"
+    columns = f"{SUMMARY}, {_LABEL}" if most_bytes is None else f"{SUMMARY}, {_LABEL}, {_BODIES}"
     parameters = {"task_ids": wanted, "most_bytes": most_bytes}
     rows = await select_text(store, f"select {columns} {_BY_ID}", parameters)
     return {row["task_id"].bytes: row for row in rows}
@@ -156,31 +164,41 @@ class Cancelled:
 
 
 async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
-    """End those that nobody runs, and ask the holders of the others."""
+    """End those that nobody runs, and ask the holders of the others.
+
+    What waits and is about to end without a run is left to that, and answered as WAITING.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown, or a task moved at each try; ask again.
+    """
     left = sorted(set(task_ids))
     answers: dict[TaskId, Status] = {}
     released: dict[str, timedelta] = {}
 
-    async def end(name: str, **parameters: object) -> None:
-        for task_id, lambda_name, due_in in await store.run(
-            TRANSITIONS[name], {"task_ids": uuids(left)} | parameters
-        ):
+    def note(rows: Iterable[TupleRow]) -> None:
+        for task_id, lambda_name, due_in in rows:
             if task_id is not None:
                 answers[task_id] = Status.CANCELLED
             else:
                 released[lambda_name] = min(due_in, released.get(lambda_name, due_in))
 
-    for _ in range(3):  # a task may pass from one kind to the other between the statements
-        await end("cancel", only_if_requested=False)
+    for _ in range(_TRIES):
+        pending = {"task_ids": uuids(left), "only_if_requested": False}
+        note(await store.run(TRANSITIONS["cancel"], pending))
         left = [task_id for task_id in left if task_id not in answers]
         if left:
             rows = await store.run(TRANSITIONS["request_cancel"], {"task_ids": uuids(left)})
             answers |= {row[0]: Status(row[1]) for row in rows}
             left = sorted(set(left) - set(answers) - await final_of(store, left))
         if left:
-            await end("cancel_waiting")
+            note(await cancel_waiting(store, left))
             left = [task_id for task_id in left if task_id not in answers]
         if not left:
             break
         await asyncio.sleep(0)
+    else:
+        doomed = await select_text(store, _DOOMED, {"task_ids": [UUID(bytes=task_id) for task_id in left]})
+        answers |= {row["task_id"].bytes: Status.WAITING for row in doomed}
+        if moved := set(left) - answers.keys() - await final_of(store, left):
+            raise StoreUnavailableError(f"{len(moved)} tasks moved each time that they were to be cancelled")
     return Cancelled(answers, released)

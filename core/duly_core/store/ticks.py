@@ -1,6 +1,6 @@
 """Fires time tables: the ticks that are due become tasks in the transaction that moves the tables on."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -115,9 +115,14 @@ async def _fire_singly(store: Store, new_task_id: Callable[[], TaskId]) -> Fired
 
 
 async def _put_off_locked(store: Store, name: str, problem: str, done: Fired) -> None:
-    parameters = {"name": name, "delay": _PUT_OFF_LOCKED, "problem": problem}
-    await store.run(TIME_TABLES["put_off_time_table"], parameters)
+    parameters = _putting_off({name: problem}, _PUT_OFF_LOCKED)
+    await store.run(TIME_TABLES["put_off_time_tables"], parameters)
     done.put_off[name] = problem
+
+
+def _putting_off(problems: Mapping[str, str], delay: timedelta) -> dict[str, Any]:
+    names = sorted(problems)
+    return {"names": texts(names), "problems": texts([problems[name] for name in names]), "delay": delay}
 
 
 async def backfill(
@@ -149,9 +154,9 @@ async def _fire(connection: Connection, due: list[TableRow], new_task_id: Callab
     ticks = {row.name: _ticks(row, plans[row.name], new_task_id) for row in due if row.name in plans}
     written = dict(await _write(connection, [tick for each in ticks.values() for tick in each]))
     await _move_on(connection, [row for row in due if row.name in plans], plans, ticks, written)
-    for name, problem in fired.put_off.items():
-        parameters = {"name": name, "delay": _PUT_OFF, "problem": problem}
-        await fetch(connection, TIME_TABLES["put_off_time_table"], parameters)
+    if fired.put_off:
+        parameters = _putting_off(fired.put_off, _PUT_OFF)
+        await fetch(connection, TIME_TABLES["put_off_time_tables"], parameters)
     fired.tables, fired.tasks, fired.lambdas = len(plans), len(written), set(written.values())
     fired.left_out = sorted(name for name, plan in plans.items() if plan.left_out)
     return fired

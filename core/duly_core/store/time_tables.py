@@ -4,6 +4,7 @@ import enum
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from duly_core.store.notifications import TIME_TABLE_CHANNEL
@@ -61,40 +62,57 @@ async def put(
         ((now, limit),) = await fetch(
             connection, TIME_TABLES["time_table_clock"], {"lambda": table.lambda_name}
         )
-        if limit is None:
-            return PutAnswer(PutVerdict.UNKNOWN_LAMBDA)
-        if len(table.payload) > limit:
-            return PutAnswer(PutVerdict.PAYLOAD_TOO_LARGE, payload_limit=limit)
+        if answer := refused(table, limit):
+            return answer
         columns = definition_columns(table) | {"declared": declared, "now": now}
         for _ in range(_TRIES):
-            found = await _rows(connection, "locked_time_tables", {"names": [table.name]})
-            if found:
-                return await _change(connection, found[0], table, columns, if_revision)
+            if row := (await locked_rows(connection, [table.name])).get(table.name):
+                return await _change(connection, row, table, columns, if_revision)
             if if_revision:
                 return PutAnswer(PutVerdict.UNKNOWN)
             first = trigger_columns(table.name, table.rhythm, table.policy.jitter, now)
             created = await _rows(connection, "create_time_table", columns | first)
             if created:
-                await _wake(connection)
+                await wake(connection)
                 return PutAnswer(PutVerdict.CREATED, created[0])
         return PutAnswer(PutVerdict.CONFLICT)
+
+
+def refused(table: TimeTable, payload_limit: int | None) -> PutAnswer | None:
+    """Return why its lambda (None: unknown) does not take a time table; None: it does."""
+    if payload_limit is None:
+        return PutAnswer(PutVerdict.UNKNOWN_LAMBDA)
+    if len(table.payload) > payload_limit:
+        return PutAnswer(PutVerdict.PAYLOAD_TOO_LARGE, payload_limit=payload_limit)
+    return None
+
+
+def unchanged(row: TableRow, table: TimeTable, *, declared: bool) -> PutAnswer | None:
+    """Return why a time table stays as it is; None: it is to be changed."""
+    if row.definition == table and (declared or not row.declared):
+        return PutAnswer(PutVerdict.UNCHANGED, row)
+    if declared and not row.declared:
+        return PutAnswer(PutVerdict.KEPT, row)
+    return None
+
+
+def changed_columns(row: TableRow, table: TimeTable, now: datetime) -> dict[str, Any]:
+    """Return the next tick of a time table that is changed: another one only if the rhythm or the jitter is."""
+    if (row.rhythm, row.policy.jitter) != (table.rhythm, table.policy.jitter):
+        return trigger_columns(table.name, table.rhythm, table.policy.jitter, now)
+    return {"next_tick_at": row.next_tick_at, "next_fire_at": row.next_fire_at}
 
 
 async def _change(
     connection: Connection, row: TableRow, table: TimeTable, columns: dict[str, Any], if_revision: int | None
 ) -> PutAnswer:
-    declared: bool = columns["declared"]
-    if row.definition == table and (declared or not row.declared):
-        return PutAnswer(PutVerdict.UNCHANGED, row)
-    if declared and not row.declared:
-        return PutAnswer(PutVerdict.KEPT, row)
+    if answer := unchanged(row, table, declared=columns["declared"]):
+        return answer
     if if_revision is not None and if_revision != row.revision:
         return PutAnswer(PutVerdict.CONFLICT, row)
-    trigger = {"next_tick_at": row.next_tick_at, "next_fire_at": row.next_fire_at}
-    if (row.rhythm, row.policy.jitter) != (table.rhythm, table.policy.jitter):
-        trigger = trigger_columns(table.name, table.rhythm, table.policy.jitter, columns["now"])
+    trigger = changed_columns(row, table, columns["now"])
     (changed,) = await _rows(connection, "change_time_table", columns | trigger)
-    await _wake(connection)
+    await wake(connection)
     return PutAnswer(PutVerdict.CHANGED, changed)
 
 
@@ -113,7 +131,7 @@ async def page(store: Store, after: str, lambda_name: str, limit: int) -> list[T
 async def delete(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
     """Delete time tables; return those that were there. Their tasks stay."""
     async with _changing(store) as connection:
-        await _rows(connection, "locked_time_tables", {"names": list(names)})
+        await locked_rows(connection, names)
         rows = await _rows(connection, "delete_time_tables", {"names": list(names)})
     return {row.name: row for row in rows}
 
@@ -121,7 +139,7 @@ async def delete(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
 async def pause(store: Store, names: Sequence[str], note: str) -> dict[str, TableRow]:
     """Pause time tables; return those that are there."""
     async with _changing(store) as connection:
-        await _rows(connection, "locked_time_tables", {"names": list(names)})
+        await locked_rows(connection, names)
         rows = await _rows(connection, "pause_time_tables", {"names": list(names), "note": note or None})
     return {row.name: row for row in rows}
 
@@ -129,9 +147,7 @@ async def pause(store: Store, names: Sequence[str], note: str) -> dict[str, Tabl
 async def resume(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
     """Resume time tables with their first tick from now on; return those that are there, paused or not."""
     async with _changing(store) as connection:
-        found = {
-            row.name: row for row in await _rows(connection, "locked_time_tables", {"names": list(names)})
-        }
+        found = await locked_rows(connection, names)
         for name, row in found.items():
             if row.paused_at is not None:
                 trigger = trigger_columns(name, row.rhythm, row.policy.jitter, row.read_at)
@@ -148,8 +164,15 @@ async def _changing(store: Store) -> AsyncIterator[Connection]:
     """One transaction, whose commit wakes the Store Consumers."""
     async with store.connection() as connection, connection.transaction():
         yield connection
-        await _wake(connection)
+        await wake(connection)
 
 
-async def _wake(connection: Connection) -> None:
+async def locked_rows(connection: Connection, names: Sequence[str]) -> dict[str, TableRow]:
+    """Lock time tables; return those that are there, by name."""
+    rows = await _rows(connection, "locked_time_tables", {"names": list(names)})
+    return {row.name: row for row in rows}
+
+
+async def wake(connection: Connection) -> None:
+    """Wake the Store Consumers when this transaction commits."""
     await connection.execute("select pg_notify(%s, '')", (TIME_TABLE_CHANNEL,))

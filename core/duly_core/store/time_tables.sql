@@ -5,6 +5,11 @@
 -- Now, and what a definition needs of its lambda; no payload limit: it is not registered.
 select (select duly_now()) as now, (select payload_limit from lambda where name = any (array[%(lambda)b::text]))
 
+-- name: time_table_lambdas
+-- The same of many lambdas; one row at least.
+select (select duly_now()) as now, lambda.name, lambda.payload_limit
+from (select) as one left join lambda on lambda.name = any (%(names)b::text[])
+
 -- name: locked_time_tables
 -- These time tables as they are, for a change of them.
 select {{time_table_columns}}, payload
@@ -87,10 +92,11 @@ limit %(limit)b
 for update skip locked
 
 -- name: released_time_tables
--- Locks those whose tick waited for a task that has ended. One that was put off waits for its time.
+-- Locks those whose tick waited for a task that has ended. One that was put off waits for its time; without another tick it
+-- has none, and is tried in each round.
 select {{time_table_columns}}, ''::bytea as payload
 from time_table
-where paused_at is null and buffered_tick_at is not null and problem is null
+where paused_at is null and buffered_tick_at is not null and (problem is null or next_tick_at is null)
     and (next_fire_at is null or next_fire_at > (select duly_now()))
     and not exists (
         select from task_assoc as assoc where assoc.task_id = any (array[time_table.last_task_id])
@@ -115,9 +121,11 @@ from unnest(
 where time_table.name = any (array[moved.name])
 returning time_table.name
 
--- name: put_off_time_table
--- It cannot be computed here, and is tried again later: nothing was decided about its tick.
+-- name: put_off_time_tables
+-- They cannot be computed here, and are tried again later: nothing was decided about their ticks.
 update time_table
-set next_fire_at = case when next_tick_at is not null then (select duly_now()) + %(delay)b::interval end, problem = %(problem)b::text
-where name = any (array[%(name)b::text])
-returning name
+set next_fire_at = case when next_tick_at is not null then (select duly_now()) + %(delay)b::interval end,
+    problem = put_off.problem
+from unnest(%(names)b::text[], %(problems)b::text[]) as put_off (name, problem)
+where time_table.name = any (array[put_off.name])
+returning time_table.name

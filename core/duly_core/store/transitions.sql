@@ -371,7 +371,7 @@ with silent as (
         assoc.crashes + 1 as crashes, null::uuid as last_token, {{links}}, {{no_result}}, {{kind.quarantined}} as failure_kind,
         'crashed or fell silent ' || silent.recent || ' times within ' || silent.crash_window
             || '; the last: ' || silent.attempt_message as failure_message
-), {{record_attempt: ended}}, {{end_task}}, {{free: ended}}
+), {{record_attempt: ended}}, {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -392,7 +392,7 @@ with silent as (
         and {{is_silent}}
     returning silent.*, 'cancelled'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
         assoc.crashes + 1 as crashes, null::uuid as last_token, {{links}}, {{no_result}}, {{no_failure}}
-), {{record_attempt: ended}}, {{end_task}}, {{free: ended}}
+), {{record_attempt: ended}}, {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -414,40 +414,19 @@ with late as (
     returning assoc.task_id, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at,
         null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
         {{kind.expired}} as failure_kind, 'expires_at passed before it could start' as failure_message
-), {{end_task}}, {{free: ended}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
 -- name: end_waiting
 -- move: waiting -> fatal_failure|dropped
--- It expired before its turn came, or what it waited for can never happen. The session or graph, and the resources, are
--- locked before the task, as in cancel_waiting; a session or graph that somebody else works on is left to the next round.
-with over as (
-    select task_id, session, graph, resources
-    from task_assoc
-    where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
-    order by next_trigger_at
-    limit %(limit)b
-), locked as materialized (
-    select key from session where key = any (array(select session from over)) order by key for update skip locked
-), locked_graphs as materialized (
-    select graph_id
-    from graph
-    where graph_id = any (array(select graph from over)) and (select count(*) from locked) >= 0
-    order by graph_id
-    for update skip locked
-), needing as (
-    select resources from over where (select count(*) from locked_graphs) >= 0
-), {{lock_resources: needing}}, ended as (
+-- It expired before its turn came, or what it waited for can never happen. The caller's transaction has locked what these
+-- wait for (lock_over).
+with ended as (
     delete from task_assoc as assoc
-    using over
-    where assoc.task_id = any (array[over.task_id]) and assoc.status::text = 'waiting'
+    using unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
         and assoc.next_trigger_at <= (select duly_now())
-        and (
-            over.session in (select key from locked) or over.graph in (select graph_id from locked_graphs)
-            or over.session is null and over.graph is null
-        )
-        and (over.resources is null or (select count(*) from locked_resources) >= 0)
     returning assoc.task_id,
         case when abs(assoc.doom) = {{kind.graph_skipped}} then 'dropped' else 'fatal_failure' end::task_status as status,
         (select duly_now()) as ended_at,
@@ -458,7 +437,7 @@ with over as (
             when {{kind.graph_skipped}} then 'what it waits for in its graph did not happen'
             else 'a task before it in its session failed for good'
         end as failure_message
-), {{end_task}}, {{free: ended}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -537,7 +516,7 @@ with asked as (
     returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
         assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
         {{links}}, {{no_failure}}
-), {{end_task}}, {{free: ended}}
+), {{end_task: ended}}
 select task_id, last_token as token, null::text as lambda, null::interval as due_in from ended
 {{released: null, }}
 
@@ -619,7 +598,7 @@ with clock as materialized (
     from planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
-    returning planned.*, {{links}}
+    returning planned.*, {{no_links}}
 ), ended as (
     delete from task_assoc as assoc
     using planned
@@ -628,7 +607,7 @@ with clock as materialized (
     returning planned.*, {{links}}
 ), done as (
     select * from retried union all select * from ended
-), {{record_attempt: done}}, {{note_failure: retried}}, {{end_task}}, {{free: done}}
+), {{record_attempt: done}}, {{note_failure: retried}}, {{end_task: done}}
 select task_id, token, lambda,
     case when status = 'retriable_failure' then ended_at + wait - (select duly_now()) end as due_in
 from done
@@ -697,52 +676,21 @@ with ended as (
         and (assoc.cancel_requested or not %(only_if_requested)b)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
-), {{end_task}}, {{free: ended}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
 -- name: cancel_waiting
 -- move: waiting -> cancelled
--- As cancel. The session or graph, and the resources, are locked before the task, so that nothing releases it meanwhile.
--- What a task names does not change while it lives.
-with locked as materialized (
-    select key
-    from session
-    where key = any (array(
-        select assoc.session
-        from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        where assoc.status::text = 'waiting'
-    ))
-    order by key
-    for update
-), locked_graphs as materialized (
-    select graph_id
-    from graph
-    where (select count(*) from locked) >= 0 and graph_id = any (array(
-        select assoc.graph
-        from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        where assoc.status::text = 'waiting'
-    ))
-    order by graph_id
-    for update
-), needing as (
-    select assoc.resources
-    from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-    where assoc.status::text = 'waiting' and (select count(*) from locked_graphs) >= 0
-), {{lock_resources: needing}}, ended as (
+-- As cancel. The caller's transaction has locked what these wait for (lock_waiting), so this sees all that was released.
+with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
-    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and (
-        assoc.session in (select key from locked)
-        or assoc.doom is null and assoc.graph in (select graph_id from locked_graphs)
-        or assoc.session is null and assoc.graph is null and (select count(*) from locked_resources) >= 0
-    ) and (assoc.resources is null or (select count(*) from locked_resources) >= 0)
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
+        and (assoc.graph is null or assoc.doom is null)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
-), {{end_task}}, {{free: ended}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -758,7 +706,7 @@ with node as (
     where assoc.task_id = any (array[node.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
-), {{end_task}}, {{free: ended}}
+), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -791,7 +739,7 @@ with asked as (
     set status = null, started_at = null, finished_at = null, fence = null, failures = null, crashes = null,
         last_token = null,
         expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
-        redrives = task.redrives + 1, edits = 0
+        redrives = task.redrives + 1, edits = 0, checkpoint_count = 0
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
     returning task.task_id, task.lambda, task.collection, task.priority, dead.due_at, task.expires_at, dead.fence,

@@ -101,7 +101,7 @@ class NextWorkRequest(_message.Message):
 
     @_builtins.property
     def lost_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Token prefixes of calls whose answers the Executor did not get. The Controller gives their tasks back. With
+        """Token prefixes of calls whose answers the Executor did not get. The Controller releases their tasks. With
         max_tasks 0 this call asks for no tasks and is answered at once.
         """
 

@@ -434,7 +434,9 @@ class CancelTaskResult(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     status: _task_pb2.TaskStatus.ValueType
-    """CANCELLED: done. CLAIMED or PROCESSING: requested; its Executor learns of it with the next heartbeat."""
+    """CANCELLED: done. CLAIMED or PROCESSING: requested; its Executor learns of it with the next heartbeat. WAITING: it is
+    about to end without a run.
+    """
     @_builtins.property
     def error(self) -> _task_pb2.ItemError: ...
     def __init__(
@@ -777,7 +779,7 @@ class UpdateTaskResult(_message.Message):
     """NEW: changed. With an error: what it is instead."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_FOUND, NOT_PENDING (it runs, has ended, or waits in a session or a graph), PAYLOAD_TOO_LARGE."""
+        """NOT_FOUND, NOT_PENDING (it runs, has ended, or is WAITING), PAYLOAD_TOO_LARGE."""
 
     def __init__(
         self,

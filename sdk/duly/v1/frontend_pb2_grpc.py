@@ -176,8 +176,8 @@ class FrontendServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PurgeTasks(self, request, context):
-        """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key. Pages as
-        CancelTasks does. Unknown outcome: send the same request again.
+        """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key; tasks of
+        graphs that run stay. Pages as CancelTasks does. Unknown outcome: send the same request again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -70,8 +70,8 @@ class FrontendServiceStub:
     and next_after of the answer. Unknown outcome: send the same request again.
     """
     PurgeTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.PurgeTasksRequest, _frontend_pb2.PurgeTasksResponse]
-    """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key. Pages as
-    CancelTasks does. Unknown outcome: send the same request again.
+    """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key; tasks of
+    graphs that run stay. Pages as CancelTasks does. Unknown outcome: send the same request again.
     """
 
 @_typing.type_check_only
@@ -116,8 +116,8 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     and next_after of the answer. Unknown outcome: send the same request again.
     """
     PurgeTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.PurgeTasksRequest, _frontend_pb2.PurgeTasksResponse]  # type: ignore[assignment]
-    """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key. Pages as
-    CancelTasks does. Unknown outcome: send the same request again.
+    """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key; tasks of
+    graphs that run stay. Pages as CancelTasks does. Unknown outcome: send the same request again.
     """
 
 class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -225,8 +225,8 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _frontend_pb2.PurgeTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.PurgeTasksResponse, _abc.Awaitable[_frontend_pb2.PurgeTasksResponse]]:
-        """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key. Pages as
-        CancelTasks does. Unknown outcome: send the same request again.
+        """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key; tasks of
+        graphs that run stay. Pages as CancelTasks does. Unknown outcome: send the same request again.
         """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

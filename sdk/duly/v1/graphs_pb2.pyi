@@ -515,7 +515,7 @@ class CancelGraphResponse(_message.Message):
 
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_FOUND, ALREADY_FINAL."""
+        """NOT_FOUND; ALREADY_FINAL: it had finished before it was cancelled. A repeated cancel is answered as the first."""
 
     def __init__(
         self,

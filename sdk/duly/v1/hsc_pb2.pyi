@@ -265,7 +265,7 @@ class ClaimWorkRequest(_message.Message):
     @_builtins.property
     def lost_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Prefixes of earlier requests of this holder whose reply was lost. What was claimed under them is claimed anew under
-        this request's prefix, so that nobody can hand it back meanwhile; if there is any, nothing else is claimed.
+        this request's prefix, so that nobody can release it meanwhile. If there is any, nothing else is claimed.
         """
 
     def __init__(
@@ -458,7 +458,7 @@ class GraphPlace(_message.Message):
     """There are others."""
     @_builtins.property
     def predecessors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Predecessor]:
-        """The nodes that it waits for, by label; the first 1,000."""
+        """The nodes that it waits for, by label; at most 1,000."""
 
     def __init__(
         self,
@@ -788,7 +788,7 @@ class ReleaseRequest(_message.Message):
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
     @_builtins.property
     def token_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Prefixes of ClaimWork requests whose reply was lost: tasks claimed under them are given back too."""
+        """Prefixes of ClaimWork requests whose reply was lost: tasks claimed under them are released too."""
 
     @_builtins.property
     def stopped(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoppedRun]:

@@ -99,7 +99,7 @@ class HscServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Release(self, request, context):
-        """claimed | processing -> new, due now: gives tasks back; nothing is charged.
+        """claimed | processing -> new, due now: releases tasks, uncharged, so that they run elsewhere.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

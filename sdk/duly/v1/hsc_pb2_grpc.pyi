@@ -45,7 +45,7 @@ class HscServiceStub:
     SetResults: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.SetResultsRequest, _hsc_pb2.SetResultsResponse]
     """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed): writes results."""
     Release: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.ReleaseRequest, _hsc_pb2.ReleaseResponse]
-    """claimed | processing -> new, due now: gives tasks back; nothing is charged."""
+    """claimed | processing -> new, due now: releases tasks, uncharged, so that they run elsewhere."""
     Work: _grpc.StreamStreamMultiCallable[_hsc_pb2.WorkRequest, _hsc_pb2.WorkResponse]
     """ClaimWork and SetResults over one stream. A call over it costs about half of a call by itself. Requests are served
     concurrently, and answered as they end. After a broken stream the outcome of each unanswered request is unknown.
@@ -65,7 +65,7 @@ class HscServiceAsyncStub(HscServiceStub):
     SetResults: _aio.UnaryUnaryMultiCallable[_hsc_pb2.SetResultsRequest, _hsc_pb2.SetResultsResponse]  # type: ignore[assignment]
     """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed): writes results."""
     Release: _aio.UnaryUnaryMultiCallable[_hsc_pb2.ReleaseRequest, _hsc_pb2.ReleaseResponse]  # type: ignore[assignment]
-    """claimed | processing -> new, due now: gives tasks back; nothing is charged."""
+    """claimed | processing -> new, due now: releases tasks, uncharged, so that they run elsewhere."""
     Work: _aio.StreamStreamMultiCallable[_hsc_pb2.WorkRequest, _hsc_pb2.WorkResponse]  # type: ignore[assignment]
     """ClaimWork and SetResults over one stream. A call over it costs about half of a call by itself. Requests are served
     concurrently, and answered as they end. After a broken stream the outcome of each unanswered request is unknown.
@@ -112,7 +112,7 @@ class HscServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hsc_pb2.ReleaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hsc_pb2.ReleaseResponse, _abc.Awaitable[_hsc_pb2.ReleaseResponse]]:
-        """claimed | processing -> new, due now: gives tasks back; nothing is charged."""
+        """claimed | processing -> new, due now: releases tasks, uncharged, so that they run elsewhere."""
 
     @_abc_1.abstractmethod
     def Work(

@@ -136,7 +136,7 @@ class RegisterLambdasRequest(_message.Message):
     LAMBDAS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lambda]:
-        """At most 1,000."""
+        """At most 1,000, with at most 5,000 time tables."""
 
     def __init__(
         self,

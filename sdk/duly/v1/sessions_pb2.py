@@ -26,7 +26,7 @@ from duly.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/sessions.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc8\x01\n\x0cSessionState\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x05\x12\x14\n\x0chead_task_id\x18\x03 \x01(\t\x12(\n\x0bhead_status\x18\x04 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12\x1a\n\x12\x62locked_by_task_id\x18\x05 \x01(\t\x12.\n\nblocked_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x66\x61iling\x18\x07 \x01(\x05\"4\n\x11GetSessionRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\x11\n\tmax_tasks\x18\x02 \x01(\x05\"@\n\x12GetSessionResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.GetSessionResult\"w\n\x10GetSessionResult\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.duly.v1.SessionState\x12\x18\n\x10waiting_task_ids\x18\x02 \x03(\t\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\"M\n\x13ListSessionsRequest\x12\x0f\n\x07\x62locked\x18\x01 \x01(\x08\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"X\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.duly.v1.SessionState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x15UnblockSessionRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\"H\n\x16UnblockSessionResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.duly.v1.UnblockSessionResult\"9\n\x14UnblockSessionResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError2\xf7\x01\n\x0eSessionService\x12\x45\n\nGetSession\x12\x1a.duly.v1.GetSessionRequest\x1a\x1b.duly.v1.GetSessionResponse\x12K\n\x0cListSessions\x12\x1c.duly.v1.ListSessionsRequest\x1a\x1d.duly.v1.ListSessionsResponse\x12Q\n\x0eUnblockSession\x12\x1e.duly.v1.UnblockSessionRequest\x1a\x1f.duly.v1.UnblockSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/sessions.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc8\x01\n\x0cSessionState\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x05\x12\x14\n\x0chead_task_id\x18\x03 \x01(\t\x12(\n\x0bhead_status\x18\x04 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12\x1a\n\x12\x62locked_by_task_id\x18\x05 \x01(\t\x12.\n\nblocked_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x66\x61iling\x18\x07 \x01(\x05\"4\n\x11GetSessionRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\x11\n\tmax_tasks\x18\x02 \x01(\x05\"@\n\x12GetSessionResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.GetSessionResult\"w\n\x10GetSessionResult\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.duly.v1.SessionState\x12\x18\n\x10waiting_task_ids\x18\x02 \x03(\t\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\"M\n\x13ListSessionsRequest\x12\x0f\n\x07\x62locked\x18\x01 \x01(\x08\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"X\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.duly.v1.SessionState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"B\n\x15UnblockSessionRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\x1b\n\x13\x62locked_by_task_ids\x18\x02 \x03(\t\"H\n\x16UnblockSessionResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.duly.v1.UnblockSessionResult\"9\n\x14UnblockSessionResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError2\xf7\x01\n\x0eSessionService\x12\x45\n\nGetSession\x12\x1a.duly.v1.GetSessionRequest\x1a\x1b.duly.v1.GetSessionResponse\x12K\n\x0cListSessions\x12\x1c.duly.v1.ListSessionsRequest\x1a\x1d.duly.v1.ListSessionsResponse\x12Q\n\x0eUnblockSession\x12\x1e.duly.v1.UnblockSessionRequest\x1a\x1f.duly.v1.UnblockSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,11 +46,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSESSIONSRESPONSE']._serialized_start=611
   _globals['_LISTSESSIONSRESPONSE']._serialized_end=699
   _globals['_UNBLOCKSESSIONREQUEST']._serialized_start=701
-  _globals['_UNBLOCKSESSIONREQUEST']._serialized_end=738
-  _globals['_UNBLOCKSESSIONRESPONSE']._serialized_start=740
-  _globals['_UNBLOCKSESSIONRESPONSE']._serialized_end=812
-  _globals['_UNBLOCKSESSIONRESULT']._serialized_start=814
-  _globals['_UNBLOCKSESSIONRESULT']._serialized_end=871
-  _globals['_SESSIONSERVICE']._serialized_start=874
-  _globals['_SESSIONSERVICE']._serialized_end=1121
+  _globals['_UNBLOCKSESSIONREQUEST']._serialized_end=767
+  _globals['_UNBLOCKSESSIONRESPONSE']._serialized_start=769
+  _globals['_UNBLOCKSESSIONRESPONSE']._serialized_end=841
+  _globals['_UNBLOCKSESSIONRESULT']._serialized_start=843
+  _globals['_UNBLOCKSESSIONRESULT']._serialized_end=900
+  _globals['_SESSIONSERVICE']._serialized_start=903
+  _globals['_SESSIONSERVICE']._serialized_end=1150
 # @@protoc_insertion_point(module_scope)

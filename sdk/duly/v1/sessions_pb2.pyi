@@ -72,7 +72,7 @@ class GetSessionRequest(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     MAX_TASKS_FIELD_NUMBER: _builtins.int
     max_tasks: _builtins.int
-    """How many task ids of each: 0 to 1,000."""
+    """How many task ids of each: 0 to 1,000, and at most 10,000 for all keys together."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At most 1,000."""
@@ -202,18 +202,26 @@ class UnblockSessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     KEYS_FIELD_NUMBER: _builtins.int
+    BLOCKED_BY_TASK_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At most 1,000."""
+
+    @_builtins.property
+    def blocked_by_task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Absent, or one for each key: the task whose block is to end (SessionState.blocked_by_task_id); "": whichever it is.
+        With it a call can be repeated: once the block is over it is answered as done, and another block is left alone.
+        """
 
     def __init__(
         self,
         *,
         keys: _abc.Iterable[_builtins.str] | None = ...,
+        blocked_by_task_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked_by_task_ids", b"blocked_by_task_ids", "keys", b"keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -248,7 +256,7 @@ class UnblockSessionResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_BLOCKED: there is nothing to do, or its tasks still fail. Absent: done."""
+        """NOT_BLOCKED: there is nothing to do, or its tasks still fail. Absent: done, or the block that was named is over."""
 
     def __init__(
         self,

@@ -194,7 +194,7 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     FAILURE_KIND_ATTEMPTS_EXHAUSTED: _FailureKind.ValueType  # 6
     """The task failed as often as its lambda allows."""
     FAILURE_KIND_EXPIRED: _FailureKind.ValueType  # 7
-    """The task waited to start, or to run again, when its expires_at came."""
+    """No worker had the task when its expires_at came, before its first run or between two runs."""
     FAILURE_KIND_BAD_PAYLOAD: _FailureKind.ValueType  # 8
     """The payload is not what the callback declares."""
     FAILURE_KIND_BAD_RESULT: _FailureKind.ValueType  # 9
@@ -223,7 +223,7 @@ FAILURE_KIND_QUARANTINED: FailureKind.ValueType  # 5
 FAILURE_KIND_ATTEMPTS_EXHAUSTED: FailureKind.ValueType  # 6
 """The task failed as often as its lambda allows."""
 FAILURE_KIND_EXPIRED: FailureKind.ValueType  # 7
-"""The task waited to start, or to run again, when its expires_at came."""
+"""No worker had the task when its expires_at came, before its first run or between two runs."""
 FAILURE_KIND_BAD_PAYLOAD: FailureKind.ValueType  # 8
 """The payload is not what the callback declares."""
 FAILURE_KIND_BAD_RESULT: FailureKind.ValueType  # 9
@@ -254,7 +254,7 @@ class _AttemptOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attemp
     ATTEMPT_OUTCOME_SNOOZED: _AttemptOutcome.ValueType  # 5
     """The callback said "not now"."""
     ATTEMPT_OUTCOME_RELEASED: _AttemptOutcome.ValueType  # 6
-    """Given back by the worker, before it started or before it finished."""
+    """Released by the worker, before it started or before it finished."""
     ATTEMPT_OUTCOME_CANCELLED: _AttemptOutcome.ValueType  # 7
     """The callback stopped because the task was cancelled."""
 
@@ -273,7 +273,7 @@ ATTEMPT_OUTCOME_SILENT: AttemptOutcome.ValueType  # 4
 ATTEMPT_OUTCOME_SNOOZED: AttemptOutcome.ValueType  # 5
 """The callback said "not now"."""
 ATTEMPT_OUTCOME_RELEASED: AttemptOutcome.ValueType  # 6
-"""Given back by the worker, before it started or before it finished."""
+"""Released by the worker, before it started or before it finished."""
 ATTEMPT_OUTCOME_CANCELLED: AttemptOutcome.ValueType  # 7
 """The callback stopped because the task was cancelled."""
 Global___AttemptOutcome: _TypeAlias = AttemptOutcome  # noqa: Y015
@@ -336,7 +336,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_RESOURCE_IN_USE: _ErrorCode.ValueType  # 41
     """Tasks hold units of the resource, or wait for some."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
-    """Only a task that nobody runs yet can be changed: it runs now, has ended, waits in a session or a graph, or is parked."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, is WAITING in a session or graph, or is parked."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -370,7 +370,7 @@ ERROR_CODE_UNKNOWN_RESOURCE: ErrorCode.ValueType  # 40
 ERROR_CODE_RESOURCE_IN_USE: ErrorCode.ValueType  # 41
 """Tasks hold units of the resource, or wait for some."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
-"""Only a task that nobody runs yet can be changed: it runs now, has ended, waits in a session or a graph, or is parked."""
+"""Only a task that nobody runs yet can be changed: it runs, has ended, is WAITING in a session or graph, or is parked."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -586,6 +586,7 @@ class Task(_message.Message):
     GRAPH_ID_FIELD_NUMBER: _builtins.int
     EDITS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    GRAPH_LABEL_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     PARKED_ON_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
@@ -619,6 +620,8 @@ class Task(_message.Message):
     """How often it was changed by UpdateTask."""
     checkpoint: _builtins.bytes
     """JSON: what its callback last kept with TaskContext.checkpoint. Empty: nothing, or it succeeded, or the view is BASIC."""
+    graph_label: _builtins.str
+    """Its label in the graph; empty: none. Not filled by lists."""
     parked_on: _builtins.str
     """While it is WAITING for units: the resource, or resource/key."""
     @_builtins.property
@@ -691,12 +694,13 @@ class Task(_message.Message):
         graph_id: _builtins.str = ...,
         edits: _builtins.int = ...,
         checkpoint: _builtins.bytes = ...,
+        graph_label: _builtins.str = ...,
         resources: _abc.Iterable[Global___ResourceNeed] | None = ...,
         parked_on: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

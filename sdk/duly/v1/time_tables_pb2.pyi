@@ -247,7 +247,9 @@ class TimeTableResult(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def table(self) -> Global___TimeTableState: ...
+    def table(self) -> Global___TimeTableState:
+        """After a change without its payload, if those of all are too large for one answer."""
+
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
         """UNKNOWN_TIME_TABLE, TIME_TABLE_CONFLICT, UNKNOWN_LAMBDA, PAYLOAD_TOO_LARGE, INVALID_ARGUMENT."""

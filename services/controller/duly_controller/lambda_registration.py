@@ -1,7 +1,7 @@
 """Brings the lambdas that Executors declare to the registry; a Frontend that is away is tried until it is there."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _AT_A_TIME = 1_000
 """Lambdas; the registry takes no more in one call."""
+_TABLES_AT_A_TIME = 1_000
+"""Time tables of one call, which is one transaction; those of one lambda are not divided."""
+_BYTES_AT_A_TIME = 1024 * 1024
 
 _PATIENCE = timedelta(seconds=2)
 """How long an Executor that attaches waits for the registry's word on its lambdas."""
@@ -43,8 +46,8 @@ class LambdaRegistration:
 
     async def _until_answered(self, lambdas: list[registry_pb2.Lambda]) -> list[str]:
         problems: list[str] = []
-        for start in range(0, len(lambdas), _AT_A_TIME):
-            problems += await self._register(lambdas[start : start + _AT_A_TIME])
+        for some in _divided(lambdas):
+            problems += await self._register(some)
         return problems
 
     async def _register(self, lambdas: list[registry_pb2.Lambda]) -> list[str]:
@@ -81,6 +84,21 @@ class LambdaRegistration:
         for task in self._trying:
             task.cancel()
         await asyncio.gather(*self._trying, return_exceptions=True)
+
+
+def _divided(lambdas: Sequence[registry_pb2.Lambda]) -> Iterator[list[registry_pb2.Lambda]]:
+    """Yield as many lambdas as one call takes, in their order."""
+    some: list[registry_pb2.Lambda] = []
+    tables = size = 0
+    for each in lambdas:
+        tables += len(each.time_tables)
+        size += each.ByteSize()
+        if some and (len(some) == _AT_A_TIME or tables > _TABLES_AT_A_TIME or size > _BYTES_AT_A_TIME):
+            yield some
+            some, tables, size = [], len(each.time_tables), each.ByteSize()
+        some.append(each)
+    if some:
+        yield some
 
 
 def _tell_late_problems(task: asyncio.Task[list[str]]) -> None:

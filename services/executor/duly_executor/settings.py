@@ -28,7 +28,7 @@ class ExecutorSettings(Section):
     poll_timeout: Duration = Field(default=timedelta(seconds=20), le=timedelta(seconds=60))
     """How long one request for work stays open."""
     recall_after: Duration = timedelta(milliseconds=500)
-    """When no task ended for this long, those that wait for a slot are given back for other workers."""
+    """When no task ended for this long, claimed tasks without a slot are released, for other workers."""
     answer_timeout: Duration = timedelta(seconds=5)
     """A callback process is killed if it does not return waiting tasks within this time when asked."""
     stopped_limit: Duration = timedelta()
@@ -46,7 +46,7 @@ class ExecutorSettings(Section):
     isolate_for: Duration = timedelta(seconds=60)
     """How long a lambda that crashed a process or overran runs in processes of its own; longer after repeats. 0s: never."""
     drain_grace: Duration = timedelta(seconds=30)
-    """How long a stopping Executor lets callbacks finish before it stops them and gives their tasks back, uncharged."""
+    """How long a stopping Executor lets callbacks finish before it stops them and releases their tasks, uncharged."""
     journal_folder: str = ""
     """Folder of the claim journals, from which a worker takes over the tasks of a killed one. Workers of one host take
     over from each other if they name the same folder. No other host may use it. Empty: a private folder in

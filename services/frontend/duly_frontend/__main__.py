@@ -70,7 +70,7 @@ def build(
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
-            time_tables = TimeTableServicer(store, Notifier(store, notifications))
+            time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             server = RpcServer(
                 settings.listen,
                 [

@@ -28,6 +28,7 @@ _PLAIN = (
     "redrives",
     "edits",
     "time_table",
+    "graph_label",
 )
 _BODY = ("payload", "payload_encoding", "result", "result_encoding", "checkpoint")
 

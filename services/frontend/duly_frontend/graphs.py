@@ -122,7 +122,8 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         response = graphs_pb2.GetGraphResponse(graph=state)
         if not request.without_nodes:
             rows = await graph_reads.get_nodes(self._stores.reads, graph_id)
-            response.nodes.extend(graph_answers.nodes_to_wire(rows))
+            # a large graph takes a while: other calls have their turn meanwhile
+            response.nodes.extend(await asyncio.to_thread(graph_answers.nodes_to_wire, rows))
         if 0 <= self._most_bytes < response.ByteSize():
             raise TooMuchError(
                 f"graph_id: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
@@ -161,7 +162,10 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     ) -> graphs_pb2.CancelGraphResponse:
         try:
             graph_id = validation.parse_graph_id(request.graph_id)
-            if (await self._state(graph_id)).status != graphs_pb2.GRAPH_STATUS_RUNNING:
+            state = await self._state(graph_id)
+            if state.status != graphs_pb2.GRAPH_STATUS_RUNNING:
+                if state.cancel_requested:  # by an earlier call, of which the reply may have been lost
+                    return graphs_pb2.CancelGraphResponse(graph=state)
                 return graphs_pb2.CancelGraphResponse(error=_FINISHED.to_wire())
             cancelled = await store_graphs.cancel_graph(self._stores.writes, graph_id)
             if cancelled.released:

@@ -1,5 +1,6 @@
 """RegistryService: lambdas as their hosts declare them."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -8,13 +9,14 @@ from google.protobuf import duration_pb2
 
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import registry_pb2, registry_pb2_grpc
+from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
-from duly_core.store import time_tables as store_time_tables
+from duly_core.store.declared_tables import put_declared
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.lambdas import RegisteredLambda
@@ -29,6 +31,11 @@ from duly_frontend.time_table_wire import put_problem
 
 _MOST_LAMBDAS = 1000
 _MOST_TABLES = 1000
+_MOST_TABLES_A_CALL = 5000
+"""They are one transaction."""
+_MOST_LOGGED = 20
+_MOST_PROBLEMS = 10
+"""Of time tables, told for each lambda."""
 _TEXT_LIMIT = 256
 _LONGEST = timedelta(days=365)
 
@@ -45,26 +52,38 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         self, request: registry_pb2.RegisterLambdasRequest, _context: Context
     ) -> registry_pb2.RegisterLambdasResponse:
         check_count("lambdas", len(request.lambdas), _MOST_LAMBDAS)
+        number = sum(len(declared.time_tables) for declared in request.lambdas)
+        if number > _MOST_TABLES_A_CALL:
+            raise InvalidRequestError(
+                "lambdas.time_tables",
+                f"there must be at most {_MOST_TABLES_A_CALL:,} in one call, not {number:,}: register fewer lambdas at a time",
+            )
+        # many of them take a while: other calls have their turn meanwhile
+        read = await asyncio.to_thread(lambda: [_read(declared) for declared in request.lambdas])
         results = []
         valid: dict[str, LambdaPolicy] = {}
         tables: dict[str, list[TimeTable]] = {}
-        for declared in request.lambdas:
-            try:
-                policy = policy_from_wire(declared)
-                tables[policy.name] = declared_tables(declared)
+        for checked in read:
+            if isinstance(checked, Problem):
+                results.append(registry_pb2.RegisterLambdasResult(error=checked.to_wire()))
+            else:
+                policy, tables[checked[0].name] = checked
                 valid[policy.name] = policy
                 results.append(registry_pb2.RegisterLambdasResult())
-            except Problem as problem:
-                results.append(registry_pb2.RegisterLambdasResult(error=problem.to_wire()))
         if valid:
             before = await lambdas.register(self._store, list(valid.values()))
             self._known.forget()
-            log.info("lambdas registered", lambdas=sorted(valid), owner=next(iter(valid.values())).owner)
+            log.info(
+                "lambdas registered",
+                lambdas=sorted(valid)[:_MOST_LOGGED],
+                count=len(valid),
+                owner=next(iter(valid.values())).owner,
+            )
             warnings = {
                 name: self._replaced.warning(before.get(name), policy) for name, policy in valid.items()
             }
             kept = await self._declare(tables)
-            warnings |= {name: "; ".join(filter(None, (warnings[name], *kept[name]))) for name in kept}
+            warnings |= {name: "; ".join(filter(None, (warnings[name], *_some(kept[name])))) for name in kept}
             for name, warning in sorted(warnings.items()):
                 if warning:
                     log.warning("lambda declaration replaced", **{"lambda": name}, problem=warning)
@@ -76,18 +95,26 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     async def _declare(self, tables: Mapping[str, Sequence[TimeTable]]) -> dict[str, list[str]]:
         """Write declared time tables; return, by lambda, what was not taken."""
         problems: dict[str, list[str]] = {}
+        first: dict[str, TimeTable] = {}
         for lambda_name, declared in tables.items():
             for table in declared:
-                answer = await store_time_tables.put(self._store, table, declared=True)
-                if answer.verdict is PutVerdict.KEPT:
+                if first.setdefault(table.name, table) is not table:
+                    other = first[table.name].lambda_name
                     problems.setdefault(lambda_name, []).append(
-                        f"time table {table.name!r} was defined by an operator, and stays so: to take the declaration, "
-                        f"delete it (duly tables delete {table.name}) and attach again"
+                        f"time table {table.name!r} not written: it is declared for {other!r} too, use another name"
                     )
-                elif refused := put_problem(answer, table.name, lambda_name):
-                    problems.setdefault(lambda_name, []).append(
-                        f"time table {table.name!r} not written: {refused.field}: {refused.message}"
-                    )
+        answers = await put_declared(self._store, list(first.values())) if first else {}
+        for name, answer in answers.items():
+            lambda_name = first[name].lambda_name
+            if answer.verdict is PutVerdict.KEPT:
+                problems.setdefault(lambda_name, []).append(
+                    f"time table {name!r} was defined by an operator, and stays so: to take the declaration, "
+                    f"delete it (duly tables delete {name}) and attach again"
+                )
+            elif refused := put_problem(answer, name, lambda_name):
+                problems.setdefault(lambda_name, []).append(
+                    f"time table {name!r} not written: {refused.field}: {refused.message}"
+                )
         return problems
 
     async def ListLambdas(  # noqa: N802
@@ -95,6 +122,19 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     ) -> registry_pb2.ListLambdasResponse:
         registered = await lambdas.list_lambdas(self._store)
         return registry_pb2.ListLambdasResponse(lambdas=[_to_wire(each) for each in registered])
+
+
+def _read(declared: registry_pb2.Lambda) -> tuple[LambdaPolicy, list[TimeTable]] | Problem:
+    try:
+        return policy_from_wire(declared), declared_tables(declared)
+    except Problem as problem:
+        return problem
+
+
+def _some(problems: Sequence[str]) -> list[str]:
+    """Return the first of these, and how many there are besides: a log line and an answer must not grow without limit."""
+    more = [f"{len(problems) - _MOST_PROBLEMS:,} more"] if len(problems) > _MOST_PROBLEMS else []
+    return [*problems[:_MOST_PROBLEMS], *more]
 
 
 def declared_tables(declared: registry_pb2.Lambda) -> list[TimeTable]:

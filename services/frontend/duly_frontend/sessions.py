@@ -9,16 +9,19 @@ from uuid import UUID
 from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count
-from duly_core.rpc.new_tasks import Problem, check_session_key
+from duly_core.rpc.new_tasks import Problem, check_session_key, parse_task_id
 from duly_core.rpc.stubs import Context
 from duly_core.store import sessions as store_sessions
 from duly_core.store.notifications import Notifier
 from duly_core.store.sessions import SessionState
+from duly_core.task import TaskId
 from duly_frontend import events
 from duly_frontend.convert import STATUS_TO_WIRE
 from duly_frontend.stores import FrontendStores
 
 _MOST = 1000
+_MOST_TASKS = 10_000
+"""Ids of waiting tasks in one answer."""
 _DEFAULT_PAGE = 100
 
 
@@ -35,6 +38,11 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         keys = _checked(request.keys)
         if not 0 <= request.max_tasks <= _MOST:
             raise InvalidRequestError("max_tasks", f"must be from 0 to {_MOST:,}")
+        if request.max_tasks * len(keys) > _MOST_TASKS:
+            raise InvalidRequestError(
+                "max_tasks",
+                f"must be at most {_MOST_TASKS:,} for all sessions together: ask for fewer keys, or tasks",
+            )
         asked = [key for key in keys if isinstance(key, str)]
         found = await store_sessions.get_sessions(self._stores.reads, asked, request.max_tasks)
         return sessions_pb2.GetSessionResponse(
@@ -64,11 +72,13 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         self, request: sessions_pb2.UnblockSessionRequest, _context: Context
     ) -> sessions_pb2.UnblockSessionResponse:
         keys = _checked(request.keys)
+        named = _read_blockers(request)
         asked = [key for key in keys if isinstance(key, str)]
-        done = await store_sessions.unblock_sessions(self._stores.writes, asked)
-        if done:
-            self._notifier.due_in(timedelta(), tasks=len(done))
-            events.sessions_unblocked(len(done))
+        unblocked = await store_sessions.unblock_sessions(self._stores.writes, asked, named)
+        if unblocked.now:
+            self._notifier.due_in(timedelta(), tasks=len(unblocked.now))
+            events.sessions_unblocked(len(unblocked.now))
+        done = unblocked.now | unblocked.before
         return sessions_pb2.UnblockSessionResponse(
             results=[
                 sessions_pb2.UnblockSessionResult(error=problem.to_wire() if problem else None)
@@ -98,6 +108,21 @@ def _checked(keys: Sequence[str]) -> list[str | Problem]:
         else:
             checked.append(key)
     return checked
+
+
+def _read_blockers(request: sessions_pb2.UnblockSessionRequest) -> dict[str, TaskId]:
+    """Return the task whose block is to end, by key, where one is named."""
+    field, texts = "blocked_by_task_ids", request.blocked_by_task_ids
+    if texts and len(texts) != len(request.keys):
+        raise InvalidRequestError(field, "leave it out, or give one for each key")
+    if texts and len(set(request.keys)) < len(request.keys):
+        raise InvalidRequestError("keys", "names a session twice")
+    try:
+        return {
+            key: parse_task_id(text, field) for key, text in zip(request.keys, texts, strict=False) if text
+        }
+    except Problem as problem:
+        raise InvalidRequestError(problem.field, problem.message) from problem
 
 
 def _result(state: SessionState | None) -> sessions_pb2.GetSessionResult:

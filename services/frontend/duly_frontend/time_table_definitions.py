@@ -1,6 +1,7 @@
 """Holds the definition of a time table against the rules; what passes is a TimeTable that the store will take."""
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING
 
 from duly.enums import CatchUp, Overlap
@@ -22,7 +23,7 @@ _DEFAULT_WINDOW = timedelta(days=1)
 
 
 def time_table(asked: time_tables_pb2.TimeTable) -> TimeTable:
-    """Check a definition; whether its lambda takes the payload is for the store to tell.
+    """Check a definition; whether its lambda takes the payload is for the store to tell. To be called in a thread.
 
     Raises:
         Problem: names the field and the fix.
@@ -112,7 +113,7 @@ def _is_cron(fields: list[str], any_of: int) -> bool:
 
 
 def _zone(name: str) -> str:
-    from zoneinfo import ZoneInfo, available_timezones
+    from zoneinfo import ZoneInfo
 
     if not name:
         return "UTC"
@@ -123,10 +124,18 @@ def _zone(name: str) -> str:
     if not known:
         from difflib import get_close_matches
 
-        near = get_close_matches(name[:64], available_timezones(), 3)
+        near = get_close_matches(name[:64], _zones(), 3)
         hint = f"did you mean {' or '.join(near)}?" if near else "use an IANA name such as Europe/Berlin"
         raise Problem("zone", f"{name[:64]!r} is no time zone: {hint}")
     return name
+
+
+@cache
+def _zones() -> list[str]:
+    """Return the names of all zones. Reads hundreds of files the first time."""
+    from zoneinfo import available_timezones
+
+    return sorted(available_timezones())
 
 
 def _policy(asked: time_tables_pb2.TimeTable, rhythm: Rhythm) -> TickPolicy:

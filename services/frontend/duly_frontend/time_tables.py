@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from duly.ids import new_task_id
 from duly.time_conversion import EPOCH
 from duly.v1 import time_tables_pb2, time_tables_pb2_grpc
-from duly_core.errors import InvalidRequestError
+from duly_core.errors import InvalidRequestError, TooMuchError
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.convert import from_timestamp
 from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import ticks as store_ticks
 from duly_core.store import time_tables as store_time_tables
@@ -28,6 +29,7 @@ _LARGEST_PAGE = 1_000
 _DEFAULT_PAGE = 100
 _MOST_NEXT = 1_000
 _LONGEST_NOTE = 256
+_FRAMING_BYTES = 16
 _MOST_BYTES = 64 << 20
 """Payloads of one backfill: it is one transaction."""
 
@@ -35,21 +37,22 @@ _MOST_BYTES = 64 << 20
 class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     """Answers each time table for itself; one with an error has changed nothing."""
 
-    def __init__(self, store: Store, notifier: Notifier) -> None:
-        """Make one; `notifier` reports the tasks of a backfill."""
+    def __init__(self, store: Store, notifier: Notifier, rpc: RpcSettings | None = None) -> None:
+        """Make one; `notifier` reports the tasks of a backfill, `rpc` has the limits of answers. None: the defaults."""
         self._store = store
         self._notifier = notifier
+        self._most_bytes = (rpc or RpcSettings()).max_message_bytes
 
     async def PutTimeTables(  # noqa: N802 (the wire's name)
         self, request: time_tables_pb2.PutTimeTablesRequest, _context: Context
     ) -> time_tables_pb2.PutTimeTablesResponse:
         check_count("tables", len(request.tables), _MOST)
         results = [await self._put(asked) for asked in request.tables]
-        return time_tables_pb2.PutTimeTablesResponse(results=results)
+        return time_tables_pb2.PutTimeTablesResponse(results=self._fitting(results))
 
     async def _put(self, asked: time_tables_pb2.NewTimeTable) -> time_tables_pb2.TimeTableResult:
         try:
-            table = time_table(asked.table)
+            table = await asyncio.to_thread(time_table, asked.table)
         except Problem as problem:
             return time_tables_pb2.TimeTableResult(error=problem.to_wire())
         if_revision = asked.if_revision if asked.HasField("if_revision") else None
@@ -68,7 +71,22 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
             raise InvalidRequestError("next", f"must be from 0 to {_MOST_NEXT:,} for all tables together")
         found = await store_time_tables.get(self._store, request.names)
         results = await asyncio.to_thread(_results, request.names, found, request.next)
-        return time_tables_pb2.GetTimeTablesResponse(results=results)
+        response = time_tables_pb2.GetTimeTablesResponse(results=results)
+        if 0 <= self._most_bytes < response.ByteSize():
+            raise TooMuchError(
+                f"names: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): ask for fewer"
+            )
+        return response
+
+    def _fitting(
+        self, results: Sequence[time_tables_pb2.TimeTableResult]
+    ) -> Sequence[time_tables_pb2.TimeTableResult]:
+        """Leave the payloads out if all are too large for one answer: what was changed must be answered."""
+        if 0 <= self._most_bytes < sum(result.ByteSize() + _FRAMING_BYTES for result in results):
+            for result in results:
+                if result.HasField("table"):
+                    result.table.table.ClearField("payload")
+        return results
 
     async def ListTimeTables(  # noqa: N802
         self, request: time_tables_pb2.ListTimeTablesRequest, _context: Context
@@ -93,7 +111,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         _check_names(request.names)
         found = await store_time_tables.delete(self._store, request.names)
         events.time_tables_changed("deleted", found)
-        return time_tables_pb2.DeleteTimeTablesResponse(results=_results(request.names, found))
+        return time_tables_pb2.DeleteTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
     async def PauseTimeTables(  # noqa: N802
         self, request: time_tables_pb2.PauseTimeTablesRequest, _context: Context
@@ -103,7 +121,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
             raise InvalidRequestError("note", f"must be at most {_LONGEST_NOTE} characters, without NUL")
         found = await store_time_tables.pause(self._store, request.names, request.note)
         events.time_tables_changed("paused", found)
-        return time_tables_pb2.PauseTimeTablesResponse(results=_results(request.names, found))
+        return time_tables_pb2.PauseTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
     async def ResumeTimeTables(  # noqa: N802
         self, request: time_tables_pb2.ResumeTimeTablesRequest, _context: Context
@@ -111,7 +129,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         _check_names(request.names)
         found = await store_time_tables.resume(self._store, request.names)
         events.time_tables_changed("resumed", found)
-        return time_tables_pb2.ResumeTimeTablesResponse(results=_results(request.names, found))
+        return time_tables_pb2.ResumeTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
     async def BackfillTimeTable(  # noqa: N802
         self, request: time_tables_pb2.BackfillTimeTableRequest, _context: Context

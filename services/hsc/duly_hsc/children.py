@@ -36,6 +36,8 @@ class Children:
                 _check_size(message.children)
         names = {getattr(child, "lambda") for message in messages for child in message.children}
         limits = await self._known.payload_limits(names)
+        if any(_may_be_outdated(child, limits) for message in messages for child in message.children):
+            limits = await self._known.payload_limits_now()
         return [
             _with_children(result, message.children, limits)
             if message.children and result.outcome is Outcome.SUCCESS
@@ -52,6 +54,11 @@ def _check_size(children: Sequence[frontend_pb2.NewTask]) -> None:
     size = sum(child.ByteSize() for child in children)
     if size > _MOST_BYTES:
         raise InvalidRequestError("results.children", f"must be at most {_MOST_BYTES:,} bytes, not {size:,}")
+
+
+def _may_be_outdated(child: frontend_pb2.NewTask, limits: Mapping[str, int]) -> bool:
+    """Tell whether a lambda that was registered a moment ago may be the reason to refuse a child."""
+    return len(child.payload) > limits.get(getattr(child, "lambda"), -1)
 
 
 def _with_children(

@@ -26,7 +26,6 @@ from duly_core.task import (
 )
 from duly_hsc.caller_groups import Claimed
 from duly_hsc.convert_places import write_place
-from duly_hsc.work_answers import fitting
 
 _ID_BYTES = 16
 _MOST_LAMBDAS = 2_000
@@ -77,13 +76,12 @@ def proposals(messages: Sequence[hsc_pb2.ClaimProposal]) -> list[Proposal]:
 def claimed_to_wire(
     tasks: Sequence[ClaimedTask | None],
     terms: hsc_pb2.LeaseTerms,
-    most_bytes: int,
+    left: int,
     places: Mapping[TaskId, GraphPlace],
 ) -> hsc_pb2.ClaimTaskResponse:
-    """Return the answers to proposals, in order; the tasks that do not fit are to be asked for again."""
+    """Return the answers to proposals, in order; tasks after the first `left` are to be asked for again."""
     response = hsc_pb2.ClaimTaskResponse(terms=terms)
     add = response.answers.add
-    left = fitting([task for task in tasks if task is not None], most_bytes)
     for task in tasks:
         if task is None:
             add(verdict=hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED)

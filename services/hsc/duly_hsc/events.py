@@ -21,7 +21,7 @@ _retries = Counter(
     "Retries written, by whether the lambda's budget put them off.",
     ["lambda", "held_back"],
 )
-_released = Counter("duly_released_total", "Claims handed back, by verdict.", ["verdict"])
+_released = Counter("duly_released_total", "Claims released, by verdict.", ["verdict"])
 _groups = Histogram("duly_hsc_group_size", "Items of one statement, by RPC.", ["rpc"], buckets=SIZES)
 
 
@@ -58,7 +58,7 @@ def retries_written(retried: Mapping[str, int], held_back: Mapping[str, timedelt
 
 
 def released(verdicts: Sequence[Applied]) -> None:
-    """Claims were handed back."""
+    """Claims were released."""
     for verdict, count in Count(verdicts).items():
         _released.labels(verdict.value).inc(count)
 

@@ -43,7 +43,7 @@ from duly_hsc.children import Children
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
-from duly_hsc.work_answers import fitting
+from duly_hsc.work_answers import fitting, size_of
 from duly_hsc.work_matcher import WorkMatcher
 
 _WEIGHTY = 16 * 1024
@@ -139,12 +139,18 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         check_holder("holder", request.holder)
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
         tasks = await self._claim(asked, context.time_remaining())
-        return convert.claimed_to_wire(tasks, self._terms, self._most_bytes, await self._places(tasks))
+        claimed = [task for task in tasks if task is not None]
+        number = fitting(claimed, self._most_bytes)
+        # if this fails, nothing is handed back: its caller asks again with the same tokens, which still hold the claims
+        return convert.claimed_to_wire(tasks, self._terms, number, await self._places(claimed[:number]))
 
-    async def _places(self, tasks: Sequence[ClaimedTask | None]) -> dict[TaskId, GraphPlace]:
-        """Read what the nodes of graphs among these know of their graphs."""
-        nodes = [task.task_id for task in tasks if task and task.graph_id]
-        return await store_graph_places.graph_places(self._stores.claims, nodes) if nodes else {}
+    async def _places(self, tasks: Sequence[ClaimedTask]) -> dict[TaskId, GraphPlace]:
+        """Read what the nodes of graphs among these know of their graphs, as far as the answer has room for it."""
+        nodes = [task.task_id for task in tasks if task.graph_id]
+        if not nodes:
+            return {}
+        room = 2 * self._most_bytes - sum(map(size_of, tasks)) if self._most_bytes > 0 else None
+        return await store_graph_places.graph_places(self._stores.claims, nodes, room)
 
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
         async with failpoints.around("hsc.claim"):
@@ -167,10 +173,19 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             if found:
                 number = min(asked.most, fitting(found, self._most_bytes))
                 await self._hand_back(found[number:])
-                again = Claimed(found[:number], timedelta())
-                return convert.work_to_wire(again, self._terms, await self._places(again.tasks))
-        claimed = await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout)
-        return convert.work_to_wire(claimed, self._terms, await self._places(claimed.tasks))
+                return await self._answer(Claimed(found[:number], timedelta()))
+        return await self._answer(
+            await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout)
+        )
+
+    async def _answer(self, claimed: Claimed) -> hsc_pb2.ClaimWorkResponse:
+        try:
+            places = await self._places(claimed.tasks)
+        except BaseException:  # the store does not answer, or the caller hung up
+            # safe beside a repeat of the call: that changes the tokens, which these are handed back by
+            self.work.give_up(claimed.tasks)
+            raise
+        return convert.work_to_wire(claimed, self._terms, places)
 
     async def Work(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
         self, _requests: object, context: Context

@@ -46,10 +46,10 @@ class WorkAnswers:
             if not claimed:
                 continue
             if waiter.answer.done():  # its caller hung up meanwhile
-                self._give_up(claimed)
+                self.give_up(claimed)
                 continue
             number = fitting(claimed, self._most_bytes)
-            self._give_up(claimed[number:])
+            self.give_up(claimed[number:])
             waited = timedelta(seconds=began_at - waiter.arrived_at)
             waiter.answer.set_result(Claimed(claimed[:number], waited))
             answered.append(waiter)
@@ -58,14 +58,15 @@ class WorkAnswers:
     def take_back(self, waiter: WaitingCall) -> None:
         """Hand back the answer of a caller that hung up just then."""
         if waiter.answer.done() and not waiter.answer.cancelled() and waiter.answer.exception() is None:
-            self._give_up(waiter.answer.result().tasks)
+            self.give_up(waiter.answer.result().tasks)
 
     async def finish(self) -> None:
         """Wait until everything is handed back."""
         while self._running:
             await asyncio.wait(set(self._running))
 
-    def _give_up(self, tasks: Sequence[ClaimedTask]) -> None:
+    def give_up(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Hand these back in the background."""
         if tasks:
             task = asyncio.get_running_loop().create_task(self._hand_back_all(tasks))
             self._running.add(task)
@@ -81,10 +82,15 @@ class WorkAnswers:
 
 
 def fitting(tasks: Sequence[ClaimedTask], most_bytes: int) -> int:
-    """Return how many of these fit into an answer, one at least."""
+    """Return how many of these fit into an answer, one at least; what nodes know of their graphs is not counted."""
     size = 0
     for number, task in enumerate(tasks):
-        size += len(task.payload) + len(task.checkpoint or b"") + _FRAMING_BYTES
+        size += size_of(task)
         if size > most_bytes and number:
             return number
     return len(tasks)
+
+
+def size_of(task: ClaimedTask) -> int:
+    """Return what a task takes of an answer, about, without what it knows of its graph."""
+    return len(task.payload) + len(task.checkpoint or b"") + _FRAMING_BYTES

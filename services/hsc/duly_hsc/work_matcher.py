@@ -118,6 +118,10 @@ class WorkMatcher:
         for group in self._groups:
             self._plan(group)
 
+    def give_up(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Hand back, in the background, what was claimed and cannot be answered."""
+        self._answers.give_up(tasks)
+
     def close(self) -> None:
         """Answer all callers, and those who come from now on, without work."""
         self._is_closed = True

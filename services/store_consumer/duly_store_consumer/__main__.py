@@ -22,6 +22,7 @@ from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.events import log
 from duly_store_consumer.reclaim_guard import ReclaimGuard
+from duly_store_consumer.session_watch import SessionWatch
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.time_table_loop import TimeTableLoop
 from duly_store_consumer.timeout_loop import TimeoutLoop
@@ -102,6 +103,9 @@ def build(
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
                 group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
+                group.create_task(
+                    repeat("session watch", SessionWatch(store).run_once, stop, asyncio.Event())
+                )
         await server.stop()
 
     return serve

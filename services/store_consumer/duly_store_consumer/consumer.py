@@ -134,6 +134,8 @@ class Consumer:
         if found.released:
             self._wake_timer.wake_now()
         await self._sender.send(found.again, "again", now, self._live_config.settings.put_back_delay)
+        if found.problem is not None:
+            raise found.problem
         return timeout_in
 
 

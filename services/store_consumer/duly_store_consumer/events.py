@@ -24,7 +24,8 @@ _unsent = Counter(
 )
 _reclaimed = Counter("duly_reclaimed_total", "Claims reclaimed from silent Executors.")
 _ended = Counter(
-    "duly_store_consumer_ended_total", "Tasks ended by the Store Consumer: quarantined, cancelled, expired."
+    "duly_store_consumer_ended_total",
+    "Tasks ended by the Store Consumer: expired, quarantined, cancelled, skipped, failed with their session.",
 )
 _depth = Gauge(
     "duly_queue_depth", "References in the queue, as the Store Consumer estimates.", ["lambda", "priority"]
@@ -53,6 +54,9 @@ _ticks_left_out = Counter(
 _ticks_put_off = Counter(
     "duly_ticks_put_off_total",
     "Rounds in which a time table was put off: its ticks could not be computed, or a row was locked.",
+)
+_sessions_blocked = Gauge(
+    "duly_sessions_blocked", "Sessions that a failed task blocks, up to 100,000; counted each minute."
 )
 _oldest_ready = Gauge(
     "duly_oldest_ready_seconds", "How long the task that waits longest for a host has been due.", ["lambda"]
@@ -151,6 +155,11 @@ def retention_round(done: RetentionRound) -> None:
             "Postgres clock stepped ahead: no removal for a day, unless it is set back",
             ahead=str(done.clock_stepped),
         )
+
+
+def sessions_blocked(count: int) -> None:
+    """Show how many sessions are blocked."""
+    _sessions_blocked.set(count)
 
 
 def ticked(fired: Fired) -> None:

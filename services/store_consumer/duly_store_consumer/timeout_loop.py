@@ -44,6 +44,8 @@ class TimeoutLoop:
         await self._backlog.look(now)
         if due := found.released | {task.queue.lambda_name for task in found.again}:
             self._notifier.due_in(timedelta(), due, len(found.again))
+        if found.problem is not None:
+            raise found.problem
         self._liveness.completed()
         return min(pause, self._live_config.settings.poll_interval, self._live_config.fresh_for(now))
 

@@ -117,8 +117,28 @@ async def test_an_error_that_is_not_passing_is_not_retried(client, frontend):
 async def test_a_frontend_that_does_not_answer_in_time_is_unavailable(client, frontend):
     frontend.open.clear()
 
-    with pytest.raises(duly.UnavailableError, match="did not answer in time"):
+    with pytest.raises(duly.UnavailableError, match="did not answer in time") as raised:
         await client.schedule("mail.send", timeout=SECOND / 10)
+
+    assert raised.value.task_id == frontend.requests[0].tasks[0].task_id
+
+
+async def test_a_task_of_which_the_outcome_is_unknown_is_named(client, frontend):
+    frontend.failures.extend([(grpc.StatusCode.UNAVAILABLE,)] * 100)
+
+    errors = await asyncio.gather(
+        *(
+            client.schedule("mail.send", timeout=SECOND / 2, **key)
+            for key in ({}, {}, {"idempotency_key": "k"})
+        ),
+        return_exceptions=True,
+    )
+
+    assert {type(error) for error in errors} == {duly.UnavailableError}
+    sent = [[task.task_id for task in request.tasks] for request in frontend.requests]
+    assert [error.task_id for error in errors] in sent
+    assert errors[0].task_id != errors[1].task_id
+    assert errors[2].task_id == ""
 
 
 async def test_a_patient_caller_in_a_batch_outlasts_an_impatient_one(client, frontend):

@@ -63,6 +63,19 @@ async def test_its_errors_are_those_of_the_async_client(client, frontend):
         await asyncio.to_thread(client.schedule, "bad")
 
 
+async def test_its_error_names_the_task_of_which_the_outcome_is_unknown(client, frontend):
+    frontend.failures.extend([(grpc.StatusCode.UNAVAILABLE,)] * 100)
+
+    def use():
+        with pytest.raises(duly.UnavailableError) as raised:
+            client.schedule("mail.send", timeout=timedelta(seconds=0.5))
+        return raised.value.task_id
+
+    task_id = await asyncio.to_thread(use)
+
+    assert {task.task_id for request in frontend.requests for task in request.tasks} == {task_id}
+
+
 async def test_the_iterable_of_many_is_drawn_from_in_the_thread_that_asked(client):
     def use():
         asked = threading.get_ident()

@@ -75,12 +75,12 @@ create table task (
     task_id uuid primary key,
     lambda text not null default '',
     collection text not null default '',
-    priority smallint not null default 3 check (priority between 1 and 4),
-    payload_encoding smallint not null default 1 check (payload_encoding in (1, 2)),
-    payload bytea not null default '' check (octet_length(payload) <= 1048576),
+    priority smallint not null default 3,
+    payload_encoding smallint not null default 1,
+    payload bytea not null default '',
     created_at timestamptz not null default 'epoch',
-    scheduled_at timestamptz not null default 'epoch' check (isfinite(scheduled_at)),
-    expires_at timestamptz check (isfinite(expires_at)),
+    scheduled_at timestamptz not null default 'epoch',
+    expires_at timestamptz,
     status task_status,
     started_at timestamptz,
     finished_at timestamptz,
@@ -88,44 +88,31 @@ create table task (
     failures integer,
     crashes integer,
     last_token uuid,
-    result_encoding smallint check (result_encoding in (1, 2)),
-    result bytea check (octet_length(result) <= 1048576),
+    result_encoding smallint,
+    result bytea,
     failure_kind smallint,
-    failure_message text check (octet_length(failure_message) <= 4096),
+    failure_message text,
     failed_at timestamptz,
     -- How often the task was redriven after it had ended as fatal_failure.
-    redrives integer not null default 0 check (redrives >= 0),
+    redrives integer not null default 0,
     -- The session that the task belongs to: its tasks run one at a time, in order (decision 0029).
-    session text check (octet_length(session) between 1 and 255),
+    session text,
     -- 1: in the order in which they were scheduled; 2: by the time at which they are due.
-    session_order smallint check (session_order in (1, 2)),
+    session_order smallint,
     -- What a fatal_failure of this task does to its session: 1 the next task runs; 2 the session is blocked; 3 the tasks
     -- that wait fail, too.
-    session_policy smallint check (session_policy in (1, 2, 3)),
+    session_policy smallint,
     -- Of which resources it takes how many units while it runs: [{"name", "key", "weight"}], by name and key (decision
     -- 0031). Null: of none.
-    resources jsonb check (jsonb_typeof(resources) = 'array' and jsonb_array_length(resources) between 1 and 8),
+    resources jsonb,
     -- The graph that the task is a node of (decision 0030).
     graph uuid,
     -- How long an attempt may run; null: as long as its lambda says.
-    max_runtime interval check (max_runtime > interval '0'),
-    constraint task_session_is_whole check (
-        (session is null) = (session_order is null) and (session is null) = (session_policy is null)
-    ),
-    -- The entity's own status is final or absent: while the task lives its status is the assoc's.
-    constraint task_status_is_final check (status in ('success', 'fatal_failure', 'cancelled', 'dropped')),
-    -- A task is finished exactly if it has a final status, and then its counts are settled.
+    max_runtime interval,
+    -- The entity's own status is final or absent: while the task lives its status is the assoc's. Its counts are settled then.
     constraint task_is_settled check (
-        (status is null) = (finished_at is null)
-        and (status is null) = (fence is null)
-        and (status is null) = (failures is null)
-        and (status is null) = (crashes is null)
-    ),
-    -- Only a success has a result.
-    constraint task_result_is_a_success check (result is null or status is not distinct from 'success'),
-    -- A fatal failure says why.
-    constraint task_failure_has_a_reason check (status <> 'fatal_failure' or failure_kind is not null),
-    constraint task_failure_is_whole check ((failure_kind is null) = (failed_at is null))
+        (status >= 'success') is not false and num_nonnulls(status, finished_at, fence, failures, crashes) in (0, 5)
+    )
 ) partition by range (task_id);
 create index task_by_lambda on task (lambda, task_id);
 -- Lists of a collection's tasks. A task without a collection is not in it, and costs nothing more.
@@ -219,20 +206,20 @@ create table task_assoc (
     task_id uuid primary key,
     lambda text not null,
     collection text not null,
-    priority smallint not null check (priority between 1 and 4),
+    priority smallint not null,
     status task_status not null,
     next_trigger_at timestamptz not null,
     due_at timestamptz not null,
     expires_at timestamptz,
-    fence integer not null default 0 check (fence >= 0),
-    failures integer not null default 0 check (failures >= 0),
-    crashes integer not null default 0 check (crashes >= 0),
+    fence integer not null default 0,
+    failures integer not null default 0,
+    crashes integer not null default 0,
     token uuid,
     last_token uuid,
     holder text,
     cancel_requested boolean not null default false,
-    progress real check (progress between 0 and 1),
-    progress_note text check (octet_length(progress_note) <= 1024),
+    progress real,
+    progress_note text,
     -- When the crashes within the window happened, oldest first; null is none, and costs a task that never crashes nothing.
     crashed_at timestamptz[],
     -- Since when it is held, if it is; for people to see.
@@ -245,7 +232,7 @@ create table task_assoc (
     -- The graph that the task is a node of. While it waits: how many of its edges were not decided yet, and whether one
     -- that fires is enough.
     graph uuid,
-    open_edges integer check (open_edges >= 0),
+    open_edges integer,
     any_of boolean,
     -- Why a task that waits is to end without a run: a failure kind. The Store Consumer ends it (end_waiting).
     doom smallint,
@@ -257,32 +244,14 @@ create table task_assoc (
     -- When it may start by the rates of its resources: it was put off to this moment, and is not put off again if it is
     -- picked within a second of it.
     slot_at timestamptz,
-    -- The assoc row of a task that ended is gone.
-    constraint assoc_is_live check (status in ('new', 'waiting', 'enqueued', 'claimed', 'processing', 'retriable_failure')),
-    -- Every live task is looked at again: no status is without a deadline, but that of a task that waits for another one
-    -- and does not expire. The end of the other one releases it.
-    constraint assoc_has_a_trigger check (
-        isfinite(next_trigger_at) or (status = 'waiting' and next_trigger_at = 'infinity')
-    ),
+    -- The assoc row of a task that ended is gone. Every live task is looked at again: no status is without a deadline, but
+    -- that of a task that waits for another one and does not expire. The end of the other one releases it.
+    constraint assoc_is_live check (status < 'success' and (next_trigger_at < 'infinity' or status = 'waiting')),
     constraint assoc_waits_for_something check (
         status <> 'waiting' or session is not null or graph is not null or parked_on is not null
     ),
-    constraint assoc_parked_is_whole check ((parked_on is null) = (parked_key is null)),
-    constraint assoc_parked_is_waiting check (parked_on is null or status = 'waiting' and resources is not null),
-    constraint assoc_is_in_one_line check (session is null or graph is null),
-    constraint assoc_graph_is_whole check (
-        (graph is null) = (open_edges is null) and (graph is null) = (any_of is null)
-    ),
-    constraint assoc_session_is_whole check (
-        (session is null) = (session_rank is null) and (session is null) = (session_seq is null)
-        and (session is null) = (session_policy is null)
-    ),
-    constraint assoc_doom_is_waiting check (doom is null or status = 'waiting'),
-    -- Exactly a held task has a token, and a holder.
-    constraint assoc_token_means_held check ((status in ('claimed', 'processing')) = (token is not null)),
-    constraint assoc_holder_means_held check ((token is null) = (holder is null)),
-    -- Every failure and crash belongs to a claim.
-    constraint assoc_counts_add_up check (failures + crashes <= fence)
+    -- Exactly a held task has a token.
+    constraint assoc_token_means_held check ((status in ('claimed', 'processing')) = (token is not null))
 ) with (
     fillfactor = 70,
     -- every task writes its row about four times: dead rows are cleared as they come, not by the fifth of the table
@@ -1053,6 +1022,39 @@ begin
     return true;
 end $$;
 
+-- What the ends of these tasks do to what waits for them; the arrays have an element for each. Statements that end tasks
+-- call it if one of these has a session, a graph or resources (fragment end_task). Sessions are locked before graphs, and these
+-- before resources.
+create function duly_release(
+    sessions text[], policies int2[], graphs uuid[], task_ids uuid[], statuses text[], dooms int2[], resources jsonb[]
+) returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+begin
+    return query
+    select released.lambda, released.due_in
+    from (
+        select array_agg(session) as keys, array_agg(task_id) as ids, array_agg(doom) as reasons,
+            array_agg(case when status = 'fatal_failure' then policy end) as failures
+        from unnest(sessions, policies, task_ids, statuses, dooms) as ended (session, policy, task_id, status, doom)
+        where session is not null
+    ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.ids, linked.failures, linked.reasons) as released;
+    return query
+    select released.lambda, released.due_in
+    from (
+        select array_agg(graph) as ids_of_graphs, array_agg(task_id) as ids, array_agg(status) as ends, array_agg(doom) as reasons
+        from unnest(graphs, task_ids, statuses, dooms) as ended (graph, task_id, status, doom)
+        where graph is not null
+    ) as linked cross join lateral duly_advance_graphs(linked.ids_of_graphs, linked.ids, linked.ends, linked.reasons)
+        as released;
+    return query
+    select released.lambda, released.due_in
+    from (
+        select array_agg(task_id) as ids, array_agg(needs) as needs
+        from unnest(task_ids, resources) as stopped (task_id, needs)
+        where needs is not null
+    ) as linked cross join lateral duly_free(linked.ids, linked.needs) as released;
+end $$;
+
 -- Keys of the callers' own choice; apart from task, which is partitioned. Removed with their tasks, and found by them.
 create table idempotency_key (
     lambda text not null,
@@ -1101,7 +1103,7 @@ def downgrade() -> None:
         "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
         "resource_hold, resource_use, resource, "
         "task_assoc, dead_letter, attempt, task, lambda;"
-        "drop function duly_delete_resource, duly_put_resource, duly_free, duly_admit, duly_unpark, duly_advance_graphs, "
+        "drop function duly_release, duly_delete_resource, duly_put_resource, duly_free, duly_admit, duly_unpark, duly_advance_graphs, "
         "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
         "duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, duly_recent, duly_backoff, duly_now;"
         "drop type attempt_outcome, task_status;"

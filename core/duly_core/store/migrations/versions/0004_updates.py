@@ -10,15 +10,17 @@ depends_on = None
 UPGRADE = """
 -- How often the task was changed before it ran; the assoc counts with the entity. A claim whose snapshot has another
 -- count than the row that it locked reads the entity again.
-alter table task add column edits integer not null default 0 check (edits >= 0);
-alter table task_assoc add column edits integer not null default 0 check (edits >= 0);
+alter table task add column edits integer not null default 0;
+-- With the edits of the entity this makes the edits of the assoc.
+alter table task add column checkpoint_count integer not null default 0;
+alter table task_assoc add column edits integer not null default 0;
 
 -- Of a task whose payload or priority was changed: a digest of those that it was scheduled with, for repeats of the
 -- Schedule.
-alter table task add column scheduled_as bytea check (octet_length(scheduled_as) = 32);
+alter table task add column scheduled_as bytea;
 
 -- What a callback kept for its next attempt, as JSON.
-alter table task add column checkpoint bytea check (octet_length(checkpoint) <= 65536);
+alter table task add column checkpoint bytea;
 """
 
 # The rules are those of duly_core.rpc.new_tasks; a test holds the two against each other. Names are written with their
@@ -176,6 +178,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("drop function duly_schedule")
     op.execute(
-        "alter table task drop column edits, drop column scheduled_as, drop column checkpoint;"
+        "alter table task drop column edits, drop column scheduled_as, drop column checkpoint, drop column checkpoint_count;"
         "alter table task_assoc drop column edits;"
     )

@@ -1,0 +1,60 @@
+-- Statements that lock the sessions and graphs in which tasks wait, and the resources that they name. A statement sees rows as
+-- they were before it waited for a lock: what is done to the tasks is for the next one, in the same transaction. A task keeps
+-- its session, its graph and its resources.
+
+-- name: lock_waiting
+-- Locks what these tasks wait in; returns those that wait.
+with waiting as materialized (
+    select assoc.task_id, assoc.session, assoc.graph, assoc.resources
+    from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.status::text = 'waiting'
+), locked as materialized (
+    select key from session where key = any (array(select session from waiting)) order by key for update
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where (select count(*) from locked) >= 0 and graph_id = any (array(select graph from waiting))
+    order by graph_id
+    for update
+), found as materialized (
+    select task_id, resources
+    from waiting
+    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
+        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
+), {{lock_resources: found}}
+select task_id from found where (select count(*) from locked_resources) >= 0
+
+-- name: lock_over
+-- As lock_waiting, of the tasks that wait and are to end without a run, the longest due first. A session or graph that
+-- somebody else works on is left to the next round.
+with over as materialized (
+    select task_id, session, graph, resources
+    from task_assoc
+    where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
+    order by next_trigger_at
+    limit %(limit)b
+), locked as materialized (
+    select key from session where key = any (array(select session from over)) order by key for update skip locked
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where (select count(*) from locked) >= 0 and graph_id = any (array(select graph from over))
+    order by graph_id
+    for update skip locked
+), found as materialized (
+    select task_id, resources
+    from over
+    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
+        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
+), {{lock_resources: found}}
+select task_id from found where (select count(*) from locked_resources) >= 0
+
+-- name: lock_blocked
+-- Locks the sessions that these tasks block; zeros: whichever task does.
+select session.key
+from unnest(%(keys)b::text[], %(blocked_by)b::uuid[]) as asked (key, blocked_by)
+join session on session.key = any (array[asked.key])
+where asked.blocked_by in (session.blocked_by, '00000000-0000-0000-0000-000000000000')
+order by session.key
+for update of session

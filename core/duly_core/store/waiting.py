@@ -1,0 +1,51 @@
+"""End tasks that wait in sessions or graphs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from psycopg.rows import TupleRow
+
+from duly_core.errors import StatementTimeoutError
+from duly_core.store.arrays import uuids
+from duly_core.store.pool import Store, fetch
+from duly_core.store.statements import LOCKS, TRANSITIONS
+from duly_core.task import TaskId
+
+_FEWER = 50
+
+
+async def cancel_waiting(store: Store, task_ids: Sequence[TaskId]) -> list[TupleRow]:
+    """Cancel those of these tasks that wait; return the rows of the statement.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    return await _end(store, "lock_waiting", {"task_ids": uuids(sorted(task_ids))}, "cancel_waiting")
+
+
+async def end_waiting(store: Store, limit: int) -> list[TupleRow]:
+    """End up to `limit` of the waiting tasks that are to end without a run; return the rows of the statement.
+
+    Fewer, if so many ends take too long: they may release, or skip, many others.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    try:
+        return await _end(store, "lock_over", {"limit": limit}, "end_waiting")
+    except StatementTimeoutError:
+        return await _end(store, "lock_over", {"limit": max(1, limit // _FEWER)}, "end_waiting")
+
+
+async def _end(store: Store, lock: str, which: Mapping[str, Any], end: str) -> list[TupleRow]:
+    """Lock sessions and graphs, then end the tasks.
+
+    One statement would see the tasks as they were before it waited for a lock. It would wait for tasks that run now,
+    while their ends wait for the same session.
+    """
+    async with store.connection() as connection, connection.transaction():
+        found = await fetch(connection, LOCKS[lock], which)
+        if not found:
+            return []
+        task_ids = uuids(sorted(row[0] for row in found))
+        return await fetch(connection, TRANSITIONS[end], {"task_ids": task_ids})

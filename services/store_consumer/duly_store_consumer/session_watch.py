@@ -1,0 +1,27 @@
+"""Shows how many sessions are blocked."""
+
+from datetime import timedelta
+
+from duly_core.store import sessions
+from duly_core.store.pool import Store
+from duly_store_consumer import events
+
+_PAUSE = timedelta(minutes=1)
+_MOST = 100_000
+"""Blocked sessions are counted up to this number: the count must cost little."""
+
+
+class SessionWatch:
+    """Counts in rounds of a minute."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def run_once(self) -> timedelta:
+        """Count; return the pause until the next round.
+
+        Raises:
+            StoreUnavailableError: the metric keeps its value.
+        """
+        events.sessions_blocked(await sessions.count_blocked(self._store, _MOST))
+        return _PAUSE
