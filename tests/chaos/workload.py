@@ -12,7 +12,7 @@ from duly.v1 import frontend_pb2, task_pb2
 from duly_core.clock import since_boot_ns
 from tests.chaos.history import SECOND, AckedTask
 from tests.chaos.kinds import BY_NAME, IN_SESSIONS, KINDS, TaskKind, choose
-from tests.chaos.scarce import CAPACITIES, PER_KEY, choose_needs, told
+from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, told
 
 _BATCH_EVERY_S = 0.1
 _ONE_CALL = timedelta(seconds=4)
@@ -90,7 +90,7 @@ class Workload:
         """As an operator would, before anything is broken."""
         async with duly.AsyncClient(self._callers[0].address) as client:
             for name, capacity in CAPACITIES.items():
-                await client.put_resource(name, capacity, per_key=name in PER_KEY)
+                await client.put_resource(name, capacity, rate=RATES.get(name), per_key=name in PER_KEY)
 
     async def run(self, seconds: float) -> None:
         """Schedule for so long; calls may go on beyond."""
