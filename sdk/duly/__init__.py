@@ -70,7 +70,7 @@ from duly.outcome import (
 )
 from duly.policy import Backoff
 from duly.registry import App
-from duly.resource import Resource, ResourceKey, ResourceNeed
+from duly.resource import Backlog, Rate, Resource, ResourceKey, ResourceNeed
 from duly.session import Session, SessionState
 from duly.task import Attempt, Failure, Task
 from duly.task_update import TaskUpdate
@@ -89,6 +89,7 @@ __all__ = [
     "AsyncClient",
     "Attempt",
     "AttemptOutcome",
+    "Backlog",
     "Backoff",
     "CallbackOutcome",
     "Cancelled",
@@ -122,6 +123,7 @@ __all__ = [
     "PayloadError",
     "PayloadTooLargeError",
     "Priority",
+    "Rate",
     "RegistrationError",
     "RequestError",
     "Resource",

@@ -20,7 +20,7 @@ from tests.chaos.history import (
 )
 from tests.chaos.journal_reader import read_journal
 from tests.chaos.plan import Plan
-from tests.chaos.scarce import CAPACITIES
+from tests.chaos.scarce import CAPACITIES, RATES
 from tests.chaos.stack import System
 from tests.chaos.topology import ENQUEUE_TIMEOUT
 
@@ -102,5 +102,9 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         most_connections=_CONNECTIONS * clients,
         most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,
         capacities=CAPACITIES,
+        paces={
+            name: (int(SECOND * rate.period.total_seconds() / rate.units), rate.burst)
+            for name, rate in RATES.items()
+        },
         longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),
     )

@@ -340,6 +340,8 @@ class Limits:
     """Fewer of these make the run inconclusive, too."""
     capacities: Mapping[str, int] = field(default_factory=dict)
     """The units of each resource, or of each of its keys."""
+    paces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of resources without keys, all units of weight 1: how long one slot is, and how many may start at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tests.chaos.calls import Calls
 from tests.chaos.history import SECOND, AckedTask, Change
 from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, TaskKind, choose
 from tests.chaos.random_graphs import random_graph, time_tables
-from tests.chaos.scarce import CAPACITIES, PER_KEY, choose_needs, told
+from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, told
 
 _BATCH_EVERY_S = 0.1
 _PAUSE_S = 0.1
@@ -106,7 +106,7 @@ class Workload:
         """As an operator would, before anything is broken."""
         async with duly.AsyncClient(self._client.address) as client:
             for name, capacity in CAPACITIES.items():
-                await client.put_resource(name, capacity, per_key=name in PER_KEY)
+                await client.put_resource(name, capacity, rate=RATES.get(name), per_key=name in PER_KEY)
 
     async def run(self, seconds: float) -> None:
         """Schedule for so long; calls may go on beyond."""

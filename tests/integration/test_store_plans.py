@@ -185,6 +185,10 @@ CASES = {
         {"resource": "database", "after": "", "limit": 10},
         {"resource_use_pkey", "task_assoc_parked"},
     ),
+    "backlog": (
+        {"names": [LAMBDA], "priorities": [1, 2, 3, 4], "most": 10},
+        LAMBDAS | {"task_assoc_ready", "task_assoc_watched", "task_assoc_parked"},
+    ),
     "resource_kinds": ({"names": ["database", "tenant"]}, {"resource_pkey"}),
     "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
     "tick": (
@@ -211,7 +215,7 @@ CASES = {
         },
         ENTITY | KEYS,
     ),
-    "enqueue": (ROOM | {"enqueue_timeout": SECOND}, READY | ASSOC),
+    "enqueue": (ROOM | {"enqueue_timeout": SECOND}, READY | ASSOC | {"resource_quotas"}),
     "claim_work": (
         {
             "lambdas": [LAMBDA] * 2,
@@ -224,7 +228,7 @@ CASES = {
             "most": 100,
             "claim_timeout": SECOND,
         },
-        READY | ASSOC | ENTITY | LAMBDAS,
+        READY | ASSOC | ENTITY | LAMBDAS | {"resource_quotas"},
     ),
     "claimed_under": ({"prefixes": [b"0" * 14]}, WATCHED),
     "claim_again": (

@@ -31,7 +31,7 @@ OF_SESSIONS = {
     "blocked_sessions",
 }
 """test_session_costs.py has those."""
-OF_RESOURCES = {"resources", "resource_keys", "resource_kinds"}
+OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "backlog"}
 """For people, and for the first task that names one."""
 OF_GRAPHS = {
     "schedule_graph",

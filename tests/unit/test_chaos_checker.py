@@ -909,6 +909,15 @@ def _(tape):
     return replace_rule(tape.history(), "C1")
 
 
+@plants("C12.rate: thirty start where one a second may")
+def _(tape):
+    tasks = [tape.task(resources="mail/=1").schedule() for _ in range(30)]
+    for task in tasks:
+        task.enqueue()
+    for task in tasks:
+        task.succeed()
+
+
 @plants("C12.asked: it takes nothing of what it names")
 def _(tape):
     tape.task().schedule().enqueue().succeed().expect(resources="database/=1")

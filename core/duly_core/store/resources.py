@@ -3,11 +3,27 @@
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from duly_core.store.arrays import texts
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, Statement
+
+QUOTA = "lambda:"
+"""Begins the names of quotas: each task of the lambda takes a unit, without naming the resource."""
+
+UNLIMITED = 1_000_000
+"""The largest capacity: that of a resource which only a rate limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many units tasks may start to use over time."""
+
+    units: int
+    period: timedelta
+    burst: int = 1
+    """Units that may start at once, after a time in which few did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +36,7 @@ class ResourceLimit:
     per_key: bool = False
     """Each key has as many units of its own."""
     note: str = ""
+    rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +49,8 @@ class ResourceState:
     """Units that tasks hold, of all keys together."""
     parked: int
     """Tasks that were due and wait for units."""
+    slots_until: datetime | None = None
+    """By when all slots that its rate gave will have come, of the key that has most of them; None: by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +70,11 @@ class Deletion(enum.Enum):
     IN_USE = "in use"
 
 
-_PUT = "select is_done, lambdas from duly_put_resource(%(name)b::text, %(capacity)b::int4, %(per_key)b, %(note)b::text)"
+_PUT = """
+select is_done, lambdas from duly_put_resource(
+    %(name)b::text, %(capacity)b::int4, %(per_key)b, %(note)b::text, %(rate)b::int4, %(period)b::interval, %(burst)b::int4
+)
+"""
 _DELETE = "select duly_delete_resource(%(name)b::text)"
 
 
@@ -68,6 +91,9 @@ async def put_resource(store: Store, limit: ResourceLimit) -> frozenset[str] | N
         "capacity": limit.capacity,
         "per_key": limit.per_key,
         "note": limit.note,
+        "rate": limit.rate and limit.rate.units,
+        "period": limit.rate and limit.rate.period,
+        "burst": limit.rate and limit.rate.burst,
     }
     ((is_done, lambdas),) = await store.run(Statement("put_resource", _PUT), parameters)
     return frozenset(lambdas) if is_done else None
@@ -91,8 +117,14 @@ async def list_resources(store: Store, *, after: str = "", limit: int) -> list[R
     """
     rows = await store.run(READS["resources"], {"after": after, "limit": limit})
     return [
-        ResourceState(ResourceLimit(name, capacity, per_key, note), changed_at, used, parked)
-        for name, capacity, per_key, note, changed_at, used, parked in rows
+        ResourceState(
+            ResourceLimit(name, capacity, per_key, note, Rate(rate, period, burst) if rate else None),
+            changed_at,
+            used,
+            parked,
+            slots_until,
+        )
+        for name, capacity, per_key, note, changed_at, rate, period, burst, used, parked, slots_until in rows
     ]
 
 

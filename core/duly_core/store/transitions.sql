@@ -270,15 +270,16 @@ select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due
 -- names a resource that has too little left (duly_admit).
 with clock as materialized (
     select duly_now() as now
-), queue as (
-    select *, 0 as skip
+), {{quotas}}, queue as (
+    select *, 0 as skip, (select of_lambda from quotas) -> queue.lambda as quota
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as queue (lambda, priority, size)
 ), due as (
-    select picked.task_id, picked.resources
+    select picked.task_id, {{needs}} as resources
     from queue cross join lateral ({{eligible}}) as picked
 ), {{park}}
 update task_assoc as assoc
-set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
+set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, slot_at = null,
+    resources = due.resources
 from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     and due.task_id not in (select task_id from parked)
@@ -293,22 +294,22 @@ returning assoc.task_id, assoc.lambda, assoc.priority
 -- were found, nor when some of them were parked: then there may be more.
 with clock as materialized (
     select duly_now() as now
-), queue as (
-    select *
+), {{quotas}}, queue as (
+    select *, (select of_lambda from quotas) -> queue.lambda as quota
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[])
         as queue (lambda, priority, size, skip)
 ), due as (
-    select picked.task_id, picked.resources
+    select picked.task_id, {{needs}} as resources
     from queue cross join lateral ({{eligible}}) as picked
     limit %(most)b
 ), {{park}}, placed as materialized (
-    select task_id, (row_number() over () - 1)::int4 as place
+    select task_id, resources, (row_number() over () - 1)::int4 as place
     from due
     where task_id not in (select task_id from parked)
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
-        claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        slot_at = null, resources = placed.resources, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
         token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
             || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed

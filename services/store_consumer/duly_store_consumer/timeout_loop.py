@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
+from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.liveness import Liveness
 from duly_store_consumer.reclaim_guard import ReclaimGuard
@@ -23,6 +24,7 @@ class TimeoutLoop:
         self._live_config = LiveConfig(store, settings)
         self._timeouts = Timeouts(store, reclaim_guard, self._live_config)
         self._notifier = notifier
+        self._backlog = BacklogWatch(store, self._live_config)
         self._liveness = Liveness()
 
     def config_changed(self) -> None:
@@ -39,6 +41,7 @@ class TimeoutLoop:
         now = asyncio.get_running_loop().time()
         await self._live_config.read(now)
         found, pause = await self._timeouts.handle_due(now)
+        await self._backlog.look(now)
         if due := found.released | {task.queue.lambda_name for task in found.again}:
             self._notifier.due_in(timedelta(), due, len(found.again))
         if found.problem is not None:

@@ -27,6 +27,7 @@ C10 overlap, order    tasks of one session run one at a time, in the order in wh
    session, left    each is in the session that it was scheduled in, and no session outlives its tasks
 C12 exceeded, running    no more units of a resource are taken than there are: by the store's record, by what ran
    idle        nothing is parked that fits into what is free, unless another of its line was released
+   rate        in no stretch of time more tasks start than the rate of a resource and its burst allow
    asked, left    a task takes what it names, and what is written as taken is what live tasks hold
 C13 early   a node runs when what it waits for has happened
    edge        each edge is decided once, in the transaction that ends its source
