@@ -121,7 +121,7 @@ def _as_json(resource: duly.Resource) -> dict[str, Any]:
         "capacity": resource.capacity,
         "per_key": resource.per_key,
         "rate": resource.rate and str(resource.rate),
-        "slots_until": resource.slots_until and resource.slots_until.isoformat(),
+        "starts_until": resource.starts_until and resource.starts_until.isoformat(),
         "used": resource.used,
         "parked": resource.parked,
         "keys": [{"key": each.key, "used": each.used, "parked": each.parked} for each in resource.keys],

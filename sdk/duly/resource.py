@@ -120,7 +120,7 @@ class Resource:
     keys: tuple[ResourceKey, ...] = ()
     rate: Rate | None = None
     # By when all tasks that its rate put off may have started; None: it put off none.
-    slots_until: datetime | None = None
+    starts_until: datetime | None = None
 
     @classmethod
     def from_proto(cls, resource: limits_pb2.Resource) -> Resource:
@@ -135,7 +135,7 @@ class Resource:
             parked=resource.parked,
             keys=tuple(ResourceKey(each.key, each.used, each.parked) for each in resource.keys),
             rate=Rate.from_proto(resource.limit.rate) if resource.limit.HasField("rate") else None,
-            slots_until=to_datetime(resource.slots_until) if resource.HasField("slots_until") else None,
+            starts_until=to_datetime(resource.starts_until) if resource.HasField("starts_until") else None,
         )
 
 

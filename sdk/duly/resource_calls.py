@@ -55,7 +55,7 @@ class ResourceCalls(ABC):
 
         - `capacity`: how many units tasks may take at a time. More releases tasks that wait; less lets those that
           run end; 0 holds back every task that names it. None: only the rate limits them.
-        - `rate`: how many units tasks may start to use over time. What is too early is put off to its slot.
+        - `rate`: how many units tasks may start to use over time. What is too early is put off to its start time.
         - `per_key`: each key has as many units of its own. It cannot change while tasks hold units.
 
         Raises ResourceInUseError, InvalidTaskError.

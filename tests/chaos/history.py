@@ -341,7 +341,7 @@ class Limits:
     capacities: Mapping[str, int] = field(default_factory=dict)
     """The units of each resource, or of each of its keys."""
     paces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Of resources without keys, all units of weight 1: how long one slot is, and how many may start at once."""
+    """Of resources without keys, all units of weight 1: how far apart they start, and how many may start at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ async def test_a_resource_may_have_a_rate_instead_of_units(client, declared, sto
 
     (mail,) = [each for each in await client.resources() if each.name == "mail"]
     assert (mail.capacity, mail.rate, mail.used, mail.parked) == (None, rate, 2, 0)
-    assert timedelta(minutes=80) < mail.slots_until - datetime.now(UTC) <= timedelta(minutes=90)
+    assert timedelta(minutes=80) < mail.starts_until - datetime.now(UTC) <= timedelta(minutes=90)
 
 
 async def test_the_backlog_counts_what_is_due_held_and_parked(client, declared, store, task_states, run_duly):

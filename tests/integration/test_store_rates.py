@@ -1,4 +1,4 @@
-"""Rates of resources in the store: what comes too early is put off to its slot, and asked no more before it."""
+"""Rates of resources in the store: what comes too early is put off to its start time, and asked no more before it."""
 
 import os
 from datetime import timedelta
@@ -58,7 +58,7 @@ async def ready(store, task_states):
     return store
 
 
-async def test_tasks_start_at_the_rate_and_each_is_put_off_to_its_slot_once(ready, clock):
+async def test_tasks_start_at_the_rate_and_each_is_put_off_to_its_start_time_once(ready, clock):
     await declare(ready)
     asked = await scheduled(ready, 4)
 
@@ -72,7 +72,7 @@ async def test_tasks_start_at_the_rate_and_each_is_put_off_to_its_slot_once(read
         await end(ready, [claimed])
 
 
-async def test_what_waits_for_its_slot_is_new_holds_nothing_and_is_not_written_again(ready, clock, dsn):
+async def test_what_waits_for_its_start_time_is_new_holds_nothing_and_is_not_written_again(ready, clock, dsn):
     await declare(ready, capacity=5)
     _, second = await scheduled(ready, 2)
     await claim_all(ready)
@@ -86,7 +86,7 @@ async def test_what_waits_for_its_slot_is_new_holds_nothing_and_is_not_written_a
     assert before["next_trigger_at"] == after["next_trigger_at"]
     (state,) = await resources.list_resources(ready, limit=1)
     assert (state.used, state.parked) == (1, 0)
-    assert after["next_trigger_at"] <= state.slots_until <= after["next_trigger_at"] + PERIOD
+    assert after["next_trigger_at"] <= state.starts_until <= after["next_trigger_at"] + PERIOD
 
 
 async def test_a_burst_starts_at_once_after_a_time_in_which_few_started(ready, clock):
@@ -98,7 +98,7 @@ async def test_a_burst_starts_at_once_after_a_time_in_which_few_started(ready, c
     assert PERIOD / 2 - SLACK < ahead <= PERIOD / 2
     await clock.tick(100 * PERIOD)
 
-    assert len((await claim_all(ready))[0]) == 3  # slots that nobody took are lost
+    assert len((await claim_all(ready))[0]) == 3  # start times that nobody took are lost
 
 
 async def test_each_key_has_its_rate_and_is_forgotten_when_that_is_over(ready, clock, dsn):
@@ -118,7 +118,7 @@ async def test_each_key_has_its_rate_and_is_forgotten_when_that_is_over(ready, c
     assert await resources.list_keys(ready, MAIL, limit=9) == []
 
 
-async def test_a_heavy_task_takes_as_many_slots_and_at_most_the_burst(ready):
+async def test_a_heavy_task_takes_as_many_start_times_and_at_most_the_burst(ready):
     await declare(ready, burst=3)
     await scheduled(ready, 1, weight=2)
     await scheduled(ready, 1, weight=1000)
@@ -129,7 +129,7 @@ async def test_a_heavy_task_takes_as_many_slots_and_at_most_the_burst(ready):
     assert 2 * PERIOD - SLACK < ahead <= 2 * PERIOD
 
 
-async def test_a_retry_is_a_start_and_takes_a_slot(ready, clock):
+async def test_a_retry_is_a_start_and_takes_a_start_time(ready, clock):
     await declare(ready)
     await scheduled(ready, 1)
     (claimed,), _ = await claim_all(ready)
@@ -152,7 +152,7 @@ async def test_a_faster_rate_holds_at_once_for_what_was_put_off(ready):
     assert await declare(ready, units=1000, burst=5) == set()
 
 
-async def test_what_expires_before_its_slot_takes_none(ready, clock):
+async def test_what_expires_before_its_start_time_takes_none(ready, clock):
     await declare(ready)
     row = (await tasks.get_tasks(ready, [(await scheduled(ready, 1))[0].task_id])).popitem()[1]
     await scheduled(ready, 2, expires_at=row["created_at"] + PERIOD / 2)

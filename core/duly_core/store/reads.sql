@@ -246,9 +246,9 @@ select resource.name, resource.capacity, resource.per_key, resource.note, resour
         select count(*) from task_assoc as assoc
         where assoc.parked_on = resource.name and assoc.status = 'waiting'
     ) as parked, (
-        select max(slots_until) from resource_use as use
-        where use.resource = resource.name and use.slots_until > duly_now()
-    ) as slots_until
+        select max(starts_until) from resource_use as use
+        where use.resource = resource.name and use.starts_until > duly_now()
+    ) as starts_until
 from resource
 where resource.name > %(after)b::text
 order by resource.name

@@ -49,8 +49,8 @@ class ResourceState:
     """Units that tasks hold, of all keys together."""
     parked: int
     """Tasks that were due and wait for units."""
-    slots_until: datetime | None = None
-    """By when all slots that its rate gave will have come, of the key that has most of them; None: by now."""
+    starts_until: datetime | None = None
+    """The last start time that its rate gave, of all its keys; None: by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,9 @@ async def list_resources(store: Store, *, after: str = "", limit: int) -> list[R
             changed_at,
             used,
             parked,
-            slots_until,
+            starts_until,
         )
-        for name, capacity, per_key, note, changed_at, rate, period, burst, used, parked, slots_until in rows
+        for name, capacity, per_key, note, changed_at, rate, period, burst, used, parked, starts_until in rows
     ]
 
 

@@ -28,7 +28,7 @@ delete from resource_use as use
 using (
     select resource, key
     from resource_use
-    where key <> '' and used = 0 and slots_until <= duly_now()
+    where key <> '' and used = 0 and starts_until <= duly_now()
     limit %(limit)b
     for update skip locked
 ) as idle

@@ -115,7 +115,7 @@ task_assoc = sa.Table(
     sa.Column("resources", pg.JSONB),
     sa.Column("parked_on", sa.Text),
     sa.Column("parked_key", sa.Text),
-    sa.Column("slot_at", sa.TIMESTAMP(timezone=True)),
+    sa.Column("start_at", sa.TIMESTAMP(timezone=True)),
     sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index(
         "task_assoc_ready",
@@ -193,7 +193,7 @@ resource_use = sa.Table(
     sa.Column("resource", sa.Text, primary_key=True),
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("used", sa.Integer, nullable=False, server_default=sa.text("0")),
-    sa.Column("slots_until", sa.TIMESTAMP(timezone=True)),
+    sa.Column("starts_until", sa.TIMESTAMP(timezone=True)),
 )
 
 resource_hold = sa.Table(

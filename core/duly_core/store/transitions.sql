@@ -278,7 +278,7 @@ with clock as materialized (
     from queue cross join lateral ({{eligible}}) as picked
 ), {{park}}
 update task_assoc as assoc
-set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, slot_at = null,
+set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, start_at = null,
     resources = due.resources
 from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
@@ -309,7 +309,7 @@ with clock as materialized (
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
-        slot_at = null, resources = placed.resources, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        start_at = null, resources = placed.resources, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
         token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
             || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed

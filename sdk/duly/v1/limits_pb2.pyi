@@ -76,7 +76,7 @@ class ResourceLimit(_message.Message):
     """For people: at most 1,024 bytes."""
     @_builtins.property
     def rate(self) -> Global___ResourceRate:
-        """Absent: tasks start as soon as there are units. Another rate begins anew: what waits for its slot is due at once."""
+        """Absent: tasks start as soon as there are units. Another rate begins anew: what was put off is due at once."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Resource(_message.Message):
     USED_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
-    SLOTS_UNTIL_FIELD_NUMBER: _builtins.int
+    STARTS_UNTIL_FIELD_NUMBER: _builtins.int
     used: _builtins.int
     """Units that tasks hold, of all keys together."""
     parked: _builtins.int
@@ -122,7 +122,7 @@ class Resource(_message.Message):
         """Keys in use, by key; at most as many as were asked for."""
 
     @_builtins.property
-    def slots_until(self) -> _timestamp_pb2.Timestamp:
+    def starts_until(self) -> _timestamp_pb2.Timestamp:
         """By when all tasks that its rate put off may have started. Absent: it put off none."""
 
     def __init__(
@@ -133,11 +133,11 @@ class Resource(_message.Message):
         used: _builtins.int = ...,
         parked: _builtins.int = ...,
         keys: _abc.Iterable[Global___ResourceKey] | None = ...,
-        slots_until: _timestamp_pb2.Timestamp | None = ...,
+        starts_until: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "limit", b"limit", "slots_until", b"slots_until"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "limit", b"limit", "starts_until", b"starts_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "keys", b"keys", "limit", b"limit", "parked", b"parked", "slots_until", b"slots_until", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "keys", b"keys", "limit", b"limit", "parked", b"parked", "starts_until", b"starts_until", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -194,8 +194,8 @@ def _to_wire(state: ResourceState, keys: Sequence[KeyState]) -> limits_pb2.Resou
     if limit.rate is not None:
         message.limit.rate.units, message.limit.rate.burst = limit.rate.units, limit.rate.burst
         message.limit.rate.period.FromTimedelta(limit.rate.period)
-    if state.slots_until is not None:
-        message.slots_until.FromDatetime(state.slots_until)
+    if state.starts_until is not None:
+        message.starts_until.FromDatetime(state.starts_until)
     return message
 
 

@@ -168,12 +168,12 @@ def _running(
                 yield Violation("C12.running", "", what, (line,))
 
 
-_SLOT_HOLDS_NS = 1_000_000_000
-"""How long after its slot a task may still start in it."""
+_START_TIME_HOLDS_NS = 1_000_000_000
+"""How long after its start time a task may still start."""
 
 
 def _starts(history: History, lines: Lines) -> Iterator[Violation]:
-    """Of rates: in no stretch of time more tasks start than there are slots in it, and a burst."""
+    """Of rates: in no stretch of time more tasks start than the rate and the burst allow."""
     for resource, (pace, burst) in history.limits.paces.items():
         starts = [
             move
@@ -182,7 +182,7 @@ def _starts(history: History, lines: Lines) -> Iterator[Violation]:
             and move.after in _TAKING
             and move.before not in _TAKING
         ]
-        slack = _SLOT_HOLDS_NS + history.limits.statement_ns
+        slack = _START_TIME_HOLDS_NS + history.limits.statement_ns
         for place, first in enumerate(starts):
             for number, last in enumerate(starts[place:], 1):
                 if (number - burst) * pace > last.at_ns - first.at_ns + slack:

@@ -243,7 +243,7 @@ create table task_assoc (
     parked_key text,
     -- When it may start by the rates of its resources: it was put off to this moment, and is not put off again if it is
     -- picked within a second of it.
-    slot_at timestamptz,
+    start_at timestamptz,
     -- The assoc row of a task that ended is gone. Every live task is looked at again: no status is without a deadline, but
     -- that of a task that waits for another one and does not expire. The end of the other one releases it.
     constraint assoc_is_live check (status < 'success' and (next_trigger_at < 'infinity' or status = 'waiting')),
@@ -671,9 +671,9 @@ create table resource_use (
     resource text not null,
     key text not null check (octet_length(key) <= 255),
     used integer not null default 0 check (used >= 0),
-    -- When the units of all slots that were given will have come by, at the rate of the resource (GCRA's theoretical arrival
+    -- When all units that were given a start time will have started, at the rate of the resource (GCRA's theoretical arrival
     -- time); null: none was given.
-    slots_until timestamptz,
+    starts_until timestamptz,
     primary key (resource, key)
 ) with (
     fillfactor = 60,
@@ -750,7 +750,7 @@ end $$;
 -- Gives units to those of the picked tasks, all of which need resources, for which there are enough, by due time, and
 -- parks the others; returns the parked ones. The caller has locked them. A task does not overtake a parked one of its
 -- lambda and priority that was due before it. What would get units, and is too early by the rate of a resource, is put off
--- to its slot, and returned, too. Those that get units are not written: the caller does that.
+-- to its start time, and returned, too. Those that get units are not written: the caller does that.
 -- move: new|retriable_failure -> waiting
 create function duly_admit(picked uuid[], needs jsonb[]) returns setof uuid language plpgsql strict rows 10 as $$
 #variable_conflict use_column
@@ -759,14 +759,14 @@ declare
     keys text[];
     capacities int4[];
     free int4[];
-    -- by place: seconds for each unit, null without a rate; how many units at once; seconds until the slots are used up
+    -- by place: seconds for each unit, null without a rate; how many units at once; seconds until all start times that were given are over
     paces float8[];
     bursts int4[];
     ahead float8[];
     task record;
     parked_at int4;
     asked_at timestamptz := duly_now();
-    slot float8;
+    start_in float8;
     behind text[] := '{}';
     granted uuid[] := '{}';
     parked uuid[] := '{}';
@@ -774,7 +774,7 @@ declare
     parked_keys text[] := '{}';
     late uuid[] := '{}';
     late_at timestamptz[] := '{}';
-    slots timestamptz[] := '{}';
+    start_times timestamptz[] := '{}';
 begin
     insert into resource_use as use (resource, key)
     select distinct need.name, need.key
@@ -788,7 +788,7 @@ begin
         array_agg(coalesce(resource.capacity, 1000000) - use.used order by named.name, named.key),
         array_agg(extract(epoch from resource.period) / resource.rate order by named.name, named.key),
         array_agg(resource.burst order by named.name, named.key),
-        array_agg(extract(epoch from use.slots_until - asked_at) order by named.name, named.key)
+        array_agg(extract(epoch from use.starts_until - asked_at) order by named.name, named.key)
     into names, keys, capacities, free, paces, bursts, ahead
     from (
         select distinct need.name, need.key
@@ -796,16 +796,16 @@ begin
         cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
     ) as named
     cross join lateral (
-        select used, slots_until from resource_use where resource = named.name and key = named.key limit 1
+        select used, starts_until from resource_use where resource = named.name and key = named.key limit 1
     ) as use
     left join resource on resource.name = any (array[named.name]);
 
     for task in
-        select need.task_id, need.lambda, need.priority, need.expires_at, need.slot_at,
+        select need.task_id, need.lambda, need.priority, need.expires_at, need.start_at,
             array_agg(need.place order by need.place) as places,
             array_agg(need.weight order by need.place) as weights, array_agg(need.is_behind order by need.place) as is_behind
         from (
-            select assoc.task_id, assoc.lambda, assoc.priority, assoc.due_at, assoc.expires_at, assoc.slot_at, need.weight,
+            select assoc.task_id, assoc.lambda, assoc.priority, assoc.due_at, assoc.expires_at, assoc.start_at, need.weight,
                 dense_rank() over (order by need.name, need.key)::int4 as place,
                 exists (
                     select from task_assoc as other
@@ -816,7 +816,7 @@ begin
             join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
             cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
         ) as need
-        group by need.task_id, need.lambda, need.priority, need.due_at, need.expires_at, need.slot_at
+        group by need.task_id, need.lambda, need.priority, need.due_at, need.expires_at, need.start_at
         order by need.due_at, need.task_id
     loop
         parked_at := null;
@@ -830,25 +830,25 @@ begin
                 exit;
             end if;
         end loop;
-        -- it starts when all its resources let it; no slot is given twice, and one that was missed is lost
-        slot := case when task.slot_at >= asked_at - interval '1 s' then extract(epoch from task.slot_at - asked_at) end;
-        if parked_at is null and slot is null then
-            slot := 0;
+        -- it starts when all its resources let it; no start time is given twice, and one that was missed is lost
+        start_in := case when task.start_at >= asked_at - interval '1 s' then extract(epoch from task.start_at - asked_at) end;
+        if parked_at is null and start_in is null then
+            start_in := 0;
             for number in 1 .. cardinality(task.places) loop
-                slot := greatest(slot, ahead[task.places[number]] - paces[task.places[number]]
+                start_in := greatest(start_in, ahead[task.places[number]] - paces[task.places[number]]
                     * (bursts[task.places[number]] - least(task.weights[number], bursts[task.places[number]])));
             end loop;
-            if slot <= 0 or coalesce(task.expires_at > asked_at + slot * interval '1 s', true) then
+            if start_in <= 0 or coalesce(task.expires_at > asked_at + start_in * interval '1 s', true) then
                 for number in 1 .. cardinality(task.places) loop
-                    ahead[task.places[number]] := greatest(ahead[task.places[number]], slot)
+                    ahead[task.places[number]] := greatest(ahead[task.places[number]], start_in)
                         + paces[task.places[number]] * least(task.weights[number], bursts[task.places[number]]);
                 end loop;
             end if;
         end if;
-        if parked_at is null and slot > 0 then
+        if parked_at is null and start_in > 0 then
             late := late || task.task_id;
-            late_at := late_at || least(task.expires_at, asked_at + slot * interval '1 s');
-            slots := slots || asked_at + slot * interval '1 s';
+            late_at := late_at || least(task.expires_at, asked_at + start_in * interval '1 s');
+            start_times := start_times || asked_at + start_in * interval '1 s';
         elsif parked_at is null then
             for number in 1 .. cardinality(task.places) loop
                 free[task.places[number]] := free[task.places[number]]
@@ -879,15 +879,15 @@ begin
     end if;
     if exists (select from unnest(paces) as pace where pace is not null) then
         update resource_use as use
-        set slots_until = asked_at + place.ahead * interval '1 s'
+        set starts_until = asked_at + place.ahead * interval '1 s'
         from unnest(names, keys, paces, ahead) as place (name, key, pace, ahead)
         where use.resource = any (array[place.name]) and use.key = place.key and place.pace is not null
-            and use.slots_until is distinct from asked_at + place.ahead * interval '1 s';
+            and use.starts_until is distinct from asked_at + place.ahead * interval '1 s';
     end if;
     if late <> '{}' then
         update task_assoc as assoc
-        set next_trigger_at = put_off.next_at, slot_at = put_off.slot_at, resources = asked.needs
-        from unnest(late, late_at, slots) as put_off (task_id, next_at, slot_at)
+        set next_trigger_at = put_off.next_at, start_at = put_off.start_at, resources = asked.needs
+        from unnest(late, late_at, start_times) as put_off (task_id, next_at, start_at)
         join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = put_off.task_id
         where assoc.task_id = any (array[put_off.task_id]) and assoc.status::text in ('new', 'retriable_failure');
         return query select * from unnest(late);
@@ -945,7 +945,7 @@ begin
     delete from resource_use as use
     using unnest(names, keys) as asked (name, key)
     where use.resource = any (array[asked.name]) and use.key = asked.key and use.key <> '' and use.used = 0
-        and coalesce(use.slots_until <= duly_now(), true)
+        and coalesce(use.starts_until <= duly_now(), true)
         and not exists (
             select from task_assoc as assoc
             where assoc.parked_on = use.resource and assoc.parked_key = use.key and assoc.status = 'waiting'
@@ -984,18 +984,18 @@ begin
             as place
         cross join lateral duly_unpark(place.names, place.keys) as unparked;
         if is_other_rate then
-            update resource_use set slots_until = null where resource = asked and slots_until is not null;
-            -- who picks a task holds its row and waits for this: it has its slot, and needs no other
+            update resource_use set starts_until = null where resource = asked and starts_until is not null;
+            -- who picks a task holds its row and waits for this: it has its start time, and needs no other
             with put_off as (
                 select task_id
                 from task_assoc
-                where slot_at > duly_now() and status in ('new', 'retriable_failure')
+                where start_at > duly_now() and status in ('new', 'retriable_failure')
                     and resources @> jsonb_build_array(jsonb_build_object('name', asked))
                 order by task_id
                 for update skip locked
             ), due as (
                 update task_assoc as assoc
-                set next_trigger_at = duly_now(), slot_at = null
+                set next_trigger_at = duly_now(), start_at = null
                 from put_off
                 where assoc.task_id = put_off.task_id
                 returning assoc.lambda
