@@ -114,6 +114,10 @@ class UnknownResourceError(DulyError):
     """No resource of this name is declared: an operator declares it with `duly resources set`."""
 
 
+class QuotaExceededError(DulyError):
+    """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
+
+
 class ResourceInUseError(DulyError):
     """Tasks hold units of the resource, or wait for some."""
 

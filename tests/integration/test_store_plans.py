@@ -189,6 +189,7 @@ CASES = {
         {"names": [LAMBDA], "priorities": [1, 2, 3, 4], "most": 10},
         LAMBDAS | {"task_assoc_ready", "task_assoc_watched", "task_assoc_parked"},
     ),
+    "scheduling_quotas": ({}, {"resource_scheduling_quotas"}),
     "resource_kinds": ({"names": ["database", "tenant"]}, {"resource_pkey"}),
     "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
     "tick": (

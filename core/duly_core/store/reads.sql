@@ -308,6 +308,10 @@ left join (
 where %(names)b::text[] is null or lambda.name = any (%(names)b::text[])
 order by lambda.name
 
+-- name: scheduling_quotas
+-- The quotas of scheduling; each has a rate.
+select name, per_key, rate, period, burst from resource where name like 'schedule:%%' order by name
+
 -- name: resource_kinds
 -- Which of these resources are declared, and whether each key of them has units of its own.
 select resource.name, resource.per_key

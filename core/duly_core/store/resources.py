@@ -12,6 +12,9 @@ from duly_core.store.statements import READS, Statement
 QUOTA = "lambda:"
 """Begins the names of quotas: each task of the lambda takes a unit, without naming the resource."""
 
+SCHEDULING = "schedule:"
+"""Begins the names of quotas of scheduling: how many tasks of the lambda clients may schedule over time."""
+
 UNLIMITED = 1_000_000
 """The largest capacity: that of a resource which only a rate limits."""
 
@@ -136,6 +139,23 @@ async def list_keys(store: Store, name: str, *, after: str = "", limit: int) -> 
     """
     rows = await store.run(READS["resource_keys"], {"resource": name, "after": after, "limit": limit})
     return [KeyState(*row) for row in rows]
+
+
+def bare_name(name: str) -> str:
+    """Return a resource's name without what makes it a quota."""
+    return name.removeprefix(QUOTA) if name.startswith(QUOTA) else name.removeprefix(SCHEDULING)
+
+
+async def scheduling_quotas(store: Store) -> dict[str, ResourceLimit]:
+    """Return the quotas of scheduling by lambda.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    return {
+        bare_name(name): ResourceLimit(name, UNLIMITED, per_key, rate=Rate(rate, period, burst))
+        for name, per_key, rate, period, burst in await store.run(READS["scheduling_quotas"], {})
+    }
 
 
 async def per_key_of(store: Store, names: Sequence[str]) -> dict[str, bool]:

@@ -185,6 +185,7 @@ resource = sa.Table(
     sa.Column("period", pg.INTERVAL),
     sa.Column("burst", sa.Integer),
     sa.Index("resource_quotas", "name", postgresql_where=sa.text("name like 'lambda:%'")),
+    sa.Index("resource_scheduling_quotas", "name", postgresql_where=sa.text("name like 'schedule:%'")),
 )
 
 resource_use = sa.Table(

@@ -14,9 +14,20 @@ from duly_core.store import resources as store_resources
 from duly_core.store.backlog import LambdaBacklog, read_backlog
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
-from duly_core.store.resources import QUOTA, UNLIMITED, Deletion, KeyState, Rate, ResourceLimit, ResourceState
+from duly_core.store.resources import (
+    QUOTA,
+    SCHEDULING,
+    UNLIMITED,
+    Deletion,
+    KeyState,
+    Rate,
+    ResourceLimit,
+    ResourceState,
+    bare_name,
+)
 from duly_frontend import events
 from duly_frontend.resource_needs import ResourceCache
+from duly_frontend.scheduling_quotas import SchedulingQuotas
 from duly_frontend.stores import FrontendStores
 
 _MOST = 100
@@ -30,9 +41,12 @@ _PERIODS = timedelta(milliseconds=1), timedelta(days=1)
 class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
     """Answers each resource for itself; one with an error has changed nothing."""
 
-    def __init__(self, stores: FrontendStores, known: ResourceCache, notifier: Notifier) -> None:
+    def __init__(
+        self, stores: FrontendStores, known: ResourceCache, quotas: SchedulingQuotas, notifier: Notifier
+    ) -> None:
         self._stores = stores
         self._known = known
+        self._quotas = quotas
         self._notifier = notifier
 
     async def PutResource(  # noqa: N802 (the wire's name)
@@ -50,7 +64,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
 
     async def _put(self, limit: ResourceLimit) -> None:
         released = await store_resources.put_resource(self._stores.writes, limit)
-        self._known.forget()
+        self._forget()
         if released is None:
             raise Problem(
                 "per_key",
@@ -68,16 +82,20 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         results = []
         for name in request.names:
             try:
-                check_name("name", name.removeprefix(QUOTA))
+                check_name("name", bare_name(name))
                 await self._delete(name)
                 results.append(limits_pb2.DeleteResourceResult())
             except Problem as problem:
                 results.append(limits_pb2.DeleteResourceResult(error=problem.to_wire()))
         return limits_pb2.DeleteResourceResponse(results=results)
 
+    def _forget(self) -> None:
+        self._known.forget()
+        self._quotas.forget()
+
     async def _delete(self, name: str) -> None:
         deletion = await store_resources.delete_resource(self._stores.writes, name)
-        self._known.forget()
+        self._forget()
         if deletion is Deletion.UNKNOWN:
             raise Problem("name", f"no resource {name!r} is declared", task_pb2.ERROR_CODE_UNKNOWN_RESOURCE)
         if deletion is Deletion.IN_USE:
@@ -146,9 +164,13 @@ def _check_count(field: str, count: int, most: int) -> None:
 
 
 def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:
-    check_name("name", asked.name.removeprefix(QUOTA))
+    check_name("name", bare_name(asked.name))
     if asked.per_key and asked.name.startswith(QUOTA):
         raise Problem("per_key", f"{asked.name} is the quota of a lambda, which has no keys: leave it out")
+    if asked.name.startswith(SCHEDULING) and (asked.HasField("capacity") or not asked.HasField("rate")):
+        raise Problem(
+            "rate", f"{asked.name} bounds how fast tasks are scheduled: give a rate, and no capacity"
+        )
     if not asked.HasField("capacity") and not asked.HasField("rate"):
         raise Problem("capacity", "is missing: say how many units there are, or give a rate")
     if not 0 <= asked.capacity <= _LARGEST_CAPACITY:
@@ -207,7 +229,7 @@ def _read_token(token: str) -> str:
     try:
         name = base64.b64decode(token, altchars=b"-_", validate=True).decode()
         if name:
-            check_name("page_token", name.removeprefix(QUOTA))
+            check_name("page_token", bare_name(name))
     except (binascii.Error, ValueError, Problem):
         raise InvalidRequestError(
             "page_token", "not a page token: use the next_page_token of the page before"

@@ -649,8 +649,9 @@ end $$;
 
 -- What tasks share, and how much of it there is. Operators decide it: nothing that attaches or schedules writes it.
 create table resource (
-    -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it.
-    name text primary key check (name ~ '^(lambda:)?[a-z0-9][a-z0-9_.-]{0,127}$'),
+    -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it. The rate of
+    -- `schedule:NAME` bounds how many of its tasks clients schedule; Frontends count them.
+    name text primary key check (name ~ '^((lambda|schedule):)?[a-z0-9][a-z0-9_.-]{0,127}$'),
     capacity integer not null check (capacity between 0 and 1000000),
     -- Whether each key of the resource has units of its own.
     per_key boolean not null,
@@ -664,6 +665,7 @@ create table resource (
 );
 
 create index resource_quotas on resource (name) where name like 'lambda:%';
+create index resource_scheduling_quotas on resource (name) where name like 'schedule:%';
 
 -- How much of a resource is taken: one row for a resource, or for each of its keys that is in use. Whoever takes, frees,
 -- parks or releases locks it first, in the order of resource and key.
