@@ -34,7 +34,7 @@ class ChangeCalls(ABC):
         priority: Priority | None = None,
         payload: Any = KEEP,
     ) -> TaskStatus:
-        """Change a task that nobody runs yet, and return its status: NEW.
+        """Change a task that nobody runs yet, and return its status: NEW or WAITING.
 
             await client.update(task, delay=timedelta(hours=2), priority=Priority.LOW)
 

@@ -93,7 +93,7 @@ class NotADeadLetterError(DulyError):
 
 
 class NotPendingError(DulyError):
-    """Only a task that nobody runs yet can be changed: it runs, has ended, or is WAITING (in a session or graph, or parked). See `status`."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run. See `status`."""
 
     status: TaskStatus | None = None
 

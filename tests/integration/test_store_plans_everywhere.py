@@ -35,7 +35,10 @@ OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "backlog"}
 """For people, and for the first task that names one."""
 OF_GRAPHS = {
     "schedule_graph",
+    "grow_graph",
+    "growing_graph",
     "cancel_graph",
+    "update_waiting",
     "graph_digest",
     "live_nodes",
     "running_graphs",

@@ -276,6 +276,34 @@ numbered as (
     where session_rank > '-infinity'
 )
 
+-- fragment: asked_changes
+asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(payloads)b::bytea[], %(encodings)b::int2[], %(priorities)b::int2[],
+        %(scheduled_at)b::timestamptz[], %(delays)b::interval[]
+    ) as asked (task_id, payload, encoding, priority, scheduled_at, delay)
+)
+
+-- fragment: change_entity
+-- Changes the entities of the tasks in `changed`, with the assocs. The first change of payload or priority keeps a digest
+-- of what was scheduled.
+entity as (
+    update task
+    set payload = coalesce(changed.payload, task.payload),
+        payload_encoding = coalesce(changed.encoding, task.payload_encoding),
+        priority = coalesce(changed.priority, task.priority),
+        scheduled_at = case when changed.is_moved then changed.due_at else task.scheduled_at end,
+        edits = task.edits + 1,
+        scheduled_as = case
+            when task.scheduled_as is null and coalesce(changed.encoding, changed.priority) is not null
+                then sha256(task.payload || int2send(task.payload_encoding) || int2send(task.priority))
+            else task.scheduled_as
+        end
+    from changed
+    where task.task_id = any (array[changed.task_id]) and task.status is null
+)
+
 -- fragment: time_table_columns
 -- The fields of TableRow, but for the payload.
 name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,

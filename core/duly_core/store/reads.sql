@@ -200,6 +200,39 @@ left join lateral (
 ) as ended on true
 order by node.task_id, before.label
 
+-- name: growing_graph
+-- The graph of a task, and which of these labels it has, with how their edges were decided. A node that was redriven decides
+-- no edge any more, and counts as what it ended as. Without a graph there is no row; without labels there is one.
+-- Planned anew, as existing is.
+select graph.graph_id, graph.total, graph.cancel_requested, found.label, found.task_id, found.ignore_failure, found.handled,
+    case
+        when found.is_live and found.is_redriven then 'fatal_failure'
+        when found.doom > 0 then 'dropped'
+        else found.ended
+    end as status,
+    found.is_live
+from (
+    select node.graph_id from graph_node as node where node.task_id = %(task_id)b::uuid limit 1
+) as own
+cross join lateral (
+    select graph.graph_id, graph.total, graph.cancel_requested from graph where graph.graph_id = own.graph_id limit 1
+) as graph
+left join lateral (
+    select node.label, node.task_id, node.ignore_failure, node.handled, assoc.doom, assoc.task_id is not null as is_live,
+        assoc.graph is null as is_redriven, task.status::text as ended
+    from unnest(%(labels)b::text[]) as asked (label)
+    cross join lateral (
+        select node.*
+        from graph_node as node
+        where node.graph_id = graph.graph_id and node.label = asked.label
+        limit 1
+    ) as node
+    left join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
+    left join lateral (
+        select task.status from task where task.task_id = node.task_id limit 1
+    ) as task on true
+) as found on true
+
 -- name: running_graphs
 -- Which of these graphs have not finished.
 select graph.graph_id from graph where graph.graph_id = any (%(graph_ids)b::uuid[]) and graph.open > 0

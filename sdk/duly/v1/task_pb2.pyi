@@ -336,7 +336,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_RESOURCE_IN_USE: _ErrorCode.ValueType  # 41
     """Tasks hold units of the resource, or wait for some."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
-    """Only a task that nobody runs yet can be changed: it runs, has ended, is WAITING in a session or graph, or is parked."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -370,7 +370,7 @@ ERROR_CODE_UNKNOWN_RESOURCE: ErrorCode.ValueType  # 40
 ERROR_CODE_RESOURCE_IN_USE: ErrorCode.ValueType  # 41
 """Tasks hold units of the resource, or wait for some."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
-"""Only a task that nobody runs yet can be changed: it runs, has ended, is WAITING in a session or graph, or is parked."""
+"""Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
