@@ -164,6 +164,8 @@ CASES = {
         NODES | NODES_BY_TASK | GRAPHS | ASSOC | ENTITY,
     ),
     "cancel_graph": ({"task_ids": IDS}, ASSOC | END),
+    "lock_graph_of": ({"task_id": new_task_id()}, NODES_BY_TASK | GRAPHS),
+    "redriven_nodes": ({"task_ids": IDS}, ASSOC),
     "lock_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC | USES | {"resource_quotas"}),
     "graph_digest": ({"graph_id": new_task_id()}, GRAPHS),
     "live_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC),

@@ -42,6 +42,7 @@ OF_GRAPHS = {
     "graph_digest",
     "live_nodes",
     "running_graphs",
+    "redriven_nodes",
     "graph_places",
     "registered",
 }

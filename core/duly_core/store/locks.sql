@@ -62,6 +62,13 @@ with {{quotas}}, waiting as materialized (
 ), {{lock_resources: waiting}}
 select task_id from waiting where (select count(*) from locked_resources) >= 0 order by task_id
 
+-- name: lock_graph_of
+-- Locks the graph of a task.
+select graph.graph_id
+from graph
+where graph.graph_id = (select node.graph_id from graph_node as node where node.task_id = %(task_id)b::uuid limit 1)
+for update
+
 -- name: lock_blocked
 -- Locks the sessions that these tasks block; zeros: whichever task does.
 select session.key

@@ -233,6 +233,13 @@ left join lateral (
     ) as task on true
 ) as found on true
 
+-- name: redriven_nodes
+-- Which of these tasks, which run, are in no graph any more: they were redriven, or never were in one.
+select assoc.task_id
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+where assoc.graph is null
+
 -- name: running_graphs
 -- Which of these graphs have not finished.
 select graph.graph_id from graph where graph.graph_id = any (%(graph_ids)b::uuid[]) and graph.open > 0
