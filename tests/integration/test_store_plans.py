@@ -36,6 +36,7 @@ PLANNED_FOR_ALL = {
     "claim_again",
     "graph_places",
     "growing_graph",
+    "former_blockers",
 }
 """What is not on the path of a task that goes well, or finds the tasks itself, may think of all partitions; it runs on
 those that it needs."""
@@ -182,6 +183,7 @@ CASES = {
     "lock_blocked": ({"keys": ["s1", "s2"], "blocked_by": IDS[:2]}, SESSIONS),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
+    "former_blockers": ({"keys": ["s1", "s2"], "task_ids": IDS[:2]}, ENTITY),
     "blocked_sessions": ({"limit": 10}, {"session_blocked"}),
     "resources": ({"after": "", "limit": 10}, {"resource_pkey", "resource_use_pkey", "task_assoc_parked"}),
     "resource_keys": (

@@ -29,6 +29,7 @@ OF_SESSIONS = {
     "sessions",
     "session_keys",
     "blocked_sessions",
+    "former_blockers",
 }
 """test_session_costs.py has those."""
 OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "backlog"}
