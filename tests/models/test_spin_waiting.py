@@ -1,0 +1,70 @@
+"""Tasks that wait are released, once and in time, and each guard of that is needed (the .pml files say what is modelled)."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.models.spin_checker import EXHAUSTIVE, TIME_S, check, needs_spin
+
+FOLDER = Path(__file__).parent
+
+pytestmark = [
+    pytest.mark.long,  # each compiles a checker; some run it for half a minute
+    needs_spin,
+]
+
+HOLDS = {
+    "sessions: a holder falls silent": ("sessions", "-DF=1"),
+    "sessions: the next task is due before the head": ("sessions", "-DBY_TIME"),
+    "sessions: a failure blocks, dead letters run again": ("sessions", "-DPOLICY=2 -DREDRIVES -DF=0"),
+    "sessions: a failure ends the rest, dead letters run again": ("sessions", "-DPOLICY=3 -DREDRIVES -DF=0"),
+}
+LONG = {
+    "sessions: claims while tasks are scheduled": ("sessions", "-DEARLY"),
+    "sessions: claims while earlier tasks are scheduled": ("sessions", "-DBY_TIME -DEARLY"),
+    "sessions: a block and a silent holder": ("sessions", "-DPOLICY=2 -DREDRIVES -DF=1"),
+    "sessions: two tasks, all at once": ("sessions", "-DN=2 -DPOLICY=3 -DREDRIVES -DEARLY"),
+}
+FAILS = {
+    "sessions: an end reads before it waits for the session": ("sessions", "-DONE_STATEMENT -DEARLY"),
+    "sessions: an end does not lock the session": ("sessions", "-DNO_LOCK -DEARLY"),
+    "sessions: a cancel reads before it waits for the session": ("sessions", "-DCANCEL_IN_ONE -DF=0"),
+    "sessions: a result does not compare the token": ("sessions", "-DNO_TOKEN"),
+    "sessions: a scheduler waits for the head": ("sessions", "-DWAIT_FOR_HEAD -DBY_TIME -DEARLY -DF=0"),
+    "sessions: a running head is put back": ("sessions", "-DANY_HEAD -DBY_TIME -DEARLY -DF=0"),
+    "sessions: an earlier task is not put first": ("sessions", "-DNO_ORDER -DBY_TIME -DF=0"),
+    "sessions: a session is gone with its last eligible task": (
+        "sessions",
+        "-DDRAIN_BY_NEXT -DPOLICY=3 -DREDRIVES -DMARK=2 -DF=0",
+    ),
+    "sessions: only the first tasks are marked": ("sessions", "-DFAIL_ONCE -DPOLICY=3 -DF=0"),
+    "sessions: an unblock while tasks are to fail": ("sessions", "-DUNBLOCK_DOOMED -DPOLICY=3 -DF=0"),
+    "sessions: an unblock reads before it waits": (
+        "sessions",
+        "-DUNBLOCK_UNSEEN -DPOLICY=2 -DREDRIVES -DF=0",
+    ),
+}
+
+
+def said(run: tuple[str, str], folder: Path) -> str:
+    model, switches = run
+    return check((FOLDER / model).with_suffix(".pml"), switches, folder, ends=True)
+
+
+@pytest.mark.parametrize("run", HOLDS.values(), ids=HOLDS)
+@pytest.mark.timeout(TIME_S + 60)
+def test_what_waits_is_released(run, tmp_path):
+    assert "errors: 0" in said(run, tmp_path)
+
+
+@pytest.mark.skipif(not EXHAUSTIVE, reason="takes minutes together: make models")
+@pytest.mark.parametrize("run", LONG.values(), ids=LONG)
+@pytest.mark.timeout(TIME_S + 60)
+def test_what_waits_is_released_in_larger_models(run, tmp_path):
+    assert "errors: 0" in said(run, tmp_path)
+
+
+@pytest.mark.parametrize("run", FAILS.values(), ids=FAILS)
+@pytest.mark.timeout(TIME_S + 60)
+def test_without_its_guard_a_release_fails(run, tmp_path):
+    assert "errors: 1" in said(run, tmp_path)
