@@ -18,6 +18,12 @@ HOLDS = {
     "sessions: the next task is due before the head": ("sessions", "-DBY_TIME"),
     "sessions: a failure blocks, dead letters run again": ("sessions", "-DPOLICY=2 -DREDRIVES -DF=0"),
     "sessions: a failure ends the rest, dead letters run again": ("sessions", "-DPOLICY=3 -DREDRIVES -DF=0"),
+    "limits: a holder falls silent": ("limits", ""),
+    "limits: a released task is moved": ("limits", "-DMOVE=1"),
+    "limits: a task needs all units": ("limits", "-DHEAVY -DCAPACITY=2 -DMOVE=1"),
+    "limits: keys in use": ("limits", "-DKEYED -DMOVE=1 -DCANCEL=9"),
+    "limits: an operator adds a unit": ("limits", "-DRAISE -DCAPACITY=0"),
+    "limits: tasks of a session": ("limits", "-DSESSION"),
 }
 LONG = {
     "sessions: claims while tasks are scheduled": ("sessions", "-DEARLY"),
@@ -43,6 +49,22 @@ FAILS = {
         "sessions",
         "-DUNBLOCK_UNSEEN -DPOLICY=2 -DREDRIVES -DF=0",
     ),
+    "limits: a pick reads before it waits for the resource": ("limits", "-DADMIT_ONE"),
+    "limits: a pick does not lock the resource": ("limits", "-DADMIT_UNLOCKED"),
+    "limits: an end reads before it waits for the resource": ("limits", "-DFREE_ONE"),
+    "limits: a cancel of a released task releases nobody": ("limits", "-DCANCEL_KEEPS -DF=0"),
+    "limits: a move of a released task releases nobody": ("limits", "-DMOVE_KEEPS -DMOVE=1 -DCANCEL=9 -DF=0"),
+    "limits: a reclaim frees nothing": ("limits", "-DRECLAIM_KEEPS"),
+    "limits: an end frees what it does not hold": ("limits", "-DBLIND_FREE -DF=0"),
+    "limits: a change of the capacity does not wait": ("limits", "-DCAPACITY_ONE -DRAISE -DCAPACITY=0 -DF=0"),
+    "limits: a cancel reads before it waits for the resource": ("limits", "-DCANCEL_IN_ONE -DF=0"),
+    "limits: an end locks the resource before the session": ("limits", "-DRESOURCE_FIRST -DSESSION -DF=0"),
+}
+# Postgres ends one of the two after deadlock_timeout, and its caller repeats the call (decision 0014)
+DEADLOCKS = {
+    "limits: a pick keeps the lock of a row that was parked": ("limits", "-DSTALE -DCANCEL=9 -DF=0"),
+    "limits: a cancel keeps the lock of a row that was parked": ("limits", "-DBATCH -DF=0"),
+    "limits: a cancel waits for the row of a key that is gone": ("limits", "-DKEYED -DCANCEL=0 -DF=0"),
 }
 
 
@@ -68,3 +90,9 @@ def test_what_waits_is_released_in_larger_models(run, tmp_path):
 @pytest.mark.timeout(TIME_S + 60)
 def test_without_its_guard_a_release_fails(run, tmp_path):
     assert "errors: 1" in said(run, tmp_path)
+
+
+@pytest.mark.parametrize("run", DEADLOCKS.values(), ids=DEADLOCKS)
+@pytest.mark.timeout(TIME_S + 60)
+def test_known_deadlocks_are_found(run, tmp_path):
+    assert "invalid end state" in said(run, tmp_path)
