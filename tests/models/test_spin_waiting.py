@@ -24,6 +24,13 @@ HOLDS = {
     "limits: keys in use": ("limits", "-DKEYED -DMOVE=1 -DCANCEL=9"),
     "limits: an operator adds a unit": ("limits", "-DRAISE -DCAPACITY=0"),
     "limits: tasks of a session": ("limits", "-DSESSION"),
+    "graphs: a holder falls silent": ("graphs", "-DF=1"),
+    "graphs: one edge is enough": ("graphs", "-DANY -DF=1"),
+    "graphs: a long skip": ("graphs", "-DFEW_STEPS -DF=1"),
+    "graphs: a long skip, one edge is enough": ("graphs", "-DFEW_STEPS -DANY -DF=1"),
+    "graphs: a cancel at any time": ("graphs", "-DCANCEL -DF=1"),
+    "graphs: a cancel at any time, one edge is enough": ("graphs", "-DCANCEL -DANY -DF=1"),
+    "graphs: a cancel and a long skip": ("graphs", "-DCANCEL -DFEW_STEPS -DANY"),
 }
 LONG = {
     "sessions: claims while tasks are scheduled": ("sessions", "-DEARLY"),
@@ -59,6 +66,13 @@ FAILS = {
     "limits: a change of the capacity does not wait": ("limits", "-DCAPACITY_ONE -DRAISE -DCAPACITY=0 -DF=0"),
     "limits: a cancel reads before it waits for the resource": ("limits", "-DCANCEL_IN_ONE -DF=0"),
     "limits: an end locks the resource before the session": ("limits", "-DRESOURCE_FIRST -DSESSION -DF=0"),
+    "graphs: an end reads before it waits for the graph": ("graphs", "-DONE_STATEMENT"),
+    "graphs: an end does not lock the graph": ("graphs", "-DNO_LOCK"),
+    "graphs: the end of a doomed node decides again": ("graphs", "-DDOOM_TWICE -DANY"),
+    "graphs: a doomed node is judged again": ("graphs", "-DREVIVE"),
+    "graphs: a cancel reads before it waits for the graph": ("graphs", "-DCANCEL_IN_ONE -DCANCEL"),
+    "graphs: a cancel does not lock the graph": ("graphs", "-DCANCEL_FREES -DCANCEL"),
+    "graphs: a result does not compare": ("graphs", "-DUNCOMPARED -DCANCEL -DF=1"),
 }
 # Postgres ends one of the two after deadlock_timeout, and its caller repeats the call (decision 0014)
 DEADLOCKS = {
