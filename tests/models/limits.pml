@@ -21,7 +21,7 @@
    SESSION: tasks 0 and 1 have one session.
    Two resources are not modelled.
 
-   Two orders of locks cross, and Postgres has to end one of the two (decision 0014):
+   Orders of locks that cross, open faults (decision 0014):
      STALE   a pick keeps the lock of a row that was parked after the snapshot of the pick
      BATCH   so does a cancel of task 0 and another one
      KEYED with a CANCEL   the row that a cancel waits for is gone, and there is a new one */
