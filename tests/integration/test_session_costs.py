@@ -33,7 +33,7 @@ PAGES = {
     "lock_blocked": 250,
     "unblock_sessions": 1320,
     "sessions": 500,
-    "blocked_sessions": 95,
+    "blocked_sessions": 140,
     "session_keys": 44,
     "session_keys__blocked": 49,
 }

@@ -77,11 +77,11 @@ class _Written(dict[Any, bytes]):
 
 
 def _column(kind: type[Array], values: Sequence[Any], write: Callable[[Any], bytes]) -> Array:
-    nulls = values.count(None)
-    if nulls == len(values):
+    nulls = None in values
+    if nulls and values.count(None) == len(values):
         return kind(_head(kind, 0, nulls=False))
     elements = map(write, values)
-    return kind(_head(kind, len(values), nulls=nulls > 0) + b"".join(elements))
+    return kind(_head(kind, len(values), nulls=nulls) + b"".join(elements))
 
 
 def uuids(ids: Iterable[bytes]) -> Array:
