@@ -21,6 +21,7 @@ except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
 from duly_cli import (
+    backlog,
     cancel,
     db,
     dead_letters,
@@ -86,6 +87,7 @@ dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
+backlog.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
 import duly
+from duly_cli.option_values import invalid, parse_duration
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import one_line, say
@@ -48,21 +50,36 @@ def list_resources(
 def set_resource(
     name: _Name,
     capacity: Annotated[
-        int,
+        int | None,
         typer.Argument(
-            min=0, max=1_000_000, help="Units that tasks may take at a time; 0 holds them all back."
+            min=0,
+            max=1_000_000,
+            help="Units that tasks may take at a time; 0 holds them all back. Without it give a rate.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            help="Units that tasks may start to use in a period: 10/s, 100/m, 5/10s.", show_default=False
+        ),
+    ] = None,
+    burst: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many of them may start at once.")] = 1,
     per_key: Annotated[
         bool, typer.Option("--per-key", help="Each key has as many units of its own.")
     ] = False,
     note: Annotated[str, typer.Option(help="For people: why.")] = "",
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Declare a resource, or change it: more capacity releases tasks, less lets those that run end."""
+    """Declare a resource, or replace it: what you leave out ends. More capacity releases tasks, less lets those that run end."""
     with connected(address) as client:
-        client.put_resource(name, capacity, per_key=per_key, note=note)
-    say(f"{name}: {capacity} units{' for each key' if per_key else ''}")
+        parsed = parse_rate(rate, burst)
+        client.put_resource(name, capacity, rate=parsed, per_key=per_key, note=note)
+    limits = [
+        *([] if capacity is None else [f"{capacity} units"]),
+        *([] if parsed is None else [str(parsed)]),
+    ]
+    say(f"{name}: {', '.join(limits)}{' for each key' if per_key else ''}")
 
 
 @_resources.command("delete")
@@ -71,6 +88,19 @@ def delete_resource(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     with connected(address) as client:
         client.delete_resource(name)
     say(f"{name}: removed")
+
+
+def parse_rate(text: str | None, burst: int) -> duly.Rate | None:
+    """Return what `--rate` asks for: UNITS/PERIOD, such as 10/s or 5/10s."""
+    if text is None:
+        return None
+    units, slash, period = text.partition("/")
+    if not slash or not units.isascii() or not units.isdigit():
+        raise invalid(
+            "--rate", f"{text!r} is not a rate: write units and a period, such as 10/s, 100/m, 5/10s"
+        )
+    length = parse_duration(period if period[:1].isdigit() else f"1{period}", "--rate")
+    return duly.Rate(int(units), length or timedelta(), burst)
 
 
 def parse_need(text: str) -> duly.ResourceNeed:
@@ -90,6 +120,8 @@ def _as_json(resource: duly.Resource) -> dict[str, Any]:
         "name": resource.name,
         "capacity": resource.capacity,
         "per_key": resource.per_key,
+        "rate": resource.rate and str(resource.rate),
+        "starts_until": resource.starts_until and resource.starts_until.isoformat(),
         "used": resource.used,
         "parked": resource.parked,
         "keys": [{"key": each.key, "used": each.used, "parked": each.parked} for each in resource.keys],
@@ -101,14 +133,23 @@ def _as_json(resource: duly.Resource) -> dict[str, Any]:
 def _table(resources: Iterable[duly.Resource]) -> Iterator[str]:
     rows = []
     for resource in resources:
-        capacity = f"{resource.capacity}{' a key' if resource.per_key else ''}"
+        units = "-" if resource.capacity is None else str(resource.capacity)
+        rate = str(resource.rate or "-")
+        per_key = " a key" if resource.per_key else ""
         rows.append(
-            (resource.name, capacity, str(resource.used), str(resource.parked), one_line(resource.note))
+            (
+                resource.name,
+                units + per_key,
+                rate,
+                str(resource.used),
+                str(resource.parked),
+                one_line(resource.note),
+            )
         )
         rows += [
-            (f"  {one_line(each.key)}", str(resource.capacity), str(each.used), str(each.parked), "")
+            (f"  {one_line(each.key)}", units, rate, str(each.used), str(each.parked), "")
             for each in resource.keys
         ]
     if not rows:
         return iter(["no resources: `duly resources set NAME CAPACITY` declares one"])
-    return columns(("RESOURCE", "CAPACITY", "USED", "PARKED", "NOTE"), rows)
+    return columns(("RESOURCE", "CAPACITY", "RATE", "USED", "PARKED", "NOTE"), rows)

@@ -70,6 +70,7 @@ MOVES: tuple[Move, ...] = (
     _move("schedule_in_sessions", set(), {_S.NEW, _S.WAITING}, _W.FRONTEND),
     _move("tick", set(), _S.NEW, _W.STORE_CONSUMER),
     _move("schedule_graph", set(), {_S.NEW, _S.WAITING}, _W.FRONTEND),
+    _move("grow_graph", set(), {_S.NEW, _S.WAITING}, _W.HSC),
     _move("enqueue", READY, {_S.ENQUEUED, _S.WAITING}, _W.STORE_CONSUMER),
     _move("enqueue_again", {_S.ENQUEUED}, _S.ENQUEUED, _W.STORE_CONSUMER),
     _move("dequeue", {_S.ENQUEUED}, _S.NEW, _W.STORE_CONSUMER),
@@ -94,4 +95,5 @@ MOVES: tuple[Move, ...] = (
     _move("request_cancel", HELD, set(HELD), _W.FRONTEND),
     _move("redrive", {_S.FATAL_FAILURE}, {_S.NEW, _S.WAITING}, _W.FRONTEND),
     _move("update_pending", READY | {_S.ENQUEUED}, _S.NEW, _W.FRONTEND),
+    _move("update_waiting", {_S.WAITING}, _S.WAITING, _W.FRONTEND),
 )

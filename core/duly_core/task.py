@@ -6,10 +6,13 @@ Those of which one is made for each task at each hop are named tuples: a frozen 
 import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
 from duly_core.routing import QueueKey
+
+if TYPE_CHECKING:
+    from duly_core.graph_growth import NewNode
 
 TaskId = bytes
 """A UUIDv7's 16 bytes; text only at the edges."""
@@ -186,6 +189,13 @@ class Result(NamedTuple):
     """Unless SUCCESS: what the callback kept, if anything."""
     children: tuple[NewTask, ...] = ()
     """With SUCCESS: tasks that are written with it."""
+    nodes: "tuple[NewNode, ...]" = ()
+    """With SUCCESS: nodes that are added to the task's graph with it."""
+
+    @property
+    def writes_tasks(self) -> bool:
+        """Whether other tasks are written with it."""
+        return bool(self.children or self.nodes)
 
 
 class ReleasedClaim(NamedTuple):

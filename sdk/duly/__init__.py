@@ -41,6 +41,7 @@ from duly.errors import (
     NotPendingError,
     PayloadError,
     PayloadTooLargeError,
+    QuotaExceededError,
     RegistrationError,
     RequestError,
     ResourceInUseError,
@@ -70,7 +71,7 @@ from duly.outcome import (
 )
 from duly.policy import Backoff
 from duly.registry import App
-from duly.resource import Resource, ResourceKey, ResourceNeed
+from duly.resource import Backlog, Rate, Resource, ResourceKey, ResourceNeed
 from duly.session import Session, SessionState
 from duly.task import Attempt, Failure, Task
 from duly.task_update import TaskUpdate
@@ -89,6 +90,7 @@ __all__ = [
     "AsyncClient",
     "Attempt",
     "AttemptOutcome",
+    "Backlog",
     "Backoff",
     "CallbackOutcome",
     "Cancelled",
@@ -122,6 +124,8 @@ __all__ = [
     "PayloadError",
     "PayloadTooLargeError",
     "Priority",
+    "QuotaExceededError",
+    "Rate",
     "RegistrationError",
     "RequestError",
     "Resource",

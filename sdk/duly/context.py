@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from duly.enums import Priority
-from duly.errors import CheckpointTooLargeError, EncodingError, InvalidTaskError
-from duly.handles import name_of
-from duly.new_task import NewTask, ScheduledTask
+from duly.errors import CheckpointTooLargeError, EncodingError
+from duly.follow_ups import FollowUps
 from duly.outcome import Cancelled
 from duly.payload import decode, encode
 from duly.predecessors import Predecessors
@@ -23,16 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from duly.v1 import frontend_pb2, hsc_pb2
+    from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 
     Keep: TypeAlias = Callable[[bytes, bytes], None]
 
 CHECKPOINT_LIMIT_BYTES = 64 * 1024
-_MOST_CHILDREN = 1_000
-_MOST_CHILD_BYTES = 4 * 1024 * 1024
 
 
-class TaskContext:
+class TaskContext(FollowUps):
     """One attempt, as its callback sees it. Any thread may use it.
 
     Example:
@@ -45,8 +42,8 @@ class TaskContext:
     """
 
     __slots__ = (
-        "_cancelled", "_child_bytes", "_interrupted", "_keep", "_report", "_waiter", "attempt", "checkpointed",
-        "children", "deadline", "due_at", "fence", "graph_id", "label", "lambda_name", "predecessors", "priority",
+        "_cancelled", "_interrupted", "_keep", "_report", "_waiter", "attempt", "checkpointed",
+        "deadline", "due_at", "fence", "graph_id", "label", "lambda_name", "predecessors", "priority",
         "started_ns", "task_id", "tick_at",
     )  # fmt: skip
 
@@ -94,6 +91,8 @@ class TaskContext:
         """What the attempt before kept with `checkpoint`, decoded; None: nothing, or this is the first."""
         self.children: list[frontend_pb2.NewTask] | None = None
         """What `schedule` was asked for, as it is sent; None: nothing."""
+        self.nodes: dict[str, graphs_pb2.GraphNode] | None = None
+        """What `add_node` was asked for, by label; None: nothing."""
         self._child_bytes = 0
         self._report = report
         self._keep: Keep | None = None
@@ -176,37 +175,6 @@ class TaskContext:
         if self._keep is not None:
             self._keep(UUID(self.task_id).bytes, data)
 
-    def schedule(
-        self,
-        lambda_name: str | Callable[..., Any],
-        payload: Any = None,
-        *,
-        priority: Priority = Priority.NORMAL,
-        collection: str = "",
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        expires_at: datetime | None = None,
-    ) -> ScheduledTask:
-        """Schedule a task that is written if this attempt succeeds, in the same transaction; otherwise it never is.
-
-        Arguments as for `Client.schedule`; `delay` counts from the success. Returns at once, with the id that the task
-        will have. At most 1,000 tasks and 4 MiB in one attempt. A lambda that is not registered, or a payload larger
-        than it takes, makes the attempt a fatal failure. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
-        """
-        new = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto()
-        with _waiter_lock:
-            if self.children is None:
-                self.children, self._child_bytes = [], 0
-            size = self._child_bytes + new.ByteSize()
-            if len(self.children) == _MOST_CHILDREN or size > _MOST_CHILD_BYTES:
-                raise InvalidTaskError(
-                    f"an attempt may schedule {_MOST_CHILDREN:,} tasks of {_MOST_CHILD_BYTES:,} bytes together: have "
-                    "one of them schedule the rest"
-                )
-            self.children.append(new)
-            self._child_bytes = size
-        return ScheduledTask(new.task_id, created=True)
-
     def request_cancel(self) -> None:
         """Make `cancelled` true. For what runs the callback; a callback raises Cancelled instead."""
         self._cancelled = True
@@ -241,6 +209,7 @@ class _OfTask(TaskContext):
         self._report = report
         self._keep = keep
         self.children = None
+        self.nodes = None
         self._cancelled = False
         self._interrupted = False
         self._waiter = None

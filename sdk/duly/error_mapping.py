@@ -12,6 +12,7 @@ from duly.errors import (
     NotADeadLetterError,
     NotPendingError,
     PayloadTooLargeError,
+    QuotaExceededError,
     RequestError,
     ResourceInUseError,
     SessionNotBlockedError,
@@ -40,6 +41,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_TIME_TABLE_CONFLICT: TimeTableConflictError,
     task_pb2.ERROR_CODE_UNKNOWN_RESOURCE: UnknownResourceError,
     task_pb2.ERROR_CODE_RESOURCE_IN_USE: ResourceInUseError,
+    task_pb2.ERROR_CODE_QUOTA_EXCEEDED: QuotaExceededError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

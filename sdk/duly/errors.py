@@ -93,7 +93,7 @@ class NotADeadLetterError(DulyError):
 
 
 class NotPendingError(DulyError):
-    """Only a task that nobody runs yet can be changed: it runs, has ended, or is WAITING (in a session or graph, or parked). See `status`."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run. See `status`."""
 
     status: TaskStatus | None = None
 
@@ -112,6 +112,10 @@ class TimeTableConflictError(DulyError):
 
 class UnknownResourceError(DulyError):
     """No resource of this name is declared: an operator declares it with `duly resources set`."""
+
+
+class QuotaExceededError(DulyError):
+    """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
 
 
 class ResourceInUseError(DulyError):

@@ -60,6 +60,8 @@ def run(
         _set_returned(result, callback, value)
         if context.children is not None and result.outcome == hsc_pb2.OUTCOME_SUCCESS:
             result.children.extend(context.children)
+            if context.nodes is not None:
+                result.nodes.extend(context.nodes.values())
     return result
 
 

@@ -122,12 +122,13 @@ class NewGraph:
         """
         name = name_of(lambda_name)
         fields = NewTask(name, payload, priority, collection, at, delay, expires_at).to_fields()
-        node = graphs_pb2.GraphNode(
-            label=label or self._free_label(name),
-            task=frontend_pb2.NewTask(**fields),
-            any_of=isinstance(after, AnyOf),
+        after = _listed(after)
+        node = node_of(
+            label or self._free_label(name),
+            frontend_pb2.NewTask(**fields),
+            after,
             ignore_failure=ignore_failure,
-            max_runtime=None if max_runtime is None else to_duration(max_runtime),
+            max_runtime=max_runtime,
         )
         for edge in _edges(after):
             if self._nodes.get(edge.node.label, node).task.task_id != edge.node.task_id:
@@ -135,9 +136,6 @@ class NewGraph:
                     f"{node.label!r} waits for {edge.node.label!r}, which is not a node of this graph",
                     "after",
                 )
-            node.waits_for.add(
-                label=edge.node.label, condition=graphs_pb2.EdgeCondition.ValueType(edge.condition)
-            )
         return self.add(node)
 
     def add(self, node: graphs_pb2.GraphNode) -> NewNode:
@@ -178,6 +176,34 @@ class NewGraph:
             number += 1
             label = f"{name}-{number}"
         return label
+
+
+def node_of(
+    label: str,
+    task: frontend_pb2.NewTask,
+    after: After,
+    *,
+    ignore_failure: bool,
+    max_runtime: timedelta | None,
+) -> graphs_pb2.GraphNode:
+    """Return a node as it is sent. Raises InvalidTaskError if `after` is no such thing."""
+    node = graphs_pb2.GraphNode(
+        label=label,
+        task=task,
+        any_of=isinstance(after, AnyOf),
+        ignore_failure=ignore_failure,
+        max_runtime=None if max_runtime is None else to_duration(max_runtime),
+    )
+    for edge in _edges(after):
+        node.waits_for.add(
+            label=edge.node.label, condition=graphs_pb2.EdgeCondition.ValueType(edge.condition)
+        )
+    return node
+
+
+def _listed(after: After) -> After:
+    """Return what can be read twice."""
+    return after if isinstance(after, NewNode | Edge | AnyOf) else [*after]
 
 
 def _edges(after: After) -> tuple[Edge, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.errors import InvalidTaskError
-from duly.time_conversion import to_datetime
+from duly.time_conversion import to_datetime, to_duration, to_timedelta
 
 if TYPE_CHECKING:
     from duly.v1 import limits_pb2, task_pb2
@@ -64,6 +65,34 @@ def needs_to_fields(resources: Any) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """How many units of a resource tasks may start to use over time, evenly spaced.
+
+    >>> Rate(10).period
+    datetime.timedelta(seconds=1)
+    """
+
+    units: int
+    period: timedelta = timedelta(seconds=1)
+    # How many of them may start at once, after a time in which few did.
+    burst: int = 1
+
+    @classmethod
+    def from_proto(cls, rate: limits_pb2.ResourceRate) -> Rate:
+        """Return the view of a rate as it came over the wire."""
+        return cls(rate.units, to_timedelta(rate.period), rate.burst or 1)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields of its message."""
+        return {"units": self.units, "period": to_duration(self.period), "burst": self.burst}
+
+    def __str__(self) -> str:
+        seconds = self.period.total_seconds()
+        per = {1.0: "s", 60.0: "m", 3600.0: "h"}.get(seconds, f"{seconds:g}s")
+        return f"{self.units}/{per}" if self.burst == 1 else f"{self.units}/{per}, {self.burst} at once"
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceKey:
     """What is used of a key of a resource."""
 
@@ -77,8 +106,8 @@ class Resource:
     """A declared resource, as it stood when the Frontend was asked."""
 
     name: str
-    # Units that tasks may take at a time; 0: none may.
-    capacity: int
+    # Units that tasks may take at a time; 0: none may; None: only the rate limits them.
+    capacity: int | None
     # True: each key has as many units of its own.
     per_key: bool
     note: str
@@ -89,19 +118,52 @@ class Resource:
     parked: int
     # Keys in use, as many as were asked for.
     keys: tuple[ResourceKey, ...] = ()
+    rate: Rate | None = None
+    # By when all tasks that its rate put off may have started; None: it put off none.
+    starts_until: datetime | None = None
 
     @classmethod
     def from_proto(cls, resource: limits_pb2.Resource) -> Resource:
         """Return the view of a resource as it came over the wire."""
         return cls(
             name=resource.limit.name,
-            capacity=resource.limit.capacity,
+            capacity=resource.limit.capacity if resource.limit.HasField("capacity") else None,
             per_key=resource.limit.per_key,
             note=resource.limit.note,
             changed_at=to_datetime(resource.changed_at),
             used=resource.used,
             parked=resource.parked,
             keys=tuple(ResourceKey(each.key, each.used, each.parked) for each in resource.keys),
+            rate=Rate.from_proto(resource.limit.rate) if resource.limit.HasField("rate") else None,
+            starts_until=to_datetime(resource.starts_until) if resource.HasField("starts_until") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What stands before the hosts of a lambda; large numbers are counted up to a limit."""
+
+    lambda_name: str
+    # Tasks that are due, and that nobody has taken yet, and when the first of them was due.
+    ready: int
+    ready_since: datetime | None
+    # Tasks whose references are in a queue (SQS).
+    enqueued: int
+    # Tasks that hosts hold: they run, or wait for a slot there.
+    held: int
+    # Tasks that were due and wait for units of a resource.
+    parked: int
+
+    @classmethod
+    def from_proto(cls, backlog: limits_pb2.LambdaBacklog) -> Backlog:
+        """Return the view of a backlog as it came over the wire."""
+        return cls(
+            lambda_name=getattr(backlog, "lambda"),
+            ready=backlog.ready,
+            ready_since=to_datetime(backlog.ready_since) if backlog.HasField("ready_since") else None,
+            enqueued=backlog.enqueued,
+            held=backlog.held,
+            parked=backlog.parked,
         )
 
 
@@ -119,9 +181,22 @@ class SyncResourceCalls(ABC):
         found: list[Resource] = self._run(self._client.resources(max_keys=max_keys))
         return found
 
-    def put_resource(self, name: str, capacity: int, *, per_key: bool = False, note: str = "") -> None:
+    def backlog(self, lambdas: Sequence[str] = ()) -> list[Backlog]:
+        """Return what is due, runs and is parked of each lambda; see AsyncClient.backlog."""
+        found: list[Backlog] = self._run(self._client.backlog(lambdas))
+        return found
+
+    def put_resource(
+        self,
+        name: str,
+        capacity: int | None = None,
+        *,
+        rate: Rate | None = None,
+        per_key: bool = False,
+        note: str = "",
+    ) -> None:
         """Declare a resource, or change it; see AsyncClient.put_resource."""
-        self._run(self._client.put_resource(name, capacity, per_key=per_key, note=note))
+        self._run(self._client.put_resource(name, capacity, rate=rate, per_key=per_key, note=note))
 
     def delete_resource(self, name: str) -> None:
         """Remove a resource that is not in use; see AsyncClient.delete_resource."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from duly import error_mapping
 from duly.caller import Caller
-from duly.resource import Resource
+from duly.resource import Backlog, Rate, Resource
 from duly.v1 import limits_pb2
 
 
@@ -30,20 +31,39 @@ class ResourceCalls(ABC):
                 return found
             request.page_token = response.next_page_token
 
-    async def put_resource(self, name: str, capacity: int, *, per_key: bool = False, note: str = "") -> None:
+    async def backlog(self, lambdas: Sequence[str] = ()) -> list[Backlog]:
+        """Return what is due, runs and is parked of these lambdas, or of all; unknown ones are left out."""
+        caller, _ = self._open()
+        request = limits_pb2.GetBacklogRequest(lambdas=lambdas)
+        response = await caller.call(caller.limits.GetBacklog, request)
+        return [Backlog.from_proto(each) for each in response.lambdas]
+
+    async def put_resource(
+        self,
+        name: str,
+        capacity: int | None = None,
+        *,
+        rate: Rate | None = None,
+        per_key: bool = False,
+        note: str = "",
+    ) -> None:
         """Declare a resource of which tasks take units while they run, or change it.
 
             await client.put_resource("database", 20)
+            await client.put_resource("mail", rate=duly.Rate(10, burst=5))
             await client.schedule("report.make", resources=["database"])
 
         - `capacity`: how many units tasks may take at a time. More releases tasks that wait; less lets those that
-          run end; 0 holds back every task that names it.
+          run end; 0 holds back every task that names it. None: only the rate limits them.
+        - `rate`: how many units tasks may start to use over time. What is too early is put off to its start time.
         - `per_key`: each key has as many units of its own. It cannot change while tasks hold units.
 
         Raises ResourceInUseError, InvalidTaskError.
         """
         caller, _ = self._open()
         limit = limits_pb2.ResourceLimit(name=name, capacity=capacity, per_key=per_key, note=note)
+        if rate is not None:
+            limit.rate.CopyFrom(limits_pb2.ResourceRate(**rate.to_fields()))
         request = limits_pb2.PutResourceRequest(resources=[limit])
         (result,) = (await caller.call(caller.limits.PutResource, request)).results
         if result.HasField("error"):

@@ -69,8 +69,8 @@ class ScheduleCalls(ABC):
         - `resources`: names, or `ResourceNeed`s: what it takes units of while it runs. It waits until there are enough.
         - `timeout`: for all tries together.
 
-        Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, KeyConflictError, InvalidTaskError,
-        EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
+        Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError,
+        InvalidTaskError, EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
         """
         _, scheduler = self._open()
         task = NewTask(

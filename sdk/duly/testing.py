@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,8 @@ class TestRun:
     checkpoints: tuple[Any, ...] = ()
     # With SUCCESS: what it scheduled with ctx.schedule, in order; the payloads after their trip through JSON.
     scheduled: tuple[NewTask, ...] = ()
+    # What it asked for with ctx.add_node, by label.
+    added: Mapping[str, NewTask] = field(default_factory=dict)
 
 
 def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
@@ -150,6 +152,7 @@ def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]], kept: lis
         progress=tuple(told),
         checkpoints=tuple(kept),
         scheduled=tuple(map(_as_new_task, result.children)),
+        added={node.label: _as_new_task(node.task) for node in result.nodes},
     )
 
 

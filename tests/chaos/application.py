@@ -70,9 +70,9 @@ async def work_async(payload: dict[str, Any], ctx: duly.TaskContext) -> Any:
 
 
 @_callback("quick")
-def quick(_: dict[str, Any], ctx: duly.TaskContext) -> int:
+def quick(payload: dict[str, Any], ctx: duly.TaskContext) -> int:
     """Nothing but its journal."""
-    with _journal.execution(ctx):
+    with _journal.execution(ctx, edit=payload.get("edit", 0)):
         return ctx.attempt
 
 
@@ -84,9 +84,9 @@ def expiring(_: dict[str, Any], ctx: duly.TaskContext) -> int:
 
 
 @_callback("nap")
-def nap(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+def nap(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
     """A little work."""
-    with _journal.execution(ctx):
+    with _journal.execution(ctx, edit=payload.get("edit", 0)):
         time.sleep(_NAP_S)
 
 
@@ -230,6 +230,15 @@ def daemon(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
             )
             time.sleep(payload["ms"] / 1000)
             os._exit(5)
+
+
+@_callback("grows")
+def grows(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Adds two nodes to its graph: one that runs, and one that is skipped."""
+    with _journal.execution(ctx):
+        work_of = BY_NAME["quick"].lambda_name
+        first = ctx.add_node(work_of, {"kind": "quick"}, label=f"{ctx.label}+1", after=ctx.node(ctx.label))
+        ctx.add_node(work_of, {"kind": "quick"}, label=f"{ctx.label}+2", after=first.failed)
 
 
 @_callback("gil")

@@ -12,7 +12,18 @@ from psycopg.rows import dict_row
 
 from duly_core.clock import since_boot_ns
 from duly_core.lifecycle import FINAL
-from tests.chaos.history import FinalRow, Sample, SessionRow, Transition, UseRow
+from tests.chaos.history import (
+    EdgeRow,
+    FinalRow,
+    GraphRow,
+    NodeRow,
+    Sample,
+    SessionRow,
+    TickRow,
+    TimeTableRow,
+    Transition,
+    UseRow,
+)
 
 _INSTALL = Path(__file__).with_name("audit.sql")
 
@@ -31,6 +42,8 @@ select sequence, task_id::text, entity, (extract(epoch from at) * 1000000)::int8
     (extract(epoch from due_at - store_at) * 1000000)::int8 * 1000 as due_in_ns,
     coalesce(cancel_before, false) as cancel_requested_before, coalesce(cancel, false) as cancel_requested,
     coalesce(session, '') as session, coalesce(session_seq, 0) as session_seq, coalesce(session_policy, 0) as session_policy,
+    coalesce(priority, 0) as priority, coalesce(open_edges_before, 0) as open_edges_before,
+    coalesce(open_edges, open_edges_before, 0) as open_edges, coalesce(doom, 0) as doom,
     coalesce((
         select string_agg(name || '/' || key || '=' || weight, ' ' order by name, key)
         from jsonb_to_recordset(resources) as need (name text, key text, weight integer)
@@ -56,6 +69,28 @@ where next_trigger_at is null or not isfinite(next_trigger_at) and status <> 'wa
 _SESSIONS = (
     "select key, length, coalesce(head::text, ''), coalesce(blocked_by::text, '') from session order by key"
 )
+
+_GRAPHS = """
+select graph_id::text, total, open, succeeded, failed, skipped, cancelled, finished_at is not null, cancel_requested
+from graph order by graph_id
+"""
+_NODES = "select task_id::text, graph_id::text, label, any_of from graph_node order by graph_id, place"
+_EDGES = "select from_task::text, to_task::text, fires_on from graph_edge order by to_task, from_task"
+
+_TIME_TABLES = """
+select name, every_us * 1000, (floor(created_us / every_us) + 1)::int8 * every_us * 1000, next_us * 1000, overlap
+from (
+    select name, (extract(epoch from every) * 1000000)::int8 as every_us, extract(epoch from created_at) * 1000000 as created_us,
+        (extract(epoch from next_tick_at) * 1000000)::int8 as next_us, overlap
+    from time_table
+) as in_us
+order by name
+"""
+
+_TICKS = """
+select task_id::text, time_table, (extract(epoch from scheduled_at) * 1000000)::int8 * 1000
+from task where time_table is not null order by time_table, scheduled_at
+"""
 
 _USES = """
 select name, coalesce(max(used), 0), coalesce(max(held), 0)
@@ -110,6 +145,27 @@ def read_sessions(dsn: str) -> tuple[SessionRow, ...]:
     """The sessions that are in the tables."""
     with psycopg.connect(dsn) as connection:
         return tuple(SessionRow(*row) for row in connection.execute(_SESSIONS))
+
+
+def read_graphs(
+    dsn: str,
+) -> tuple[tuple[GraphRow, ...], tuple[NodeRow, ...], tuple[EdgeRow, ...]]:
+    """The graphs that are in the tables, their nodes, and their edges."""
+    with psycopg.connect(dsn) as connection:
+        return (
+            tuple(GraphRow(*row) for row in connection.execute(_GRAPHS)),
+            tuple(NodeRow(*row) for row in connection.execute(_NODES)),
+            tuple(EdgeRow(*row) for row in connection.execute(_EDGES)),
+        )
+
+
+def read_ticks(dsn: str) -> tuple[tuple[TimeTableRow, ...], tuple[TickRow, ...]]:
+    """The time tables, which all have an interval, and the tasks of their ticks."""
+    with psycopg.connect(dsn) as connection:
+        return (
+            tuple(TimeTableRow(*row) for row in connection.execute(_TIME_TABLES)),
+            tuple(TickRow(*row) for row in connection.execute(_TICKS)),
+        )
 
 
 def read_uses(dsn: str) -> tuple[UseRow, ...]:

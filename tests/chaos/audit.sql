@@ -20,6 +20,7 @@ create table chaos_audit (
     trigger_before_at timestamptz, trigger_at timestamptz, due_at timestamptz,
     cancel_before boolean, cancel boolean,
     session text, session_seq bigint, session_policy smallint,
+    priority smallint, open_edges_before integer, open_edges integer, doom smallint,
     resources jsonb, parked_on text, line text
 );
 
@@ -28,13 +29,14 @@ begin
     insert into chaos_audit (
         task_id, entity, status_before, status, token_before, token, last_token, fence_before, fence,
         failures_before, failures, crashes_before, crashes, trigger_before_at, trigger_at, due_at,
-        cancel_before, cancel, session, session_seq, session_policy, resources, parked_on, line
+        cancel_before, cancel, session, session_seq, session_policy, priority, open_edges_before, open_edges, doom, resources, parked_on, line
     ) values (
         coalesce(new.task_id, old.task_id), false, coalesce(old.status::text, ''), coalesce(new.status::text, ''),
         old.token, new.token, new.last_token, old.fence, new.fence,
         old.failures, new.failures, old.crashes, new.crashes, old.next_trigger_at, new.next_trigger_at, new.due_at,
         old.cancel_requested, new.cancel_requested, coalesce(new.session, old.session),
         coalesce(new.session_seq, old.session_seq), coalesce(new.session_policy, old.session_policy),
+        coalesce(new.priority, old.priority), old.open_edges, new.open_edges, coalesce(new.doom, old.doom),
         coalesce(new.resources, old.resources), new.parked_on || '/' || new.parked_key,
         coalesce(new.lambda, old.lambda) || '/' || coalesce(new.priority, old.priority)
     );

@@ -4,10 +4,23 @@ import asyncio
 from dataclasses import dataclass
 
 from tests.chaos import audit
-from tests.chaos.history import SECOND, Execution, FinalRow, Limits, SessionRow, Transition, UseRow
+from tests.chaos.history import (
+    SECOND,
+    EdgeRow,
+    Execution,
+    FinalRow,
+    GraphRow,
+    Limits,
+    NodeRow,
+    SessionRow,
+    TickRow,
+    TimeTableRow,
+    Transition,
+    UseRow,
+)
 from tests.chaos.journal_reader import read_journal
 from tests.chaos.plan import Plan
-from tests.chaos.scarce import CAPACITIES
+from tests.chaos.scarce import CAPACITIES, RATES
 from tests.chaos.stack import System
 from tests.chaos.topology import ENQUEUE_TIMEOUT
 
@@ -17,6 +30,8 @@ _START_S = 6
 """The poll interval, which finds what no notification told of, and room for callback processes that are just replaced."""
 _FEWEST_TASKS = 0.95
 """Of those that were to be sent."""
+_FEWEST_GRAPHS, _FEWEST_TICKS, _FEWEST_CHANGES = 0.2, 0.5, 0.1
+"""A second."""
 _FEWEST_FAULTS = 0.5
 """Of the planned ones: some find nothing to break."""
 
@@ -38,6 +53,11 @@ class Collected:
     transitions: tuple[Transition, ...]
     final: tuple[FinalRow, ...]
     sessions: tuple[SessionRow, ...]
+    graphs: tuple[GraphRow, ...]
+    nodes: tuple[NodeRow, ...]
+    edges: tuple[EdgeRow, ...]
+    time_tables: tuple[TimeTableRow, ...]
+    ticks: tuple[TickRow, ...]
     uses: tuple[UseRow, ...]
 
 
@@ -51,6 +71,8 @@ async def collect(system: System) -> Collected:
         await asyncio.to_thread(audit.read_transitions, dsn, audit.boot_minus_wall_ns()),
         await asyncio.to_thread(audit.read_final_rows, dsn),
         await asyncio.to_thread(audit.read_sessions, dsn),
+        *await asyncio.to_thread(audit.read_graphs, dsn),
+        *await asyncio.to_thread(audit.read_ticks, dsn),
         await asyncio.to_thread(audit.read_uses, dsn),
     )
 
@@ -71,11 +93,18 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         liveness_ns=int((_LIVENESS_S + ahead_s) * SECOND),
         least_tasks=int(plan.seconds * rate * _FEWEST_TASKS),
         least_faults={"": int(len(plan.faults) * _FEWEST_FAULTS)},
+        least_graphs=int(plan.seconds * _FEWEST_GRAPHS),
+        least_ticks=int(plan.seconds * _FEWEST_TICKS),
+        least_changes=int(plan.seconds * _FEWEST_CHANGES),
         least_samples=int(plan.seconds / _SECONDS_A_SAMPLE),
         least_seen=plan.topology.hosts * plan.topology.executors * plan.topology.processes,
         start_ns=int(_START_S * SECOND) if plan.punctual else 0,
         most_connections=_CONNECTIONS * clients,
         most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,
         capacities=CAPACITIES,
+        paces={
+            name: (int(SECOND * rate.period.total_seconds() / rate.units), rate.burst)
+            for name, rate in RATES.items()
+        },
         longest_wait_ns=int((20 + max(map(abs, jumps), default=0)) * SECOND),
     )

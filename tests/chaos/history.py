@@ -50,8 +50,29 @@ class AckedTask:
     """When it may no longer start; 0: never."""
     session: str = ""
     """The key of the session that it was scheduled in: it waits for those before it; none: it is a plain task."""
+    graph: str = ""
+    """The graph that it was scheduled with; it may be skipped. None: it is a plain task."""
+    priority: int = 0
+    """As scheduled; 0: unknown."""
+    purge_asked: bool = False
+    """A PurgeTasks that finds it once it has ended was sent."""
     resources: str = ""
     """What it takes units of while it runs: NAME/=WEIGHT or NAME/KEY=WEIGHT, in order, with a space between; or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An UpdateTask of one task; the payload has the number of the change."""
+
+    task_id: str
+    edit: int
+    """1 for the first change of the task."""
+    priority: int
+    sent_ns: int
+    acked_ns: int = 0
+    """When it was answered that the task is changed; 0: it was refused, or never answered."""
+    tries: int = 1
+    """How often it was sent: one without an answer may take effect at any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +96,8 @@ class Execution:
     """Where it ran, as faults name it; none: unknown."""
     line: str = ""
     """Where it stands (file and line), for evidence."""
+    edit: int = 0
+    """The number of the change that its payload came with; 0: the payload was as scheduled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +142,13 @@ class Transition:
     """The key of its session, its place there, and its SessionPolicy; none: it is a plain task."""
     session_seq: int = 0
     session_policy: int = 0
+    priority: int = 0
+    """Of the assoc; 0: unknown."""
+    open_edges_before: int = 0
+    open_edges: int = 0
+    """Of a node that waits: how many of its edges are not decided yet."""
+    doom: int = 0
+    """Why it is to end without a run (FailureKind); 0: it is not."""
     resources: str = ""
     """As in AckedTask."""
     parked_on: str = ""
@@ -152,6 +182,63 @@ class SessionRow:
     length: int
     head: str = ""
     blocked_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRow:
+    """A graph that is in the tables when the run is over."""
+
+    graph_id: str
+    total: int
+    open: int
+    succeeded: int
+    failed: int
+    skipped: int
+    cancelled: int
+    finished: bool
+    cancel_asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """The place of a task in its graph."""
+
+    task_id: str
+    graph_id: str
+    label: str
+    any_of: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRow:
+    """One node waits for another, for an end that `fires_on` names by bits (`graph_rules.OUTCOME_BITS`)."""
+
+    from_task: str
+    to_task: str
+    fires_on: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTableRow:
+    """A time table that lets no tick go by, when the run is over; instants by the store's clock."""
+
+    name: str
+    every_ns: int
+    first_ns: int
+    """Its first tick after it was made."""
+    next_ns: int
+    """Ticks before this one were decided."""
+    overlap: int = 1
+    """duly.v1.Overlap: with 1 each tick has a task, with 2 those have that come when no task of it lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class TickRow:
+    """The task of a tick."""
+
+    task_id: str
+    name: str
+    tick_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +334,14 @@ class Limits:
     """To Postgres, at any sample; 0: not judged."""
     most_processes: int = 0
     """At any sample; 0: not judged."""
+    least_graphs: int = 0
+    least_ticks: int = 0
+    least_changes: int = 0
+    """Fewer of these make the run inconclusive, too."""
     capacities: Mapping[str, int] = field(default_factory=dict)
     """The units of each resource, or of each of its keys."""
+    paces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of resources without keys, all units of weight 1: how far apart they start, and how many may start at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +361,13 @@ class History:
     """In the order of their sequence."""
     final: tuple[FinalRow, ...]
     sessions: tuple[SessionRow, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """Those of one task in the order in which they were sent; each was over before the next."""
+    graphs: tuple[GraphRow, ...] = ()
+    nodes: tuple[NodeRow, ...] = ()
+    edges: tuple[EdgeRow, ...] = ()
+    time_tables: tuple[TimeTableRow, ...] = ()
+    ticks: tuple[TickRow, ...] = ()
     uses: tuple[UseRow, ...] = ()
     faults: tuple[Fault, ...] = ()
     seen: tuple[Seen, ...] = ()

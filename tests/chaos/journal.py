@@ -74,10 +74,11 @@ class Journal:
         self._written = self._synced = 0
 
     @contextmanager
-    def execution(self, ctx: Attempt, *, inherited: bool = False) -> Iterator[Running]:
+    def execution(self, ctx: Attempt, *, inherited: bool = False, edit: int = 0) -> Iterator[Running]:
         """Write down the start and the end of what is done inside; raises what that raises.
 
         `inherited`: what the callback forks belongs to the execution, which is not over before it is dead.
+        `edit`: the number of the change that the payload came with.
         """
         number = next(self._numbers)
         with gripping(self._locks, UUID(ctx.task_id), inherited=inherited) as (alone, lock):
@@ -91,6 +92,7 @@ class Journal:
                 pid=self._pid,
                 host=self._host,
                 alone=alone,
+                edit=edit,
                 wall_ns=time.time_ns(),
                 boot_ns=since_boot_ns(),
             )

@@ -56,6 +56,7 @@ def _take(executions: dict[int, Execution], process: str, place: str, line: byte
             record["alone"],
             record["boot_ns"],
             host=record.get("host", ""),
+            edit=record.get("edit", 0),
             line=place,
         )
     elif record["event"] == "end":

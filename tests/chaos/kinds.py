@@ -79,6 +79,7 @@ KINDS = (
     ),
     TaskKind("overruns_once", 8, max_runtime=timedelta(seconds=1), alone=True),
     TaskKind("careful", 0, max_crashes=POISON_CRASHES, alone=True),  # naps, where nothing may crash them
+    TaskKind("grows", 0),  # in graphs
     TaskKind("grandchild", 20, longest=timedelta(seconds=8)),
     TaskKind("daemon", 0, crashes_itself=True, longest=timedelta(seconds=8)),  # where nothing is paused
     TaskKind("gil", 20, longest=timedelta(seconds=8)),
@@ -102,6 +103,14 @@ IN_SESSIONS = (
     *("says_fatal", "fails_always", "cancellable", "expiring"),
 )
 """Kinds that are scheduled in sessions: none breaks its process, and how each ends is known."""
+
+IN_GRAPHS = (
+    *("quick", "quick", "quick", "nap", "nap_async", "fails_once", "snoozes_once"),
+    *("says_fatal", "says_fatal", "grows", "grows"),
+)
+"""The same for nodes of graphs."""
+CHANGED = ("quick", "nap")
+"""Kinds that write down which payload they were given."""
 
 
 def choose(random: Random, *, peaceful: bool, harmless: bool = False, contained: bool = False) -> TaskKind:

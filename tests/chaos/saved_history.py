@@ -8,15 +8,21 @@ from typing import Any
 
 from tests.chaos.history import (
     AckedTask,
+    Change,
+    EdgeRow,
     Execution,
     Fault,
     FinalRow,
+    GraphRow,
     History,
     Leftover,
     Limits,
+    NodeRow,
     Sample,
     Seen,
     SessionRow,
+    TickRow,
+    TimeTableRow,
     Transition,
     UseRow,
 )
@@ -27,6 +33,12 @@ _RECORDS: Mapping[str, type[Any]] = {
     "transitions": Transition,
     "final": FinalRow,
     "sessions": SessionRow,
+    "changes": Change,
+    "graphs": GraphRow,
+    "nodes": NodeRow,
+    "edges": EdgeRow,
+    "time_tables": TimeTableRow,
+    "ticks": TickRow,
     "uses": UseRow,
     "faults": Fault,
     "seen": Seen,
@@ -53,7 +65,7 @@ def load(path: Path) -> History:
     """Read what `dump` wrote."""
     read = json.loads(path.read_text(encoding="utf-8"))
     records = {name: tuple(_record(kind, one) for one in read[name]) for name, kind in _RECORDS.items()}
-    limits = _record(Limits, read["limits"])
+    limits = _record(Limits, read["limits"] | {"paces": _pairs(read["limits"])})
     moves = tuple((before, after) for before, after in read["clock_moves"])
     return History(
         **read
@@ -61,6 +73,10 @@ def load(path: Path) -> History:
         | {"limits": limits, "unreadable": tuple(read["unreadable"])}
         | {"clock_moves": moves}
     )
+
+
+def _pairs(limits: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    return {name: (pace, burst) for name, (pace, burst) in limits.get("paces", {}).items()}
 
 
 def _plain(record: Any) -> dict[str, Any]:

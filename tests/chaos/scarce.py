@@ -4,10 +4,12 @@ from random import Random
 
 import duly
 
-DATABASE, TENANT = "chaos.database", "chaos.tenant"
-CAPACITIES = {DATABASE: 3, TENANT: 1}
-"""So few that tasks wait for each other; those of the tenants are for each key."""
+DATABASE, TENANT, MAIL = "chaos.database", "chaos.tenant", "chaos.mail"
+QUOTA = "lambda:chaos.work_async"
+CAPACITIES = {DATABASE: 3, TENANT: 1, MAIL: 1_000_000, QUOTA: 2}
+"""So few that tasks wait for each other; those of the tenants are for each key. No task names the quota of its lambda."""
 PER_KEY = frozenset({TENANT})
+RATES = {MAIL: duly.Rate(4, burst=2)}
 _TENANTS = ("t0", "t1", "t2")
 _HEAVIEST = 4
 """More than there are, which counts as all of them."""
@@ -20,7 +22,8 @@ def choose_needs(random: Random) -> tuple[duly.ResourceNeed, ...]:
         return ()
     units = duly.ResourceNeed(DATABASE, weight=random.randint(1, _HEAVIEST))
     tenant = duly.ResourceNeed(TENANT, key=random.choice(_TENANTS))
-    return random.choice([(units,), (tenant,), (units, tenant)])
+    mail = duly.ResourceNeed(MAIL)
+    return random.choice([(units,), (tenant,), (units, tenant), (mail,), (mail, units)])
 
 
 def told(needs: tuple[duly.ResourceNeed, ...]) -> str:

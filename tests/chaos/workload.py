@@ -1,21 +1,21 @@
 """Clients: they schedule at a steady rate, repeat what was not answered, cancel some, and remember what was acknowledged."""
 
 import asyncio
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 import duly
-from duly.caller import Caller
-from duly.v1 import frontend_pb2, task_pb2
+from duly.task_update import TaskUpdate
+from duly.v1 import frontend_pb2, graphs_pb2, task_pb2, time_tables_pb2
 from duly_core.clock import since_boot_ns
-from tests.chaos.history import SECOND, AckedTask
-from tests.chaos.kinds import BY_NAME, IN_SESSIONS, KINDS, TaskKind, choose
-from tests.chaos.scarce import CAPACITIES, PER_KEY, choose_needs, told
+from tests.chaos.calls import Calls
+from tests.chaos.history import SECOND, AckedTask, Change
+from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, TaskKind, choose
+from tests.chaos.random_graphs import random_graph, time_tables
+from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, told
 
 _BATCH_EVERY_S = 0.1
-_ONE_CALL = timedelta(seconds=4)
 _PAUSE_S = 0.1
 _EXPIRES = (0.5, 4.0)
 _AHEAD_S = (0.5, 10.0)
@@ -28,6 +28,20 @@ _SESSIONS = tuple(f"chaos-{number}" for number in range(6))
 _POLICIES = (*[duly.SessionPolicy.SKIP] * 2, duly.SessionPolicy.FAIL_REST)
 """None blocks its session: nobody would unblock it."""
 _CANCEL_AFTER_S = (0.0, 3.0)
+_ONE_IN_CHANGED = 8
+"""Of those that write down which payload they were given, and are due at once; of the others all are changed."""
+_MOST_CHANGES = 3
+_CHANGE_AFTER_S = (0.0, 1.5)
+_MOST_TRIES = 1_000
+_ONE_IN_MOVED = 3
+"""Of the changes: the due time, too."""
+_MOVED_S = 2.0
+_ONE_IN_PURGED = 20
+"""Batches whose plain tasks are deleted when they have ended."""
+_PURGE_AFTER_S = 2.0
+_GRAPH_EVERY_S = 1.0
+_ONE_IN_CANCELLED, _ONE_IN_TWICE = 5, 5
+"""Graphs."""
 _REQUESTED = (task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING)
 
 
@@ -43,6 +57,8 @@ class _Scheduled:
     acked_ns: int = 0
     cancel_asked: bool = False
     cancel_answered: str = ""
+    graph_id: str = ""
+    purge_asked: bool = False
     resources: str = ""
 
 
@@ -59,15 +75,15 @@ class Workload:
         harmless: bool = False,
         contained: bool = False,
     ) -> None:
-        self._callers = [Caller(address) for address in addresses]
+        self._client = Calls(addresses, random)
         self._random = random
         self._rate = rate
         self._peaceful = peaceful
         self._harmless = harmless
         self._contained = contained
         self._scheduled: list[_Scheduled] = []
+        self._changes: list[Change] = []
         self._calls: set[asyncio.Task[None]] = set()
-        self._stopped = asyncio.Event()
         self._sent = 0
         self.problems: list[str] = []
         """Answers that must not be: refusals of what is right."""
@@ -81,38 +97,43 @@ class Workload:
         wanted = {kind.lambda_name for kind in KINDS}
         async with (
             asyncio.timeout(within.total_seconds()),
-            duly.AsyncClient(self._callers[0].address) as client,
+            duly.AsyncClient(self._client.address) as client,
         ):
             while not wanted <= {each.name for each in await client.lambdas()}:
                 await asyncio.sleep(_PAUSE_S)
 
     async def declare_resources(self) -> None:
         """As an operator would, before anything is broken."""
-        async with duly.AsyncClient(self._callers[0].address) as client:
+        async with duly.AsyncClient(self._client.address) as client:
             for name, capacity in CAPACITIES.items():
-                await client.put_resource(name, capacity, per_key=name in PER_KEY)
+                await client.put_resource(name, capacity, rate=RATES.get(name), per_key=name in PER_KEY)
 
     async def run(self, seconds: float) -> None:
         """Schedule for so long; calls may go on beyond."""
         loop = asyncio.get_running_loop()
         started = loop.time()
+        graphs = 0
+        self._start(self._make_time_tables())
         while (passed := loop.time() - started) < seconds:
             batch = [self._next() for _ in range(int(passed * self._rate) - self._sent)]
             self._sent += len(batch)
             if batch:
                 self._start(self._schedule(batch))
+            if passed >= graphs * _GRAPH_EVERY_S:
+                graphs += 1
+                self._start(self._schedule_graph())
             await asyncio.sleep(_BATCH_EVERY_S)
 
     async def finish(self, within: timedelta) -> None:
-        """Wait for the calls under way; those that last longer stay unanswered."""
+        """Wait for the calls under way; those that last longer stay unanswered. No tick follows."""
+        self._start(self._pause_time_tables())
         if self._calls:
             await asyncio.wait(self._calls, timeout=within.total_seconds())
-        self._stopped.set()
+        self._client.stop()
         for call in list(self._calls):
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
-        for caller in self._callers:
-            await caller.close()
+        await self._client.close()
 
     @property
     def sent(self) -> int:
@@ -121,6 +142,10 @@ class Workload:
     def acked(self) -> tuple[AckedTask, ...]:
         """What was acknowledged."""
         return tuple(_acked(scheduled) for scheduled in self._scheduled)
+
+    def changes(self) -> tuple[Change, ...]:
+        """What was asked to be changed."""
+        return tuple(self._changes)
 
     def _start(self, call: "asyncio.Future[None] | object") -> None:
         task = asyncio.ensure_future(call)  # type: ignore[call-overload]
@@ -164,9 +189,12 @@ class Workload:
 
     async def _schedule(self, batch: list[_Scheduled]) -> None:
         """Until every Frontend's silence is over: the same request, so that nothing is written twice."""
+        purged = self._choose_purged(batch)
         request = frontend_pb2.ScheduleRequest(tasks=[scheduled.task for scheduled in batch])
-        answer = await self._call("Schedule", request)
+        answer, tries = await self._client.call("Schedule", request)
         acked_ns = since_boot_ns()
+        if purged and tries == 1:  # else a late try might write anew what was purged
+            self._start(self._purge(purged))
         for scheduled, result in zip(batch, answer.results, strict=True):
             if result.error.field == "expires_at":
                 continue  # no Frontend answered before it expired
@@ -177,12 +205,14 @@ class Workload:
             self._scheduled.append(scheduled)
             if scheduled.kind.cancelled:
                 self._start(self._cancel(scheduled))
+            if self._is_changed(scheduled):
+                self._start(self._change(scheduled))
             key = scheduled.task.idempotency_key
             if key and self._random.randrange(_ONE_IN_REPEATED) == 0:
                 self._start(self._repeat(scheduled))
 
     async def _repeat(self, scheduled: _Scheduled) -> None:
-        answer = await self._call("Schedule", frontend_pb2.ScheduleRequest(tasks=[scheduled.task]))
+        answer, _ = await self._client.call("Schedule", frontend_pb2.ScheduleRequest(tasks=[scheduled.task]))
         (result,) = answer.results
         if result.task_id != scheduled.task_id or result.created:
             self.problems.append(f"the key of {scheduled.task_id} made another task: {result.task_id}")
@@ -190,7 +220,8 @@ class Workload:
     async def _cancel(self, scheduled: _Scheduled) -> None:
         await asyncio.sleep(self._random.uniform(*_CANCEL_AFTER_S))
         scheduled.cancel_asked = True
-        answer = await self._call("CancelTask", frontend_pb2.CancelTaskRequest(task_ids=[scheduled.task_id]))
+        request = frontend_pb2.CancelTaskRequest(task_ids=[scheduled.task_id])
+        answer, _ = await self._client.call("CancelTask", request)
         (result,) = answer.results
         if result.error.code == task_pb2.ERROR_CODE_ALREADY_FINAL:
             # An earlier try of the same request may have been the one that cancelled it.
@@ -200,16 +231,110 @@ class Workload:
         else:
             scheduled.cancel_answered = "requested" if result.status in _REQUESTED else "cancelled"
 
-    async def _call(self, method: str, request: object) -> object:
-        """Of any Frontend, the one that comes first in turn."""
-        turn = self._random.randrange(len(self._callers))
-        while not self._stopped.is_set():
-            caller = self._callers[turn % len(self._callers)]
-            with suppress(duly.UnavailableError):
-                return await caller.call(getattr(caller.frontend, method), request, _ONE_CALL)
-            turn += 1
-            await asyncio.sleep(_PAUSE_S)
-        raise asyncio.CancelledError
+    # ---- changes ---------------------------------------------------------------------------------------
+
+    def _is_changed(self, scheduled: _Scheduled) -> bool:
+        if scheduled.kind.name not in CHANGED:
+            return False
+        waits = scheduled.due_ns or scheduled.task.HasField("session")
+        return bool(waits) or self._random.randrange(_ONE_IN_CHANGED) == 0
+
+    async def _change(self, scheduled: _Scheduled) -> None:
+        """Change payload and priority, one change after the other, until somebody runs it."""
+        for edit in range(1, 1 + self._random.randint(1, _MOST_CHANGES)):
+            await asyncio.sleep(self._random.uniform(*_CHANGE_AFTER_S) if edit > 1 or scheduled.due_ns else 0)
+            priority = self._random.choice(list(duly.Priority))
+            payload = scheduled.kind.payload(self._random, shares=self._contained) | {"edit": edit}
+            moved = self._random.randrange(_ONE_IN_MOVED) == 0
+            delay = timedelta(seconds=self._random.uniform(0, _MOVED_S)) if moved else None
+            update = TaskUpdate(scheduled.task_id, delay=delay, priority=priority, payload=payload).to_proto()
+            change = Change(scheduled.task_id, edit, int(priority), since_boot_ns())
+            place = len(self._changes)
+            self._changes.append(replace(change, tries=_MOST_TRIES))  # as long as there is no answer
+            request = frontend_pb2.UpdateTaskRequest(updates=[update])
+            answer, tries = await self._client.call("UpdateTask", request)
+            (result,) = answer.results
+            acked_ns = since_boot_ns()
+            if delay is not None:
+                latest_ns = acked_ns + int(delay.total_seconds() * SECOND)
+                scheduled.due_ns = max(scheduled.due_ns, latest_ns)
+            refused = result.error.code == task_pb2.ERROR_CODE_NOT_PENDING
+            self._changes[place] = replace(change, acked_ns=0 if refused else acked_ns, tries=tries)
+            if refused:
+                return
+            if result.HasField("error"):
+                self.problems.append(f"update of {scheduled.task_id}: {result.error.message}")
+                return
+
+    def _choose_purged(self, batch: list[_Scheduled]) -> list[_Scheduled]:
+        """Put the plain tasks of some batches into a collection of their own."""
+        if self._random.randrange(_ONE_IN_PURGED) != 0:
+            return []
+        chosen = [
+            each for each in batch if not each.task.idempotency_key and not each.task.HasField("session")
+        ]
+        collection = f"purged-{self._random.getrandbits(64):x}"
+        for each in chosen:
+            each.task.collection = collection
+        return chosen
+
+    async def _purge(self, chosen: list[_Scheduled]) -> None:
+        """Delete what has ended of a collection."""
+        await asyncio.sleep(_PURGE_AFTER_S)
+        for each in chosen:
+            each.purge_asked = True
+        request = frontend_pb2.PurgeTasksRequest(collection=chosen[0].task.collection)
+        await self._client.call("PurgeTasks", request)
+
+    # ---- graphs and time tables ------------------------------------------------------------------------
+
+    async def _schedule_graph(self) -> None:
+        """Schedule a graph; some twice, some to be cancelled."""
+        graph, kinds = random_graph(self._random)
+        request = graph.to_proto()
+        twice = self._random.randrange(_ONE_IN_TWICE) == 0
+        cancelled = self._random.randrange(_ONE_IN_CANCELLED) == 0
+        answer, _ = await self._client.call("ScheduleGraph", request, "graphs")
+        if answer.HasField("error"):
+            self.problems.append(f"ScheduleGraph refused: {answer.error.message}")
+            return
+        now_ns = since_boot_ns()
+        nodes = [
+            _Scheduled(
+                kinds[node.label], node.task, task_id=task_id, acked_ns=now_ns, graph_id=answer.graph_id
+            )
+            for node, task_id in zip(request.nodes, answer.task_ids, strict=True)
+        ]
+        self._scheduled += nodes
+        for node in nodes:
+            if self._is_changed(node):
+                self._start(self._change(node))
+        if twice:
+            again, _ = await self._client.call("ScheduleGraph", request, "graphs")
+            if again.created or list(again.task_ids) != list(answer.task_ids):
+                self.problems.append(f"graph {answer.graph_id} was made twice: {again.error.message}")
+        if cancelled:
+            await asyncio.sleep(self._random.uniform(*_CANCEL_AFTER_S))
+            for node in nodes:
+                node.cancel_asked = True
+            await self._client.call(
+                "CancelGraph", graphs_pb2.CancelGraphRequest(graph_id=answer.graph_id), "graphs"
+            )
+
+    async def _make_time_tables(self) -> None:
+        request = time_tables_pb2.PutTimeTablesRequest(tables=time_tables())
+        answer, _ = await self._client.call("PutTimeTables", request, "time_tables")
+        self.problems += [
+            f"a time table is refused: {result.error.message}"
+            for result in answer.results
+            if result.HasField("error")
+        ]
+
+    async def _pause_time_tables(self) -> None:
+        names = [new.table.name for new in time_tables()]
+        await self._client.call(
+            "PauseTimeTables", time_tables_pb2.PauseTimeTablesRequest(names=names), "time_tables"
+        )
 
 
 def _acked(scheduled: _Scheduled) -> AckedTask:
@@ -232,5 +357,8 @@ def _acked(scheduled: _Scheduled) -> AckedTask:
         cancel_answered=scheduled.cancel_answered,
         expires_ns=scheduled.expires_ns,
         session=scheduled.task.session.key,
+        graph=scheduled.graph_id,
+        priority=scheduled.task.priority,
+        purge_asked=scheduled.purge_asked,
         resources=scheduled.resources,
     )

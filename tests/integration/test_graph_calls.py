@@ -10,9 +10,12 @@ from google.protobuf.duration_pb2 import Duration
 
 import duly
 from duly.client import AsyncClient
-from duly.ids import new_task_id_text
+from duly.ids import new_task_id, new_task_id_text
 from duly.v1 import graphs_pb2, task_pb2
+from duly_core.graph_growth import NewNode
+from duly_core.graph_rules import Node
 from duly_core.store import polling
+from duly_core.task import NewTask
 from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
@@ -72,6 +75,21 @@ async def test_a_repeat_writes_nothing_and_a_different_graph_of_the_same_id_is_r
     with pytest.raises(duly.KeyConflictError, match="another graph has this id"):
         await client.schedule_graph(graph)
     assert len(await claim_work(store)) == 1
+
+
+async def test_a_repeat_is_answered_with_its_own_nodes_though_a_callback_added_one(client, store):
+    graph = duly.NewGraph("g")
+    first = graph.task(LAMBDA, label="a")
+    graph.task(LAMBDA, label="b", after=first)
+    written = await client.schedule_graph(graph)
+    added = NewNode(Node("c"), NewTask(new_task_id().bytes, LAMBDA, b"{}"))
+    (task,) = await claim_work(store)
+    await end(store, [task], nodes={task.task_id: [added]})
+
+    repeated = await client.schedule_graph(graph)
+
+    assert (repeated.created, repeated.task_ids) == (False, written.task_ids)
+    assert list((await client.get_graph(graph.graph_id)).nodes) == ["a", "b", "c"]
 
 
 def a_node(label, *sources, **task):

@@ -10,14 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duly.enums import EdgeCondition, Outcome
-from duly_core.graph_rules import State, evaluate
+from duly.ids import new_task_id
+from duly_core.graph_growth import NewNode
+from duly_core.graph_rules import Node, State, evaluate
 from duly_core.lifecycle import Status
 from duly_core.store import graph_reads, lambdas, polling
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import ClaimedTask
-from tests.fixtures.graph_states import StoredGraph, claim_work, end, write_graph
+from duly_core.task import ClaimedTask, NewTask, TaskId
+from tests.fixtures.graph_states import StoredGraph, Waits, claim_work, edges_of, end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
 ENDS = {
@@ -37,6 +39,8 @@ class Case:
     ends: dict[str, Status]
     enders: dict[str, int]
     """Of three callers that write at the same time; the third writes later."""
+    grows: dict[str, dict[str, dict[str, EdgeCondition]]]
+    """The nodes that a node adds when it succeeds, and what these wait for."""
 
 
 @st.composite
@@ -52,12 +56,21 @@ def cases(draw: st.DrawFn) -> Case:
         else {}
         for place, label in enumerate(labels)
     }
+    grows: dict[str, dict[str, dict[str, EdgeCondition]]] = {}
+    for label in draw(st.lists(st.sampled_from(labels), unique=True, max_size=3)):
+        added: dict[str, dict[str, EdgeCondition]] = {}
+        for number in range(draw(st.integers(1, 3))):
+            sources = draw(st.lists(st.sampled_from([*labels, *added]), unique=True, max_size=3))
+            added[f"{label}+{number}"] = {source: draw(st.sampled_from(EdgeCondition)) for source in sources}
+        grows[label] = added
+    labels += [label for added in grows.values() for label in added]
     some = st.frozensets(st.sampled_from(labels))
     ends = {
         label: draw(st.sampled_from([Status.SUCCESS, Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED]))
         for label in labels
     }
-    return Case(waits, draw(some), draw(some), ends, {label: draw(st.integers(0, 2)) for label in labels})
+    enders = {label: draw(st.integers(0, 2)) for label in labels}
+    return Case(waits, draw(some), draw(some), ends, enders, grows)
 
 
 @dataclass
@@ -90,11 +103,31 @@ class Run:
     async def end_nodes(self, labels: set[str]) -> None:
         """Write how these end."""
         by_end: dict[Status, list[ClaimedTask]] = {}
+        added: dict[TaskId, list[NewNode]] = {}
         for label in sorted(labels):
-            by_end.setdefault(self.case.ends[label], []).append(self.claimed.pop(label))
+            task = self.claimed.pop(label)
+            by_end.setdefault(self.case.ends[label], []).append(task)
             self.ended[label] = self.case.ends[label]
+            if self.ended[label] is Status.SUCCESS and label in self.case.grows:
+                added[task.task_id] = self.grow(self.case.grows[label])
         for status, tasks in by_end.items():
-            await end(self.store, tasks, ENDS[status])
+            await end(self.store, tasks, ENDS[status], nodes=added)
+
+    def grow(self, waits: Waits) -> list[NewNode]:
+        """Add nodes to the graph as the rules see it; return what is to be written."""
+        case, new = self.case, self.graph.new
+        added = [
+            NewNode(
+                Node(label, label in case.any_of, label in case.ignoring),
+                NewTask(new_task_id().bytes, LAMBDA, b"{}"),
+                edges=tuple(edges_of({label: sources})),
+            )
+            for label, sources in waits.items()
+        ]
+        new.nodes.extend(each.node for each in added)
+        new.tasks.extend(each.task for each in added)
+        new.edges.extend(edge for each in added for edge in each.edges)
+        return added
 
     async def end_doomed(self) -> None:
         """End what is skipped."""
@@ -126,7 +159,19 @@ class Run:
             rows = {row[0].bytes: row[1] for row in await cursor.fetchall()}
         labels = self.graph.labels
         found = {labels[task_id]: number for task_id, number in rows.items() if task_id in labels}
-        assert found == {label: len(set(self.case.waits[label]) - over) for label in waiting}
+        waits = self.case.waits | {
+            label: sources for added in self.case.grows.values() for label, sources in added.items()
+        }
+        assert found == {label: len(set(waits[label]) - over) for label in waiting}
+
+    def unhandled(self) -> int:
+        """Failures that nothing handles: they are not ignored, and no node waits for them."""
+        new = self.graph.new
+        handled = {edge.source for edge in new.edges if edge.condition is not EdgeCondition.SUCCEEDED}
+        handled |= {node.label for node in new.nodes if node.ignore_failure}
+        return sum(
+            status is Status.FATAL_FAILURE and label not in handled for label, status in self.ended.items()
+        )
 
     async def check_counts(self, statuses: Sequence[Status]) -> None:
         """The graph's own counts are those of its nodes."""
@@ -137,6 +182,8 @@ class Run:
         assert row["failed"] == counts[Status.FATAL_FAILURE]
         assert row["skipped"] == counts[Status.DROPPED]
         assert row["cancelled"] == counts[Status.CANCELLED]
+        assert row["total"] == len(statuses)
+        assert row["unhandled"] == self.unhandled()
         assert (row["finished_at"] is not None) == (row["open"] == 0)
 
 

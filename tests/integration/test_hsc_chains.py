@@ -6,11 +6,11 @@ from uuid import UUID
 import pytest
 
 from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, hsc_pb2, task_pb2
+from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2, task_pb2
 from duly_core.store import lambdas, polling
 from duly_core.store.lambda_policy import LambdaPolicy
 from tests.fixtures.database import count
-from tests.fixtures.graph_states import claim_work
+from tests.fixtures.graph_states import claim_work, write_graph
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
@@ -126,6 +126,48 @@ async def test_the_children_of_an_attempt_that_did_not_succeed_are_not_written(
 
     assert await task_states.status(claimed_task.task_id) == status
     assert count(dsn, "task") == 1
+
+
+async def finish_node(hsc, task, node):
+    result = hsc_pb2.TaskResult(claim=claim_of(task), outcome=hsc_pb2.OUTCOME_SUCCESS, nodes=[node])
+    return await hsc.stub.SetResults(hsc_pb2.SetResultsRequest(results=[result]))
+
+
+async def test_a_node_is_added_through_the_wire(hsc, task_states, store):
+    await task_states.register()
+    graph = await write_graph(store, {"a": {}})
+    task = (await graph.claim())["a"]
+    node = graphs_pb2.GraphNode(label="b", task=kid(), waits_for=[graphs_pb2.GraphEdge(label="a")])
+
+    response = await finish_node(hsc, task, node)
+
+    assert list(response.verdicts) == [hsc_pb2.RESULT_VERDICT_APPLIED]
+    assert await task_states.status(UUID(node.task.task_id).bytes) == "new"
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"task": kid(session={"key": "s"})}, "nodes['b'].task.session: a node of a graph cannot"),
+        ({"task": kid(idempotency_key="k", task_id="")}, "nodes['b'].task.idempotency_key: a node has none"),
+        ({"task": kid(priority=9)}, "nodes['b'].task.priority: 9 is not a priority"),
+        (
+            {"waits_for": [graphs_pb2.GraphEdge(label="a", condition=9)]},
+            "nodes['b'].waits_for: 9 is no condition",
+        ),
+        ({"max_runtime": {"seconds": -1}}, "nodes['b'].max_runtime: must be more than 0"),
+    ],
+)
+async def test_a_node_that_no_frontend_would_take_makes_the_attempt_a_fatal_failure(
+    hsc, task_states, claimed_task, bad, said
+):
+    node = graphs_pb2.GraphNode(**{"label": "b", "task": kid()} | bad)
+
+    await finish_node(hsc, claimed_task, node)
+
+    row = await task_states.row(claimed_task.task_id)
+    assert (row["status"], row["failure_kind"]) == ("fatal_failure", task_pb2.FAILURE_KIND_BAD_RESULT)
+    assert row["failure_message"].startswith(f"ctx.add_node: {said}")
 
 
 async def test_a_child_of_a_lambda_that_was_registered_a_moment_ago_is_written(

@@ -239,6 +239,19 @@ async def test_lambdas_take_turns(hsc, task_states):
     assert Counter(getattr(task, "lambda") for task in tasks) == {LAMBDA: 2, OTHER: 2}
 
 
+async def test_a_lambda_that_floods_delays_another_by_few_starts(hsc, task_states):
+    await task_states.register(OTHER)
+    for _ in range(300):
+        await task_states.new()
+    for _ in range(20):
+        await task_states.new(lambda_name=OTHER)
+
+    started = [getattr(task, "lambda") for _ in range(10) for task in await ask(hsc, LAMBDA, OTHER, most=10)]
+
+    assert len(started) == 100
+    assert [started[at : at + 10].count(OTHER) for at in range(0, 50, 10)] == [5, 5, 5, 5, 0]
+
+
 async def test_lower_priorities_get_their_share_while_better_ones_wait(store, task_states):
     for priority, count in ((Priority.HIGH, 40), (Priority.LOW, 5)):
         for _ in range(count):

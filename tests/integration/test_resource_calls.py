@@ -2,8 +2,10 @@
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 import duly
 from duly.enums import Priority
@@ -15,6 +17,10 @@ from tests.fixtures.services import refusal
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA
 
 DATABASE = "database"
+
+
+def a_rate(units=1, seconds=1, burst=0):
+    return limits_pb2.ResourceRate(units=units, period=Duration(seconds=seconds), burst=burst)
 
 
 @pytest.fixture
@@ -50,6 +56,40 @@ async def test_a_task_names_its_resources_and_tells_for_which_it_waits(client, d
     assert tenant.keys == (duly.ResourceKey("acme", 2, 1),)
 
 
+async def test_a_resource_may_have_a_rate_instead_of_units(client, declared, store):
+    rate = duly.Rate(2, timedelta(hours=1), burst=2)
+    await client.put_resource("mail", rate=rate, note="as its provider wants")
+    for _ in range(3):
+        await client.schedule(LAMBDA, resources=["mail"])
+
+    await pick(store)
+
+    (mail,) = [each for each in await client.resources() if each.name == "mail"]
+    assert (mail.capacity, mail.rate, mail.used, mail.parked) == (None, rate, 2, 0)
+    assert timedelta(minutes=80) < mail.starts_until - datetime.now(UTC) <= timedelta(minutes=90)
+
+
+async def test_the_backlog_counts_what_is_due_held_and_parked(client, declared, store, task_states, run_duly):
+    await task_states.register("idle")
+    for resources in ([], [DATABASE], [DATABASE], [DATABASE]):
+        await client.schedule(LAMBDA, resources=resources)
+    await pick(store)
+    await client.schedule(LAMBDA, delay=timedelta(hours=1))
+    await client.schedule(LAMBDA)
+
+    idle, busy = await client.backlog()
+
+    assert (idle.lambda_name, idle.ready, idle.ready_since, idle.held) == ("idle", 0, None, 0)
+    assert (busy.ready, busy.enqueued, busy.held, busy.parked) == (1, 0, 2, 2)
+    assert timedelta() <= datetime.now(UTC) - busy.ready_since < timedelta(minutes=5)
+    assert [each.lambda_name for each in await client.backlog([LAMBDA, "unknown"])] == [LAMBDA]
+    with pytest.raises(duly.InvalidTaskError, match="lambdas"):
+        await client.backlog(["No Name"])
+    shown = json.loads((await run_duly("backlog", LAMBDA, "--json")).stdout)
+    assert (shown["ready"], shown["parked"]) == (1, 2)
+    assert "PARKED" in (await run_duly("backlog")).stdout
+
+
 async def test_a_resource_in_use_is_not_removed(client, declared, store):
     await client.schedule(LAMBDA, resources=[DATABASE])
     await pick(store)
@@ -78,6 +118,7 @@ async def test_a_resource_that_is_declared_later_is_known_at_once(client, declar
     [
         ([task_pb2.ResourceNeed(name="databse")], "resources[0].name"),
         ([task_pb2.ResourceNeed()], "resources[0].name"),
+        ([task_pb2.ResourceNeed(name=f"lambda:{LAMBDA}")], "resources[0].name"),
         ([task_pb2.ResourceNeed(name=DATABASE, key="a")], "resources[0].key"),
         ([task_pb2.ResourceNeed(name="tenant")], "resources[0].key"),
         ([task_pb2.ResourceNeed(name="tenant", key="a\0")], "resources[0].key"),
@@ -123,6 +164,15 @@ def test_the_sdk_refuses_what_is_no_list_of_needs(resources):
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1_000_001), "capacity"),
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1, note="n" * 1025), "note"),
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1, note="\0"), "note"),
+        (limits_pb2.ResourceLimit(name="lambda:", capacity=1), "name"),
+        (limits_pb2.ResourceLimit(name="lambda:a", capacity=1, per_key=True), "per_key"),
+        (limits_pb2.ResourceLimit(name=DATABASE), "capacity"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(units=0)), "rate.units"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(units=-1)), "rate.units"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(burst=-1)), "rate.burst"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=limits_pb2.ResourceRate(units=1)), "rate.period"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(seconds=86401)), "rate.period"),
+        (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(seconds=-1)), "rate.period"),
     ],
 )
 async def test_a_declaration_that_is_invalid_names_the_field(frontend, limit, field):
@@ -184,3 +234,11 @@ async def test_the_shell_declares_shows_and_removes_a_resource(run_duly, task_st
     assert (await run_duly("schedule", LAMBDA, "--resource", "tenant=x")).exit_code == 2
     assert (await run_duly("resources", "set", "database", "20")).exit_code == 0
     assert (await run_duly("resources", "delete", "database")).exit_code == 0
+    mail = await run_duly("resources", "set", "mail", "--rate", "100/m", "--burst", "5")
+    assert mail.stdout.endswith("mail: 100/m, 5 at once\n")
+    assert "100/m" in (await run_duly("resources", "list")).stdout
+    assert (await run_duly("resources", "set", "lambda:mail.send", "2")).exit_code == 0
+    assert (await run_duly("resources", "delete", "lambda:mail.send")).exit_code == 0
+    assert (await run_duly("resources", "set", "mail", "--rate", "100")).exit_code == 2
+    assert "rate.units" in (await run_duly("resources", "set", "mail", "--rate", "0/s")).stderr
+    assert (await run_duly("resources", "set", "mail")).exit_code == 1

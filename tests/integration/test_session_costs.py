@@ -30,10 +30,10 @@ PAGES = {
     "lock_waiting": 320,
     "end_waiting": 1430,
     "lock_over": 220,
-    "lock_blocked": 160,
+    "lock_blocked": 250,
     "unblock_sessions": 1320,
     "sessions": 500,
-    "blocked_sessions": 95,
+    "blocked_sessions": 140,
     "session_keys": 44,
     "session_keys__blocked": 49,
 }

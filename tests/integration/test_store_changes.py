@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority, SessionOrder
+from duly.enums import EdgeCondition, FailureKind, Outcome, Priority, SessionOrder
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
@@ -17,6 +17,7 @@ from duly_core.store.dead_letters import redrive
 from duly_core.store.results import set_results
 from duly_core.task import Encoding, Proposal, Result, Scheduling, Session, TaskChange
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
+from tests.fixtures.graph_states import end, write_graph
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 HOUR = timedelta(hours=1)
@@ -227,28 +228,92 @@ async def test_a_change_of_the_time_moves_both_ways(task_states, clock):
     assert len(await work(task_states)) == 1
 
 
-async def test_a_task_that_waits_in_a_session_is_left_alone_until_it_is_the_first(task_states):
-    head, waits = [await task_states.new(session=Session("s")) for _ in range(2)]
+async def test_a_task_that_waits_in_a_session_is_changed_and_goes_on_waiting(task_states):
+    await task_states.processing(session=Session("s"))
+    waits = await task_states.new(session=Session("s"))
 
-    refused = await change(task_states, waits, priority=Priority.LOW)
-    changed = await change(task_states, head, priority=Priority.LOW)
+    answer = await change(
+        task_states, waits, priority=Priority.LOW, payload=b"[2]", encoding=Encoding.JSON, delay=HOUR
+    )
 
-    assert (refused.verdict, refused.status) == (ChangeVerdict.NOT_PENDING, Status.WAITING)
-    assert changed.verdict is ChangeVerdict.CHANGED
+    row = await task_states.row(waits.task_id)
+    assert (answer.verdict, answer.status, answer.due_in) == (ChangeVerdict.CHANGED, Status.WAITING, None)
+    assert (row["status"], row["priority"], row["payload"]) == ("waiting", Priority.LOW, b"[2]")
 
 
-async def test_a_task_that_is_just_being_released_in_its_session_is_refused_as_waiting(task_states, dsn):
+async def test_a_task_that_waited_begins_with_its_change_when_it_is_released(task_states):
+    head = await task_states.processing(session=Session("s"))
+    waits = await task_states.new(session=Session("s"))
+    await change(task_states, waits, priority=Priority.LOW, payload=b"[2]", encoding=Encoding.JSON)
+
+    await set_results(task_states.store, [Result(head.task_id, head.token, Outcome.SUCCESS)])
+
+    assert await work(task_states) == []
+    (claimed,) = await work(task_states, Priority.LOW)
+    assert (claimed.task_id, claimed.payload) == (waits.task_id, b"[2]")
+
+
+async def test_a_node_that_waits_is_changed_and_is_not_due_before_its_new_time(task_states, store, clock):
+    await task_states.register()
+    graph = await write_graph(store, {"b": {"a": EdgeCondition.SUCCEEDED}})
+    asked = TaskChange(graph.ids["b"], payload=b"[2]", encoding=Encoding.JSON, delay=HOUR)
+
+    answers, _ = await changes.update_pending(store, [asked])
+
+    assert answers[asked.task_id].verdict is ChangeVerdict.CHANGED
+    await end(store, list((await graph.claim()).values()))
+    assert await graph.claim() == {}
+    await clock.tick(HOUR)
+    assert (await graph.claim())["b"].payload == b"[2]"
+
+
+async def test_a_task_that_is_to_end_without_a_run_is_not_changed(task_states, store):
+    await task_states.register()
+    graph = await write_graph(store, {"b": {"a": EdgeCondition.SUCCEEDED}})
+    await end(store, list((await graph.claim()).values()), Outcome.FATAL_FAILURE)
+
+    answers, _ = await changes.update_pending(store, [TaskChange(graph.ids["b"], priority=Priority.LOW)])
+
+    answer = answers[graph.ids["b"]]
+    assert (answer.verdict, answer.status) == (ChangeVerdict.NOT_PENDING, Status.WAITING)
+
+
+async def test_a_payload_that_is_too_large_for_a_task_that_waits_is_refused(task_states):
+    await task_states.processing(session=Session("s"))
+    waits = await task_states.new(session=Session("s"))
+
+    answer = await change(task_states, waits, payload=b"x" * 300_000, encoding=Encoding.RAW)
+
+    assert answer.verdict is ChangeVerdict.PAYLOAD_TOO_LARGE
+
+
+async def test_the_time_of_a_task_that_waits_in_order_of_due_times_stays(task_states):
+    due = Session("s", order=SessionOrder.DUE)
+    await task_states.processing(session=due)
+    waits = await task_states.new(session=due)
+
+    refused = await change(task_states, waits, delay=HOUR)
+    changed = await change(task_states, waits, priority=Priority.URGENT)
+
+    assert (refused.verdict, changed.verdict) == (ChangeVerdict.ORDERED_BY_TIME, ChangeVerdict.CHANGED)
+
+
+async def test_a_task_that_is_released_while_it_is_to_be_changed_is_changed_all_the_same(task_states, dsn):
     await task_states.processing(session=Session("s"))
     second = await task_states.new(session=Session("s"))
     async with await psycopg.AsyncConnection.connect(dsn) as other:
+        await other.execute("select from session for update")
         await other.execute(
             "update task_assoc set status = 'new', next_trigger_at = duly_now() where task_id = %s",
             [UUID(bytes=second.task_id)],
         )
+        asked = asyncio.ensure_future(change(task_states, second, priority=Priority.URGENT))
+        await until_a_statement_waits_for_a_lock(dsn)
+        await other.commit()
 
-        answer = await change(task_states, second, delay=HOUR)
+    answer = await asked
 
-    assert (answer.verdict, answer.status) == (ChangeVerdict.NOT_PENDING, Status.WAITING)
+    assert (answer.verdict, answer.status) == (ChangeVerdict.CHANGED, Status.NEW)
 
 
 async def test_a_task_that_is_claimed_while_it_is_to_be_changed_is_refused_as_running(task_states, dsn):
@@ -277,16 +342,20 @@ async def test_an_end_that_waits_for_its_session_does_not_stop_a_change_of_its_t
     async with await psycopg.AsyncConnection.connect(dsn) as other:
         await other.execute("select from session for update")
         result = Result(high, head.token, Outcome.SUCCESS)
-        end = asyncio.ensure_future(set_results(task_states.store, [result]))
+        ended = asyncio.ensure_future(set_results(task_states.store, [result]))
         await until_a_statement_waits_for_a_lock(dsn)
 
-        answers, _ = await changes.update_pending(
-            task_states.store, [TaskChange(task_id, priority=Priority.URGENT) for task_id in (low, high)]
+        asked = asyncio.ensure_future(
+            changes.update_pending(
+                task_states.store, [TaskChange(task_id, priority=Priority.URGENT) for task_id in (low, high)]
+            )
         )
         await other.commit()
-        await end
+        await ended
+        answers, _ = await asked
 
-    assert {answer.verdict for answer in answers.values()} == {ChangeVerdict.NOT_PENDING}
+    assert answers[low].verdict is ChangeVerdict.CHANGED
+    assert answers[high].verdict is ChangeVerdict.NOT_PENDING
     assert await task_states.status(low) == "new"
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from prometheus_client import REGISTRY
 
 from duly.enums import Priority
 from duly_core.errors import QueueUnavailableError
@@ -56,6 +57,10 @@ class Tampered:
 
     async def depth(self, queues):
         return await self._sender.depth(queues)
+
+
+def oldest_ready(lambda_name):
+    return REGISTRY.get_sample_value("duly_oldest_ready_seconds", {"lambda": lambda_name})
 
 
 @pytest.fixture
@@ -141,6 +146,23 @@ async def test_what_waited_for_the_units_of_a_refused_message_is_sent_at_once(
     assert consumer.wake.is_set()
     await consumer.run_once()
     assert references() == Counter([second])
+
+
+async def test_it_measures_how_long_the_first_task_of_each_lambda_has_been_due(
+    task_states, clock, make_consumer, tampered
+):
+    await task_states.register(OTHER)
+    await task_states.new()
+    tampered.refuse = lambda _: True
+    consumer = make_consumer(put_back_delay=0 * SECOND)
+    await consumer.run_once()
+    await clock.tick(100 * SECOND)
+    consumer._backlog._looked_at = float("-inf")
+
+    await consumer._backlog.look(0.0)
+
+    assert oldest_ready(LAMBDA) >= 100
+    assert oldest_ready(OTHER) == 0
 
 
 async def test_nothing_is_lost_while_the_queue_is_away(

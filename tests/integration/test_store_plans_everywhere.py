@@ -31,11 +31,14 @@ OF_SESSIONS = {
     "blocked_sessions",
 }
 """test_session_costs.py has those."""
-OF_RESOURCES = {"resources", "resource_keys", "resource_kinds"}
+OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "backlog"}
 """For people, and for the first task that names one."""
 OF_GRAPHS = {
     "schedule_graph",
+    "grow_graph",
+    "growing_graph",
     "cancel_graph",
+    "update_waiting",
     "graph_digest",
     "live_nodes",
     "running_graphs",

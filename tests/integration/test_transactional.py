@@ -364,5 +364,5 @@ def test_the_sdks_errors_cover_the_functions(dsn):
     assert {*transactional._CASTS} >= {
         field.name
         for field in frontend_pb2.NewTask.DESCRIPTOR.fields
-        if field.name not in {"payload_encoding", "session"}
+        if field.name not in {"payload_encoding", "session", "resources"}
     }

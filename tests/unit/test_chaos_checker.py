@@ -21,6 +21,7 @@ from tests.chaos.history import (
     Sample,
     Seen,
     SessionRow,
+    TimeTableRow,
     UseRow,
 )
 from tests.fixtures.chaos_stories import LIMITS, STEP, Story, Tape
@@ -92,6 +93,10 @@ def eventful(tape: Tape) -> None:
     dead.end("fatal").finish("fatal_failure", 1).redrive().enqueue().succeed()
     in_session(tape)
     failed_session(tape)
+    in_graph(tape)
+    ticking(tape)
+    changed(tape)
+    tape.task(purge_asked=True).schedule().enqueue().succeed().row = None
     limited(tape)
     tape.fault("stop")
 
@@ -134,6 +139,46 @@ def failed_session(tape: Tape) -> tuple[Story, Story]:
     waiting.doom().end_doomed()
     later.promote().enqueue().succeed()
     return failing, waiting
+
+
+def in_graph(tape: Tape, name: str = "g") -> tuple[Story, Story, Story, Story]:
+    """A node runs after another, a third is skipped, and so is the one behind it."""
+    first = tape.node(name)
+    second, alarm = tape.node(name, first), tape.node(name, first, fires_on=2)
+    last = tape.node(name, second, alarm)
+    first.enqueue().succeed()
+    second.fire(first)
+    alarm.skip(first)
+    last.skip(alarm)
+    second.enqueue().succeed()
+    alarm.end_skipped()
+    last.end_skipped()
+    added = tape.node(name, second)
+    added.spoil(0, open_edges=0, after="new", trigger_in_ns=0)
+    added.enqueue().succeed()
+    tape.end_graph(name, succeeded=3, skipped=2)
+    return first, second, alarm, last
+
+
+def ticking(tape: Tape) -> list[Story]:
+    """Three ticks of a time table, and two of one that leaves out what overlaps."""
+    tape.time_tables += [
+        TimeTableRow("all", SECOND, 5 * SECOND, 8 * SECOND),
+        TimeTableRow("skip", SECOND, 5 * SECOND, 8 * SECOND, overlap=2),
+    ]
+    stories = [tape.tick("all", number) for number in (5, 6, 7)]
+    stories += [tape.tick("skip", 5).enqueue().succeed(), tape.tick("skip", 7)]
+    for story in stories:
+        if story.last.after == "new":
+            story.enqueue().succeed()
+    return stories
+
+
+def changed(tape: Tape) -> Story:
+    """Changed twice before it runs."""
+    task = tape.task(priority=2).schedule().change(1).change(2, 4)
+    task.enqueue().succeed().spoil_execution(0, edit=2)
+    return task
 
 
 def test_a_sound_history_with_every_fate_passes():
@@ -864,6 +909,15 @@ def _(tape):
     return replace_rule(tape.history(), "C1")
 
 
+@plants("C12.rate: thirty start where one a second may")
+def _(tape):
+    tasks = [tape.task(resources="mail/=1").schedule() for _ in range(30)]
+    for task in tasks:
+        task.enqueue()
+    for task in tasks:
+        task.succeed()
+
+
 @plants("C12.asked: it takes nothing of what it names")
 def _(tape):
     tape.task().schedule().enqueue().succeed().expect(resources="database/=1")
@@ -879,6 +933,186 @@ def _(tape):
 def _(tape):
     limited(tape)
     return tape.history(uses=(UseRow("tenant/a", 1, 1),))
+
+
+@plants("C13.early: released before what it waits for ended")
+def _(tape):
+    first = tape.node("h")
+    second = tape.node("h", first)
+    second._move("new", trigger=0).enqueue().succeed()
+    first.enqueue().succeed()
+    tape.end_graph("h", succeeded=2)
+    return replace_rule(tape.history(), "C13.edge")
+
+
+@plants("C13.early: released though what it waits for failed")
+def _(tape):
+    first = tape.node("h", legal=frozenset({"fatal_failure"}))
+    second = tape.node("h", first)
+    first.enqueue().claim().start().end("fatal").finish("fatal_failure", 1)
+    second.fire(first).enqueue().succeed()
+    tape.end_graph("h", succeeded=1, failed=1)
+
+
+@plants("C13.early: not all that it waits for had happened")
+def _(tape):
+    first, other = tape.node("h"), tape.node("h")
+    second = tape.node("h", first, other)
+    first.enqueue().succeed()
+    second.fire(first).enqueue().succeed()
+    other.enqueue().succeed()
+    tape.end_graph("h", succeeded=3)
+    return replace_rule(tape.history(), "C13.edge")
+
+
+@plants("C13.early: runs while a run that it waits for goes on")
+def _(tape):
+    first, second, *_ = in_graph(tape, "h")
+    first.spoil_execution(0, ended_ns=second.executions[0].started_ns + 1)
+    return replace_rule(tape.history(), "C2.lease")
+
+
+@plants("C13.edge: an edge is decided twice")
+def _(tape):
+    first, other = tape.node("h"), tape.node("h")
+    second = tape.node("h", first, other)
+    first.enqueue().succeed()
+    second.fire(first, runs=False, edges=2)
+    other.enqueue().succeed()
+    second.fire(other, edges=0).enqueue().succeed()
+    tape.end_graph("h", succeeded=3)
+
+
+@plants("C13.edge: an edge is decided by another transaction")
+def _(tape):
+    first, second, *_ = in_graph(tape, "h")
+    second.spoil(1, txid=first.last.txid + 10_000)
+
+
+@plants("C13.edge: an edge is decided when a node is added, and its source has not ended")
+def _(tape):
+    first, other = tape.node("h"), tape.node("h")
+    first.enqueue().succeed()
+    added = tape.node("h", first, other)
+    added.spoil(0, open_edges=0)
+    other.enqueue().succeed()
+    added._move("new", trigger=0, open_edges_before=0, open_edges=0, txid=other.last.txid)
+    added.enqueue().succeed()
+    tape.end_graph("h", succeeded=3)
+
+
+@plants("C13.skip: what was skipped ran")
+def _(tape):
+    first = tape.node("h", legal=frozenset({"fatal_failure"}))
+    second = tape.node("h", first)
+    first.enqueue().claim().start().end("fatal").finish("fatal_failure", 1)
+    second.skip(first).end_skipped()
+    second.executions.append(replace(first.executions[0], task_id=second.acked.task_id, process="9-9"))
+    tape.end_graph("h", failed=1, skipped=1)
+    return replace_rule(tape.history(), "C3.unclaimed")
+
+
+@plants("C13.skip: skipped though what it waits for happened")
+def _(tape):
+    first = tape.node("h")
+    second = tape.node("h", first)
+    first.enqueue().succeed()
+    second.skip(first).end_skipped()
+    tape.end_graph("h", succeeded=1, skipped=1)
+
+
+@plants("C13.counts: a graph is finished before its nodes are")
+def _(tape):
+    first = tape.node("h", **CANCELLED)
+    first.enqueue().cancel()
+    tape.end_graph("h", succeeded=1)
+
+
+@plants("C13.counts: all nodes ended and the graph did not")
+def _(tape):
+    tape.node("h").enqueue().succeed()
+    tape.end_graph("h", succeeded=1)
+    tape.graphs[-1] = replace(tape.graphs[-1], finished=False)
+
+
+@plants("C13.whole: a node is missing")
+def _(tape):
+    tape.node("h").enqueue().succeed()
+    tape.end_graph("h", succeeded=1)
+    tape.graphs[-1] = replace(tape.graphs[-1], total=2)
+
+
+@plants("C13.graph: a node is in no graph")
+def _(tape):
+    tape.task(graph="h").schedule().enqueue().succeed()
+
+
+@plants("C14.twice: a tick has two tasks")
+def _(tape):
+    tape.time_tables.append(TimeTableRow("t", SECOND, 5 * SECOND, 6 * SECOND))
+    for _ in range(2):
+        tape.tick("t", 5).enqueue().succeed()
+
+
+@plants("C14.lost: a tick has no task")
+def _(tape):
+    tape.time_tables.append(TimeTableRow("t", SECOND, 5 * SECOND, 8 * SECOND))
+    for number in (5, 7):
+        tape.tick("t", number).enqueue().succeed()
+
+
+@plants("C14.astray: a task of a tick that was not decided")
+def _(tape):
+    tape.time_tables.append(TimeTableRow("t", SECOND, 5 * SECOND, 6 * SECOND))
+    for number in (5, 6):
+        tape.tick("t", number).enqueue().succeed()
+
+
+@plants("C14.overlap: two tasks live where overlaps are left out")
+def _(tape):
+    tape.time_tables.append(TimeTableRow("t", SECOND, 5 * SECOND, 7 * SECOND, overlap=2))
+    for story in [tape.tick("t", 5), tape.tick("t", 6)]:
+        story.enqueue().succeed()
+
+
+@plants("C15.update: a run has the payload from before a change")
+def _(tape):
+    changed(tape).spoil_execution(0, edit=1)
+
+
+@plants("C15.update: a run has the payload as scheduled")
+def _(tape):
+    changed(tape).spoil_execution(0, edit=0)
+
+
+@plants("C15.update: a run has a payload that nobody had sent")
+def _(tape):
+    changed(tape).spoil_execution(0, edit=3)
+
+
+@plants("C15.priority: claimed with the priority from before a change")
+def _(tape):
+    task = changed(tape)
+    task.spoil(-3, priority=2)
+
+
+@plants("C15.due: claimed before the time that it was moved to")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    task.spoil(2, due_in_ns=SECOND)
+
+
+@plants("C15.purge: deleted while it lived")
+def _(tape):
+    tape.task(purge_asked=True).schedule().enqueue().row = None
+
+
+def test_an_earlier_change_may_come_late_if_a_try_of_it_was_not_answered():
+    tape = Tape()
+    changed(tape).spoil_execution(0, edit=1)
+    tape.changes[0] = replace(tape.changes[0], tries=2)
+
+    assert rules(tape.history()) == []
 
 
 def replace_rule(history: History, *rules: str) -> History:

@@ -47,6 +47,7 @@ METHODS = {
     "set_settings": "settings set",
     "reset_settings": "settings reset",
     "resources": "resources list",
+    "backlog": "backlog",
     "put_resource": "resources set",
     "delete_resource": "resources delete",
     "tables": "tables",

@@ -24,7 +24,7 @@ class ChangeVerdict(enum.Enum):
 
     CHANGED = "changed"
     NOT_PENDING = "not pending"
-    """Somebody runs it, or it has ended."""
+    """Somebody runs it, it has ended, is about to end without a run, or is parked."""
     PAYLOAD_TOO_LARGE = "payload too large"
     ORDERED_BY_TIME = "ordered by time"
     """Its session runs by due time: the time of a task that is in it stays."""
@@ -39,7 +39,7 @@ class Changed(NamedTuple):
     lambda_name: str = ""
     payload_limit: int = 0
     due_in: timedelta | None = None
-    """With CHANGED: how far ahead it is looked at next."""
+    """With CHANGED: how far ahead it is looked at next; None: it waits for another task."""
 
 
 class Changes(NamedTuple):
@@ -64,11 +64,16 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> Changes
     released: set[str] = set()
     for _ in range(_TRIES):
         asked = {change.task_id: change for change in left}
+        waiting = []
         for row in await store.run(TRANSITIONS["update_pending"], _columns(left)):
             if row[0] is None:
                 released.add(row[1])
+            elif row[2] == Status.WAITING:
+                waiting.append(asked[row[0]])
             elif answer := _answer(asked[row[0]], *row[1:]):
                 answers[row[0]] = answer
+        if waiting:
+            answers |= await _update_waiting(store, waiting)
         left = [change for change in left if change.task_id not in answers]
         if not left:
             break
@@ -88,6 +93,36 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> Changes
     return Changes(answers, frozenset(released))
 
 
+async def _update_waiting(store: Store, changes: Sequence[TaskChange]) -> dict[TaskId, Changed]:
+    """Change what waits in a session or a graph; what was released meanwhile is left out."""
+    asked = {change.task_id: change for change in changes}
+    answers = {}
+    for task_id, lambda_name, was, limit, is_ordered_by_time, status, is_fixed in await store.run(
+        TRANSITIONS["update_waiting"], _columns(changes)
+    ):
+        if status is None and was != Status.WAITING:
+            continue
+        if status is not None:
+            verdict = ChangeVerdict.CHANGED
+        elif is_fixed:
+            verdict = ChangeVerdict.NOT_PENDING
+        elif refusal := _refusal(asked[task_id], limit, is_ordered_by_time=is_ordered_by_time):
+            verdict = refusal
+        else:
+            continue
+        answers[task_id] = Changed(verdict, Status.WAITING, lambda_name, limit)
+    return answers
+
+
+def _refusal(change: TaskChange, payload_limit: int, *, is_ordered_by_time: bool) -> ChangeVerdict | None:
+    """Return what is wrong with a change of a task that nobody runs, if anything."""
+    if len(change.payload or b"") > payload_limit:
+        return ChangeVerdict.PAYLOAD_TOO_LARGE
+    if is_ordered_by_time and (change.scheduled_at is not None or change.delay is not None):
+        return ChangeVerdict.ORDERED_BY_TIME
+    return None
+
+
 def _answer(
     change: TaskChange,
     lambda_name: str,
@@ -100,16 +135,10 @@ def _answer(
     """Return what a row says; None: the task was pending, and moved while the statement ran."""
     if status is not None:
         return Changed(ChangeVerdict.CHANGED, Status(status), lambda_name, payload_limit, due_in)
-    is_moved = change.scheduled_at is not None or change.delay is not None
     if was not in _PENDING:
-        verdict = ChangeVerdict.NOT_PENDING
-    elif len(change.payload or b"") > payload_limit:
-        verdict = ChangeVerdict.PAYLOAD_TOO_LARGE
-    elif is_moved and is_ordered_by_time:
-        verdict = ChangeVerdict.ORDERED_BY_TIME
-    else:
-        return None
-    return Changed(verdict, Status(was), lambda_name, payload_limit)
+        return Changed(ChangeVerdict.NOT_PENDING, Status(was), lambda_name, payload_limit)
+    refusal = _refusal(change, payload_limit, is_ordered_by_time=is_ordered_by_time)
+    return refusal and Changed(refusal, Status(was), lambda_name, payload_limit)
 
 
 def _columns(changes: Sequence[TaskChange]) -> dict[str, object]:

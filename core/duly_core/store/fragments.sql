@@ -132,13 +132,33 @@ null::text as session, null::int2 as session_policy, null::uuid as graph, null::
 union all select null, {{}}released.lambda, released.due_in from released
 
 -- fragment: park
--- Of what the CTE `due` picked, gives units to those tasks that name resources, and parks those for which there are too
--- few. All are picked before the first is looked at. `due` has task_id and resources.
+-- Of what the CTE `due` picked, gives units to those tasks that need resources, and parks those for which there are too
+-- few. All are picked before the first is looked at. `due` has task_id and resources, the quota of the lambda among them:
+-- the statement writes them to what it takes.
 parked as materialized (
     select parked.task_id
-    from (select array_agg(task_id) as task_ids from due where resources is not null) as asked
-    cross join lateral duly_admit(asked.task_ids) as parked (task_id)
+    from (
+        select array_agg(task_id) as task_ids, array_agg(resources) as needs from due where resources is not null
+    ) as asked
+    cross join lateral duly_admit(asked.task_ids, asked.needs) as parked (task_id)
 )
+
+-- fragment: quotas
+-- What each task of a lambda needs by the quota of the lambda, by lambda; null: there are no quotas.
+quotas as materialized (
+    select jsonb_object_agg(
+        substr(name, 8), jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
+    ) as of_lambda
+    from resource
+    where name like 'lambda:%%'
+)
+
+-- fragment: needs
+-- What `picked`, of `queue`, needs of resources: those that it names, and the quota of its lambda (`queue.quota`).
+case
+    when queue.quota is null or picked.resources @> queue.quota then picked.resources
+    else coalesce(picked.resources, '[]') || queue.quota
+end
 
 -- fragment: free
 -- Frees what the tasks of the CTE that TEXT names hold of resources: they stopped, or will not run. It has task_id and
@@ -254,6 +274,34 @@ numbered as (
     select duly_put_earlier_first(array_agg(distinct session)) as done
     from joined
     where session_rank > '-infinity'
+)
+
+-- fragment: asked_changes
+asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(payloads)b::bytea[], %(encodings)b::int2[], %(priorities)b::int2[],
+        %(scheduled_at)b::timestamptz[], %(delays)b::interval[]
+    ) as asked (task_id, payload, encoding, priority, scheduled_at, delay)
+)
+
+-- fragment: change_entity
+-- Changes the entities of the tasks in `changed`, with the assocs. The first change of payload or priority keeps a digest
+-- of what was scheduled.
+entity as (
+    update task
+    set payload = coalesce(changed.payload, task.payload),
+        payload_encoding = coalesce(changed.encoding, task.payload_encoding),
+        priority = coalesce(changed.priority, task.priority),
+        scheduled_at = case when changed.is_moved then changed.due_at else task.scheduled_at end,
+        edits = task.edits + 1,
+        scheduled_as = case
+            when task.scheduled_as is null and coalesce(changed.encoding, changed.priority) is not null
+                then sha256(task.payload || int2send(task.payload_encoding) || int2send(task.priority))
+            else task.scheduled_as
+        end
+    from changed
+    where task.task_id = any (array[changed.task_id]) and task.status is null
 )
 
 -- fragment: time_table_columns

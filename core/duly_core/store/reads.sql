@@ -200,6 +200,39 @@ left join lateral (
 ) as ended on true
 order by node.task_id, before.label
 
+-- name: growing_graph
+-- The graph of a task, and which of these labels it has, with how their edges were decided. A node that was redriven decides
+-- no edge any more, and counts as what it ended as. Without a graph there is no row; without labels there is one.
+-- Planned anew, as existing is.
+select graph.graph_id, graph.total, graph.cancel_requested, found.label, found.task_id, found.ignore_failure, found.handled,
+    case
+        when found.is_live and found.is_redriven then 'fatal_failure'
+        when found.doom > 0 then 'dropped'
+        else found.ended
+    end as status,
+    found.is_live
+from (
+    select node.graph_id from graph_node as node where node.task_id = %(task_id)b::uuid limit 1
+) as own
+cross join lateral (
+    select graph.graph_id, graph.total, graph.cancel_requested from graph where graph.graph_id = own.graph_id limit 1
+) as graph
+left join lateral (
+    select node.label, node.task_id, node.ignore_failure, node.handled, assoc.doom, assoc.task_id is not null as is_live,
+        assoc.graph is null as is_redriven, task.status::text as ended
+    from unnest(%(labels)b::text[]) as asked (label)
+    cross join lateral (
+        select node.*
+        from graph_node as node
+        where node.graph_id = graph.graph_id and node.label = asked.label
+        limit 1
+    ) as node
+    left join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
+    left join lateral (
+        select task.status from task where task.task_id = node.task_id limit 1
+    ) as task on true
+) as found on true
+
 -- name: running_graphs
 -- Which of these graphs have not finished.
 select graph.graph_id from graph where graph.graph_id = any (%(graph_ids)b::uuid[]) and graph.open > 0
@@ -207,11 +240,15 @@ select graph.graph_id from graph where graph.graph_id = any (%(graph_ids)b::uuid
 -- name: resources
 -- Resources after a name, by name, with what of each is used, and how many tasks are parked on it.
 select resource.name, resource.capacity, resource.per_key, resource.note, resource.changed_at,
+    resource.rate, resource.period, resource.burst,
     (select coalesce(sum(used), 0) from resource_use as use where use.resource = resource.name)::int8 as used,
     (
         select count(*) from task_assoc as assoc
         where assoc.parked_on = resource.name and assoc.status = 'waiting'
-    ) as parked
+    ) as parked, (
+        select max(starts_until) from resource_use as use
+        where use.resource = resource.name and use.starts_until > duly_now()
+    ) as starts_until
 from resource
 where resource.name > %(after)b::text
 order by resource.name
@@ -227,6 +264,53 @@ from resource_use as use
 where use.resource = %(resource)b::text and use.key > %(after)b::text
 order by use.key
 limit %(limit)b
+
+-- name: backlog
+-- What is due, taken and parked of these lambdas (null: of all), each counted up to a limit.
+select lambda.name, ready.count, ready.since, coalesce(held.enqueued, 0), coalesce(held.running, 0), coalesce(parked.count, 0)
+from lambda
+cross join lateral (
+    select sum(one.count)::int8 as count, min(one.since) as since
+    from unnest(%(priorities)b::int2[]) as asked (priority)
+    cross join lateral (
+        select count(*) as count, min(first.next_trigger_at) as since
+        from (
+            select assoc.next_trigger_at
+            from task_assoc as assoc
+            where assoc.lambda = lambda.name and assoc.priority = asked.priority
+                and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at <= (select duly_now())
+            order by assoc.next_trigger_at
+            limit %(most)b
+        ) as first
+    ) as one
+) as ready
+left join (
+    select taken.lambda, count(*) filter (where taken.status = 'enqueued') as enqueued,
+        count(*) filter (where taken.status <> 'enqueued') as running
+    from (
+        select assoc.lambda, assoc.status
+        from task_assoc as assoc
+        where assoc.status in ('enqueued', 'claimed', 'processing')
+        limit 10 * %(most)b
+    ) as taken
+    group by taken.lambda
+) as held on held.lambda = lambda.name
+left join (
+    select waiting.lambda, count(*) as count
+    from (
+        select assoc.lambda
+        from task_assoc as assoc
+        where assoc.status = 'waiting' and assoc.parked_on is not null
+        limit 10 * %(most)b
+    ) as waiting
+    group by waiting.lambda
+) as parked on parked.lambda = lambda.name
+where %(names)b::text[] is null or lambda.name = any (%(names)b::text[])
+order by lambda.name
+
+-- name: scheduling_quotas
+-- The quotas of scheduling; each has a rate.
+select name, per_key, rate, period, burst from resource where name like 'schedule:%%' order by name
 
 -- name: resource_kinds
 -- Which of these resources are declared, and whether each key of them has units of its own.

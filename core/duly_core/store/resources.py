@@ -3,11 +3,30 @@
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from duly_core.store.arrays import texts
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, Statement
+
+QUOTA = "lambda:"
+"""Begins the names of quotas: each task of the lambda takes a unit, without naming the resource."""
+
+SCHEDULING = "schedule:"
+"""Begins the names of quotas of scheduling: how many tasks of the lambda clients may schedule over time."""
+
+UNLIMITED = 1_000_000
+"""The largest capacity: that of a resource which only a rate limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many units tasks may start to use over time."""
+
+    units: int
+    period: timedelta
+    burst: int = 1
+    """Units that may start at once, after a time in which few did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +39,7 @@ class ResourceLimit:
     per_key: bool = False
     """Each key has as many units of its own."""
     note: str = ""
+    rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +52,8 @@ class ResourceState:
     """Units that tasks hold, of all keys together."""
     parked: int
     """Tasks that were due and wait for units."""
+    starts_until: datetime | None = None
+    """The last start time that its rate gave, of all its keys; None: by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +73,11 @@ class Deletion(enum.Enum):
     IN_USE = "in use"
 
 
-_PUT = "select is_done, lambdas from duly_put_resource(%(name)b::text, %(capacity)b::int4, %(per_key)b, %(note)b::text)"
+_PUT = """
+select is_done, lambdas from duly_put_resource(
+    %(name)b::text, %(capacity)b::int4, %(per_key)b, %(note)b::text, %(rate)b::int4, %(period)b::interval, %(burst)b::int4
+)
+"""
 _DELETE = "select duly_delete_resource(%(name)b::text)"
 
 
@@ -68,6 +94,9 @@ async def put_resource(store: Store, limit: ResourceLimit) -> frozenset[str] | N
         "capacity": limit.capacity,
         "per_key": limit.per_key,
         "note": limit.note,
+        "rate": limit.rate and limit.rate.units,
+        "period": limit.rate and limit.rate.period,
+        "burst": limit.rate and limit.rate.burst,
     }
     ((is_done, lambdas),) = await store.run(Statement("put_resource", _PUT), parameters)
     return frozenset(lambdas) if is_done else None
@@ -91,8 +120,14 @@ async def list_resources(store: Store, *, after: str = "", limit: int) -> list[R
     """
     rows = await store.run(READS["resources"], {"after": after, "limit": limit})
     return [
-        ResourceState(ResourceLimit(name, capacity, per_key, note), changed_at, used, parked)
-        for name, capacity, per_key, note, changed_at, used, parked in rows
+        ResourceState(
+            ResourceLimit(name, capacity, per_key, note, Rate(rate, period, burst) if rate else None),
+            changed_at,
+            used,
+            parked,
+            starts_until,
+        )
+        for name, capacity, per_key, note, changed_at, rate, period, burst, used, parked, starts_until in rows
     ]
 
 
@@ -104,6 +139,23 @@ async def list_keys(store: Store, name: str, *, after: str = "", limit: int) -> 
     """
     rows = await store.run(READS["resource_keys"], {"resource": name, "after": after, "limit": limit})
     return [KeyState(*row) for row in rows]
+
+
+def bare_name(name: str) -> str:
+    """Return a resource's name without what makes it a quota."""
+    return name.removeprefix(QUOTA) if name.startswith(QUOTA) else name.removeprefix(SCHEDULING)
+
+
+async def scheduling_quotas(store: Store) -> dict[str, ResourceLimit]:
+    """Return the quotas of scheduling by lambda.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    return {
+        bare_name(name): ResourceLimit(name, UNLIMITED, per_key, rate=Rate(rate, period, burst))
+        for name, per_key, rate, period, burst in await store.run(READS["scheduling_quotas"], {})
+    }
 
 
 async def per_key_of(store: Store, names: Sequence[str]) -> dict[str, bool]:

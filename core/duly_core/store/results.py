@@ -49,8 +49,8 @@ async def set_results(
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     batch = sorted(results, key=lambda result: result.task_id)
-    succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS and not result.children]
-    parents = [result for result in batch if result.outcome is Outcome.SUCCESS and result.children]
+    succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS and not result.writes_tasks]
+    parents = [result for result in batch if result.outcome is Outcome.SUCCESS and result.writes_tasks]
     # a report that came twice at once is written once: one statement must not plan two ends for one claim
     failed = list({result.token: result for result in batch if result.outcome in _FAILED}.values())
     snoozed = [result for result in batch if result.outcome is Outcome.SNOOZED]

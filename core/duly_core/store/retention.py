@@ -118,6 +118,7 @@ class Retention:
         await self._forget("expired_dead_letters", limits)
         await self._forget("abandoned_sessions", limits)
         await self._forget("expired_graphs", limits)
+        await self._forget("idle_resource_keys", limits)
         problem: StoreUnavailableError | None = None
         for partition in there:
             if partition.ends_at > now - min(self._retention, self._dead_letter_retention):

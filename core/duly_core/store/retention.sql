@@ -22,6 +22,22 @@ with abandoned as materialized (
 )
 select key from abandoned where duly_unblock_session(key)
 
+-- name: idle_resource_keys
+-- Keys of resources that nobody uses any more: what their rate gave has come by. Who takes one makes it anew.
+delete from resource_use as use
+using (
+    select resource, key
+    from resource_use
+    where key <> '' and used = 0 and starts_until <= duly_now()
+    limit %(limit)b
+    for update skip locked
+) as idle
+where use.resource = idle.resource and use.key = idle.key and not exists (
+    select from task_assoc as assoc
+    where assoc.parked_on = use.resource and assoc.parked_key = use.key and assoc.status = 'waiting'
+)
+returning use.key
+
 -- name: expired_graphs
 -- Some graphs that ended before their limit, with their nodes and edges; the tasks leave with their partitions. A graph
 -- may have a hundred thousand edges: the first one, and more while they are small.

@@ -1,7 +1,7 @@
 """Write new tasks: entity and assoc in one statement, once, however often it is asked."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -134,9 +134,18 @@ def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
         "encodings": int2s(columns["encoding"]),
         "payloads": byteas(columns["payload"]),
         "keys": texts(columns["idempotency_key"]),
-        "sessions": texts([session and session.key for session in columns["session"]]),
-        "resources": texts(list(map(_written, columns["resources"]))),
+        "sessions": texts(_each(_key, columns["session"])),
+        "resources": texts(_each(_written, columns["resources"])),
     }
+
+
+def _each(write: Callable[[Any], str | None], values: Sequence[Any]) -> list[str | None]:
+    """Write each value; nothing if all are empty, as those of most calls are."""
+    return [write(value) for value in values] if any(values) else []
+
+
+def _key(session: Session | None) -> str | None:
+    return session and session.key
 
 
 def _written(needs: Sequence[ResourceNeed]) -> str | None:

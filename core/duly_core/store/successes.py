@@ -6,11 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 from duly.enums import FailureKind, Outcome
+from duly_core.graph_rules import GraphError
 from duly_core.store.arrays import byteas, int2s, timestamps, uuids
+from duly_core.store.graph_growth import grow
 from duly_core.store.pool import Connection, fetch
 from duly_core.store.schedule import write_children
 from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Result, TaskId, Token
+from duly_core.task import Result, Token
 
 _REFUSED = (
     "ctx.schedule: the lambda of a task was unregistered meanwhile, or its id is taken: nothing was scheduled"
@@ -33,9 +35,10 @@ class Chained:
 class _RefusedError(Exception):
     """Takes back a transaction in which these could not be written."""
 
-    def __init__(self, children: set[TaskId]) -> None:
-        super().__init__(children)
-        self.children = children
+    def __init__(self, reasons: dict[Token, str]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+        """By the token of the result that they came with."""
 
 
 async def finish_with_children(connection: Connection, parents: Sequence[Result]) -> Chained:
@@ -53,9 +56,9 @@ async def finish_with_children(connection: Connection, parents: Sequence[Result]
             async with connection.transaction():
                 await _finish(connection, left, chained)
         except _RefusedError as error:
-            bad = [each for each in left if any(child.task_id in error.children for child in each.children)]
-            chained.refused += [refused(each, _REFUSED) for each in bad]
-            left = [each for each in left if each not in bad]
+            reasons = error.reasons
+            chained.refused += [refused(each, reasons[each.token]) for each in left if each.token in reasons]
+            left = [each for each in left if each.token not in reasons]
         else:
             break
     return chained
@@ -67,11 +70,25 @@ async def _finish(connection: Connection, parents: Sequence[Result], chained: Ch
     released = [row for row in rows if not row[0]]
     children = [child for each in parents if each.token in applied for child in each.children]
     due_in = await write_children(connection, children) if children else {}
-    if missing := {child.task_id for child in children} - due_in.keys():
-        raise _RefusedError(missing)
+    missing = {child.task_id for child in children} - due_in.keys()
+    if bad := [each.token for each in parents if any(child.task_id in missing for child in each.children)]:
+        raise _RefusedError(dict.fromkeys(bad, _REFUSED))
+    grown = await _grow(connection, [each for each in parents if each.token in applied and each.nodes])
     chained.applied |= applied
-    chained.due_in += [*due_in.values(), *(row[3] for row in released)]
+    chained.due_in += [*due_in.values(), *(row[3] for row in released), *(ahead for _, ahead in grown)]
     chained.lambdas |= {child.lambda_name for child in children} | {row[2] for row in released}
+    chained.lambdas |= {name for name, _ in grown}
+
+
+async def _grow(connection: Connection, parents: Sequence[Result]) -> list[tuple[str, timedelta]]:
+    """Add the nodes of each to its graph, which `finish` has locked."""
+    due: list[tuple[str, timedelta]] = []
+    for each in parents:
+        try:
+            due += (await grow(connection, each.task_id, each.nodes)).items()
+        except GraphError as error:
+            raise _RefusedError({each.token: f"ctx.add_node: {error}"}) from error
+    return due
 
 
 def refused(result: Result, reason: str) -> Result:

@@ -115,6 +115,7 @@ task_assoc = sa.Table(
     sa.Column("resources", pg.JSONB),
     sa.Column("parked_on", sa.Text),
     sa.Column("parked_key", sa.Text),
+    sa.Column("start_at", sa.TIMESTAMP(timezone=True)),
     sa.Column("edits", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index(
         "task_assoc_ready",
@@ -180,6 +181,11 @@ resource = sa.Table(
     sa.Column("per_key", sa.Boolean, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
     sa.Column("changed_at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("rate", sa.Integer),
+    sa.Column("period", pg.INTERVAL),
+    sa.Column("burst", sa.Integer),
+    sa.Index("resource_quotas", "name", postgresql_where=sa.text("name like 'lambda:%'")),
+    sa.Index("resource_scheduling_quotas", "name", postgresql_where=sa.text("name like 'schedule:%'")),
 )
 
 resource_use = sa.Table(
@@ -188,6 +194,7 @@ resource_use = sa.Table(
     sa.Column("resource", sa.Text, primary_key=True),
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("used", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("starts_until", sa.TIMESTAMP(timezone=True)),
 )
 
 resource_hold = sa.Table(

@@ -200,21 +200,86 @@ select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due
 union all
 select null, (select count(*) from made)
 
+-- name: grow_graph
+-- move: -> new|waiting
+-- Adds nodes to a graph that the caller's transaction has locked: `runs`, `skipped` and `open_edges` say how each stands
+-- (graph_growth.py). The caller takes all back unless each task is answered.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
+        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
+        %(delays)b::interval[], %(expires_at)b::timestamptz[],
+        %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(any_of)b::bool[],
+        %(ignore_failure)b::bool[], %(handled)b::bool[], %(runs)b::bool[], %(skipped)b::bool[]
+    ) with ordinality as asked (
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
+        label, open_edges, any_of, ignore_failure, handled, runs, skipped, place
+    )
+), grown as (
+    update graph
+    set total = total + cardinality(%(task_ids)b::uuid[]), open = open + cardinality(%(task_ids)b::uuid[]),
+        unhandled = unhandled - %(now_handled)b::int4, finished_at = null
+    where graph_id = any (array[%(graph_id)b::uuid])
+    returning graph_id, total - cardinality(%(task_ids)b::uuid[]) as before, duly_now() as now
+), known as (
+    select asked.*, grown.graph_id, grown.before, grown.now,
+        greatest(grown.now, coalesce(asked.scheduled_at, grown.now + asked.delay, grown.now)) as due_at
+    from grown cross join asked join lambda on lambda.name = any (array[asked.lambda])
+), entity as (
+    insert into task (
+        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
+        graph, max_runtime
+    )
+    select task_id, lambda, collection, priority, encoding, payload, now, due_at, expires_at, graph_id, max_runtime
+    from known
+    order by task_id
+    on conflict (task_id) do nothing
+    returning task_id, scheduled_at - created_at as ahead
+), assoc as (
+    insert into task_assoc (
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, graph, open_edges, any_of, doom
+    )
+    select task_id, lambda, collection, priority,
+        case when runs then 'new' else 'waiting' end::task_status,
+        case when runs then due_at when skipped then now else coalesce(expires_at, 'infinity') end,
+        due_at, expires_at, graph_id, open_edges, any_of, case when skipped then {{kind.graph_skipped}} end
+    from known
+    where (select count(*) from entity) = (select count(*) from known)
+    order by task_id
+), node as (
+    insert into graph_node (graph_id, label, task_id, place, any_of, ignore_failure, handled)
+    select graph_id, label, task_id, before + place - 1, any_of, ignore_failure, handled from known order by label
+), waited_for as (
+    update graph_node as node
+    set handled = true
+    from unnest(%(handled_labels)b::text[]) as asked (label)
+    where node.graph_id = %(graph_id)b::uuid and node.label = any (array[asked.label]) and not node.handled
+), edge as (
+    insert into graph_edge (from_task, to_task, condition, fires_on)
+    select edge.*
+    from unnest(
+        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(conditions)b::int2[], %(fires_on)b::int2[]
+    ) as edge (from_task, to_task, condition, fires_on)
+)
+select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
+
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued|waiting
 -- Takes what is due, up to each queue's room, oldest first; another Store Consumer's rows are skipped. It parks what
 -- names a resource that has too little left (duly_admit).
 with clock as materialized (
     select duly_now() as now
-), queue as (
-    select *, 0 as skip
+), {{quotas}}, queue as (
+    select *, 0 as skip, (select of_lambda from quotas) -> queue.lambda as quota
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as queue (lambda, priority, size)
 ), due as (
-    select picked.task_id, picked.resources
+    select picked.task_id, {{needs}} as resources
     from queue cross join lateral ({{eligible}}) as picked
 ), {{park}}
 update task_assoc as assoc
-set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
+set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, start_at = null,
+    resources = due.resources
 from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     and due.task_id not in (select task_id from parked)
@@ -229,22 +294,22 @@ returning assoc.task_id, assoc.lambda, assoc.priority
 -- were found, nor when some of them were parked: then there may be more.
 with clock as materialized (
     select duly_now() as now
-), queue as (
-    select *
+), {{quotas}}, queue as (
+    select *, (select of_lambda from quotas) -> queue.lambda as quota
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[])
         as queue (lambda, priority, size, skip)
 ), due as (
-    select picked.task_id, picked.resources
+    select picked.task_id, {{needs}} as resources
     from queue cross join lateral ({{eligible}}) as picked
     limit %(most)b
 ), {{park}}, placed as materialized (
-    select task_id, (row_number() over () - 1)::int4 as place
+    select task_id, resources, (row_number() over () - 1)::int4 as place
     from due
     where task_id not in (select task_id from parked)
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
-        claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        start_at = null, resources = placed.resources, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
         token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
             || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed
@@ -777,13 +842,7 @@ where duly_unblock_session(asked.key)
 -- Planned anew, as redrive is.
 with clock as materialized (
     select duly_now() as now
-), asked as (
-    select *
-    from unnest(
-        %(task_ids)b::uuid[], %(payloads)b::bytea[], %(encodings)b::int2[], %(priorities)b::int2[],
-        %(scheduled_at)b::timestamptz[], %(delays)b::interval[]
-    ) as asked (task_id, payload, encoding, priority, scheduled_at, delay)
-), found as (
+), {{asked_changes}}, found as (
     select asked.*, {{policy.payload_limit}} as payload_limit,
         greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
         asked.scheduled_at is not null or asked.delay is not null as is_moved, assoc.resources
@@ -807,21 +866,7 @@ with clock as materialized (
         and coalesce(octet_length(found.payload), 0) <= found.payload_limit
         and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
     returning found.*, assoc.status::text as status, assoc.next_trigger_at
-), entity as (
-    update task
-    set payload = coalesce(changed.payload, task.payload),
-        payload_encoding = coalesce(changed.encoding, task.payload_encoding),
-        priority = coalesce(changed.priority, task.priority),
-        scheduled_at = case when changed.is_moved then changed.due_at else task.scheduled_at end,
-        edits = task.edits + 1,
-        scheduled_as = case
-            when task.scheduled_as is null and coalesce(changed.encoding, changed.priority) is not null
-                then sha256(task.payload || int2send(task.payload_encoding) || int2send(task.priority))
-            else task.scheduled_as
-        end
-    from changed
-    where task.task_id = any (array[changed.task_id]) and task.status is null
-), {{free: changed}}
+), {{change_entity}}, {{free: changed}}
 select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
     coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status,
     changed.next_trigger_at - (select now from clock) as due_in
@@ -830,3 +875,55 @@ left join lambda on lambda.name = any (array[assoc.lambda])
 left join changed on changed.task_id = any (array[asked.task_id])
 union all
 select null, freed.lambda, null, null, null, null, freed.due_in from freed
+
+-- name: update_waiting
+-- move: waiting -> waiting
+-- As update_pending, for what waits in a session or a graph. That is locked before the task, as in cancel_waiting, so that
+-- nothing releases it meanwhile. It goes on waiting; a time counts when it is released. What is to end without a run stays, and
+-- what is parked.
+-- Planned anew, as redrive is.
+with clock as materialized (
+    select duly_now() as now
+), {{asked_changes}}, locked as materialized (
+    select key
+    from session
+    where key = any (array(
+        select assoc.session
+        from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        where assoc.status::text = 'waiting'
+    ))
+    order by key
+    for update
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where (select count(*) from locked) >= 0 and graph_id = any (array(
+        select assoc.graph
+        from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        where assoc.status::text = 'waiting'
+    ))
+    order by graph_id
+    for update
+), found as (
+    select asked.*, {{policy.payload_limit}} as payload_limit,
+        greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
+        asked.scheduled_at is not null or asked.delay is not null as is_moved
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    left join lambda on lambda.name = any (array[assoc.lambda])
+    where assoc.status::text = 'waiting' and (select count(*) from locked_graphs) >= 0
+), changed as (
+    update task_assoc as assoc
+    set due_at = case when found.is_moved then found.due_at else assoc.due_at end,
+        priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1
+    from found
+    where assoc.task_id = any (array[found.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+        and assoc.parked_on is null and (assoc.session in (select key from locked) or assoc.graph in (select graph_id from locked_graphs))
+        and coalesce(octet_length(found.payload), 0) <= found.payload_limit
+        and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
+    returning found.*, assoc.status::text as status
+), {{change_entity}}
+select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
+    coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status, coalesce(assoc.doom is not null or assoc.parked_on is not null, false) as is_fixed
+from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+left join lambda on lambda.name = any (array[assoc.lambda])
+left join changed on changed.task_id = any (array[asked.task_id])

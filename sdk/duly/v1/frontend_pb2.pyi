@@ -776,10 +776,10 @@ class UpdateTaskResult(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     status: _task_pb2.TaskStatus.ValueType
-    """NEW: changed. With an error: what it is instead."""
+    """NEW, or WAITING in a session or a graph: changed. With an error: what it is instead."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_FOUND, NOT_PENDING (it runs, has ended, or is WAITING), PAYLOAD_TOO_LARGE."""
+        """NOT_FOUND, NOT_PENDING (it runs, has ended, is parked, or is about to end without a run), PAYLOAD_TOO_LARGE."""
 
     def __init__(
         self,

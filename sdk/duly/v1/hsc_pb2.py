@@ -23,70 +23,71 @@ _sym_db = _symbol_database.Default()
 
 
 from duly.v1 import frontend_pb2 as duly_dot_v1_dot_frontend__pb2
+from duly.v1 import graphs_pb2 as duly_dot_v1_dot_graphs__pb2
 from duly.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x64uly/v1/hsc.proto\x12\x07\x64uly.v1\x1a\x16\x64uly/v1/frontend.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\'\n\x05\x43laim\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\x0c\">\n\rClaimProposal\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.duly.v1.Claim\x12\x0e\n\x06lambda\x18\x02 \x01(\t\"M\n\x10\x43laimTaskRequest\x12)\n\tproposals\x18\x01 \x03(\x0b\x32\x16.duly.v1.ClaimProposal\x12\x0e\n\x06holder\x18\x02 \x01(\t\"^\n\x11\x43laimTaskResponse\x12%\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x14.duly.v1.ClaimAnswer\x12\"\n\x05terms\x18\x02 \x01(\x0b\x32\x13.duly.v1.LeaseTerms\"\x9f\x01\n\x10\x43laimWorkRequest\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x0f\n\x07lambdas\x18\x02 \x03(\t\x12\x11\n\tmax_tasks\x18\x03 \x01(\x05\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ctoken_prefix\x18\x05 \x01(\x0c\x12\x15\n\rlost_prefixes\x18\x06 \x03(\x0c\"\x87\x01\n\x11\x43laimWorkResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.duly.v1.ClaimedTask\x12\"\n\x05terms\x18\x02 \x01(\x0b\x32\x13.duly.v1.LeaseTerms\x12)\n\x06waited\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"Y\n\x0b\x43laimAnswer\x12&\n\x07verdict\x18\x01 \x01(\x0e\x32\x15.duly.v1.ClaimVerdict\x12\"\n\x04task\x18\x02 \x01(\x0b\x32\x14.duly.v1.ClaimedTask\"t\n\nLeaseTerms\x12\x30\n\rclaim_timeout\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11heartbeat_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x91\x03\n\x0b\x43laimedTask\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.duly.v1.Claim\x12\x0e\n\x06lambda\x18\x02 \x01(\t\x12#\n\x08priority\x18\x03 \x01(\x0e\x32\x11.duly.v1.Priority\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12+\n\x10payload_encoding\x18\x05 \x01(\x0e\x32\x11.duly.v1.Encoding\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\r\n\x05\x66\x65nce\x18\x07 \x01(\x05\x12*\n\x06\x64ue_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x0bmax_runtime\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x63rashes\x18\n \x01(\x05\x12+\n\x07tick_at\x18\x14 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncheckpoint\x18( \x01(\x0c\x12\"\n\x05graph\x18\x0b \x01(\x0b\x32\x13.duly.v1.GraphPlace\"l\n\nGraphPlace\x12\x10\n\x08graph_id\x18\x01 \x01(\x0c\x12\r\n\x05label\x18\x02 \x01(\t\x12*\n\x0cpredecessors\x18\x03 \x03(\x0b\x32\x14.duly.v1.Predecessor\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"\xa6\x01\n\x0bPredecessor\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12#\n\x06status\x18\x03 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12\x0e\n\x06result\x18\x04 \x01(\x0c\x12*\n\x0fresult_encoding\x18\x05 \x01(\x0e\x32\x11.duly.v1.Encoding\x12\x16\n\x0eresult_omitted\x18\x06 \x01(\x08\"I\n\x10HeartbeatRequest\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.duly.v1.HeartbeatItem\x12\x0e\n\x06holder\x18\x02 \x01(\t\"\x94\x01\n\rHeartbeatItem\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.duly.v1.Claim\x12\x15\n\x08progress\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x1a\n\rprogress_note\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x12\n\ncheckpoint\x18( \x01(\x0c\x42\x0b\n\t_progressB\x10\n\x0e_progress_note\"d\n\x11HeartbeatResponse\x12+\n\x08verdicts\x18\x01 \x03(\x0e\x32\x19.duly.v1.HeartbeatVerdict\x12\"\n\x05terms\x18\x02 \x01(\x0b\x32\x13.duly.v1.LeaseTerms\"\xfa\x02\n\nTaskResult\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.duly.v1.Claim\x12!\n\x07outcome\x18\x02 \x01(\x0e\x32\x10.duly.v1.Outcome\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12*\n\x0fresult_encoding\x18\x04 \x01(\x0e\x32\x11.duly.v1.Encoding\x12*\n\x0c\x66\x61ilure_kind\x18\x05 \x01(\x0e\x32\x14.duly.v1.FailureKind\x12\x17\n\x0f\x66\x61ilure_message\x18\x06 \x01(\t\x12.\n\x0bretry_after\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\nstarted_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\ttraceback\x18\t \x01(\t\x12\x12\n\ncheckpoint\x18( \x01(\x0c\x12\"\n\x08\x63hildren\x18) \x03(\x0b\x32\x10.duly.v1.NewTask\"9\n\x11SetResultsRequest\x12$\n\x07results\x18\x01 \x03(\x0b\x32\x13.duly.v1.TaskResult\">\n\x12SetResultsResponse\x12(\n\x08verdicts\x18\x01 \x03(\x0e\x32\x16.duly.v1.ResultVerdict\"\x9c\x01\n\x0bWorkRequest\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12/\n\nclaim_work\x18\x02 \x01(\x0b\x32\x19.duly.v1.ClaimWorkRequestH\x00\x12\x31\n\x0bset_results\x18\x03 \x01(\x0b\x32\x1a.duly.v1.SetResultsRequestH\x00\x12\x10\n\x06\x63\x61ncel\x18\x04 \x01(\x04H\x00\x42\t\n\x07request\"\xb3\x01\n\x0cWorkResponse\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x30\n\nclaim_work\x18\x02 \x01(\x0b\x32\x1a.duly.v1.ClaimWorkResponseH\x00\x12\x32\n\x0bset_results\x18\x03 \x01(\x0b\x32\x1b.duly.v1.SetResultsResponseH\x00\x12#\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.duly.v1.CallErrorH\x00\x42\n\n\x08response\"n\n\x0eReleaseRequest\x12\x1e\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Claim\x12\x16\n\x0etoken_prefixes\x18\x02 \x03(\x0c\x12$\n\x07stopped\x18\n \x03(\x0b\x32\x13.duly.v1.StoppedRun\"q\n\nStoppedRun\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12.\n\nstarted_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\ncheckpoint\x18( \x01(\x0c\";\n\x0fReleaseResponse\x12(\n\x08verdicts\x18\x01 \x03(\x0e\x32\x16.duly.v1.ResultVerdict*\x84\x01\n\x0c\x43laimVerdict\x12\x1d\n\x19\x43LAIM_VERDICT_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43LAIM_VERDICT_CLAIMED\x10\x01\x12\x1d\n\x19\x43LAIM_VERDICT_NOT_CLAIMED\x10\x02\x12\x1b\n\x17\x43LAIM_VERDICT_ASK_AGAIN\x10\x03*\x9b\x01\n\x10HeartbeatVerdict\x12!\n\x1dHEARTBEAT_VERDICT_UNSPECIFIED\x10\x00\x12\x1a\n\x16HEARTBEAT_VERDICT_KEPT\x10\x01\x12 \n\x1cHEARTBEAT_VERDICT_LOST_CLAIM\x10\x02\x12&\n\"HEARTBEAT_VERDICT_CANCEL_REQUESTED\x10\x03*\xb2\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x19\n\x15OUTCOME_FATAL_FAILURE\x10\x02\x12\x1d\n\x19OUTCOME_RETRIABLE_FAILURE\x10\x03\x12\x13\n\x0fOUTCOME_SNOOZED\x10\x04\x12\x13\n\x0fOUTCOME_CRASHED\x10\x05\x12\x15\n\x11OUTCOME_CANCELLED\x10\x06*\x8e\x01\n\rResultVerdict\x12\x1e\n\x1aRESULT_VERDICT_UNSPECIFIED\x10\x00\x12\x1a\n\x16RESULT_VERDICT_APPLIED\x10\x01\x12\"\n\x1eRESULT_VERDICT_ALREADY_APPLIED\x10\x02\x12\x1d\n\x19RESULT_VERDICT_LOST_CLAIM\x10\x03\x32\x96\x03\n\nHscService\x12\x42\n\tClaimTask\x12\x19.duly.v1.ClaimTaskRequest\x1a\x1a.duly.v1.ClaimTaskResponse\x12\x42\n\tClaimWork\x12\x19.duly.v1.ClaimWorkRequest\x1a\x1a.duly.v1.ClaimWorkResponse\x12\x42\n\tHeartbeat\x12\x19.duly.v1.HeartbeatRequest\x1a\x1a.duly.v1.HeartbeatResponse\x12\x45\n\nSetResults\x12\x1a.duly.v1.SetResultsRequest\x1a\x1b.duly.v1.SetResultsResponse\x12<\n\x07Release\x12\x17.duly.v1.ReleaseRequest\x1a\x18.duly.v1.ReleaseResponse\x12\x37\n\x04Work\x12\x14.duly.v1.WorkRequest\x1a\x15.duly.v1.WorkResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11\x64uly/v1/hsc.proto\x12\x07\x64uly.v1\x1a\x16\x64uly/v1/frontend.proto\x1a\x14\x64uly/v1/graphs.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\'\n\x05\x43laim\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\x0c\">\n\rClaimProposal\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.duly.v1.Claim\x12\x0e\n\x06lambda\x18\x02 \x01(\t\"M\n\x10\x43laimTaskRequest\x12)\n\tproposals\x18\x01 \x03(\x0b\x32\x16.duly.v1.ClaimProposal\x12\x0e\n\x06holder\x18\x02 \x01(\t\"^\n\x11\x43laimTaskResponse\x12%\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x14.duly.v1.ClaimAnswer\x12\"\n\x05terms\x18\x02 \x01(\x0b\x32\x13.duly.v1.LeaseTerms\"\x9f\x01\n\x10\x43laimWorkRequest\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x0f\n\x07lambdas\x18\x02 \x03(\t\x12\x11\n\tmax_tasks\x18\x03 \x01(\x05\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ctoken_prefix\x18\x05 \x01(\x0c\x12\x15\n\rlost_prefixes\x18\x06 \x03(\x0c\"\x87\x01\n\x11\x43laimWorkResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.duly.v1.ClaimedTask\x12\"\n\x05terms\x18\x02 \x01(\x0b\x32\x13.duly.v1.LeaseTerms\x12)\n\x06waited\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"Y\n\x0b\x43laimAnswer\x12&\n\x07verdict\x18\x01 \x01(\x0e\x32\x15.duly.v1.ClaimVerdict\x12\"\n\x04task\x18\x02 \x01(\x0b\x32\x14.duly.v1.ClaimedTask\"t\n\nLeaseTerms\x12\x30\n\rclaim_timeout\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11heartbeat_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x91\x03\n\x0b\x43laimedTask\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.duly.v1.Claim\x12\x0e\n\x06lambda\x18\x02 \x01(\t\x12#\n\x08priority\x18\x03 \x01(\x0e\x32\x11.duly.v1.Priority\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12+\n\x10payload_encoding\x18\x05 \x01(\x0e\x32\x11.duly.v1.Encoding\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\r\n\x05\x66\x65nce\x18\x07 \x01(\x05\x12*\n\x06\x64ue_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x0bmax_runtime\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x63rashes\x18\n \x01(\x05\x12+\n\x07tick_at\x18\x14 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncheckpoint\x18( \x01(\x0c\x12\"\n\x05graph\x18\x0b \x01(\x0b\x32\x13.duly.v1.GraphPlace\"l\n\nGraphPlace\x12\x10\n\x08graph_id\x18\x01 \x01(\x0c\x12\r\n\x05label\x18\x02 \x01(\t\x12*\n\x0cpredecessors\x18\x03 \x03(\x0b\x32\x14.duly.v1.Predecessor\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"\xa6\x01\n\x0bPredecessor\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12#\n\x06status\x18\x03 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12\x0e\n\x06result\x18\x04 \x01(\x0c\x12*\n\x0fresult_encoding\x18\x05 \x01(\x0e\x32\x11.duly.v1.Encoding\x12\x16\n\x0eresult_omitted\x18\x06 \x01(\x08\"I\n\x10HeartbeatRequest\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.duly.v1.HeartbeatItem\x12\x0e\n\x06holder\x18\x02 \x01(\t\"\x94\x01\n\rHeartbeatItem\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.duly.v1.Claim\x12\x15\n\x08progress\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x1a\n\rprogress_note\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x12\n\ncheckpoint\x18( \x01(\x0c\x42\x0b\n\t_progressB\x10\n\x0e_progress_note\"d\n\x11HeartbeatResponse\x12+\n\x08verdicts\x18\x01 \x03(\x0e\x32\x19.duly.v1.HeartbeatVerdict\x12\"\n\x05terms\x18\x02 \x01(\x0b\x32\x13.duly.v1.LeaseTerms\"\x9d\x03\n\nTaskResult\x12\x1d\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x0e.duly.v1.Claim\x12!\n\x07outcome\x18\x02 \x01(\x0e\x32\x10.duly.v1.Outcome\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12*\n\x0fresult_encoding\x18\x04 \x01(\x0e\x32\x11.duly.v1.Encoding\x12*\n\x0c\x66\x61ilure_kind\x18\x05 \x01(\x0e\x32\x14.duly.v1.FailureKind\x12\x17\n\x0f\x66\x61ilure_message\x18\x06 \x01(\t\x12.\n\x0bretry_after\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\nstarted_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\ttraceback\x18\t \x01(\t\x12\x12\n\ncheckpoint\x18( \x01(\x0c\x12\"\n\x08\x63hildren\x18) \x03(\x0b\x32\x10.duly.v1.NewTask\x12!\n\x05nodes\x18* \x03(\x0b\x32\x12.duly.v1.GraphNode\"9\n\x11SetResultsRequest\x12$\n\x07results\x18\x01 \x03(\x0b\x32\x13.duly.v1.TaskResult\">\n\x12SetResultsResponse\x12(\n\x08verdicts\x18\x01 \x03(\x0e\x32\x16.duly.v1.ResultVerdict\"\x9c\x01\n\x0bWorkRequest\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12/\n\nclaim_work\x18\x02 \x01(\x0b\x32\x19.duly.v1.ClaimWorkRequestH\x00\x12\x31\n\x0bset_results\x18\x03 \x01(\x0b\x32\x1a.duly.v1.SetResultsRequestH\x00\x12\x10\n\x06\x63\x61ncel\x18\x04 \x01(\x04H\x00\x42\t\n\x07request\"\xb3\x01\n\x0cWorkResponse\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x30\n\nclaim_work\x18\x02 \x01(\x0b\x32\x1a.duly.v1.ClaimWorkResponseH\x00\x12\x32\n\x0bset_results\x18\x03 \x01(\x0b\x32\x1b.duly.v1.SetResultsResponseH\x00\x12#\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.duly.v1.CallErrorH\x00\x42\n\n\x08response\"n\n\x0eReleaseRequest\x12\x1e\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Claim\x12\x16\n\x0etoken_prefixes\x18\x02 \x03(\x0c\x12$\n\x07stopped\x18\n \x03(\x0b\x32\x13.duly.v1.StoppedRun\"q\n\nStoppedRun\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12.\n\nstarted_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\ncheckpoint\x18( \x01(\x0c\";\n\x0fReleaseResponse\x12(\n\x08verdicts\x18\x01 \x03(\x0e\x32\x16.duly.v1.ResultVerdict*\x84\x01\n\x0c\x43laimVerdict\x12\x1d\n\x19\x43LAIM_VERDICT_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43LAIM_VERDICT_CLAIMED\x10\x01\x12\x1d\n\x19\x43LAIM_VERDICT_NOT_CLAIMED\x10\x02\x12\x1b\n\x17\x43LAIM_VERDICT_ASK_AGAIN\x10\x03*\x9b\x01\n\x10HeartbeatVerdict\x12!\n\x1dHEARTBEAT_VERDICT_UNSPECIFIED\x10\x00\x12\x1a\n\x16HEARTBEAT_VERDICT_KEPT\x10\x01\x12 \n\x1cHEARTBEAT_VERDICT_LOST_CLAIM\x10\x02\x12&\n\"HEARTBEAT_VERDICT_CANCEL_REQUESTED\x10\x03*\xb2\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x19\n\x15OUTCOME_FATAL_FAILURE\x10\x02\x12\x1d\n\x19OUTCOME_RETRIABLE_FAILURE\x10\x03\x12\x13\n\x0fOUTCOME_SNOOZED\x10\x04\x12\x13\n\x0fOUTCOME_CRASHED\x10\x05\x12\x15\n\x11OUTCOME_CANCELLED\x10\x06*\x8e\x01\n\rResultVerdict\x12\x1e\n\x1aRESULT_VERDICT_UNSPECIFIED\x10\x00\x12\x1a\n\x16RESULT_VERDICT_APPLIED\x10\x01\x12\"\n\x1eRESULT_VERDICT_ALREADY_APPLIED\x10\x02\x12\x1d\n\x19RESULT_VERDICT_LOST_CLAIM\x10\x03\x32\x96\x03\n\nHscService\x12\x42\n\tClaimTask\x12\x19.duly.v1.ClaimTaskRequest\x1a\x1a.duly.v1.ClaimTaskResponse\x12\x42\n\tClaimWork\x12\x19.duly.v1.ClaimWorkRequest\x1a\x1a.duly.v1.ClaimWorkResponse\x12\x42\n\tHeartbeat\x12\x19.duly.v1.HeartbeatRequest\x1a\x1a.duly.v1.HeartbeatResponse\x12\x45\n\nSetResults\x12\x1a.duly.v1.SetResultsRequest\x1a\x1b.duly.v1.SetResultsResponse\x12<\n\x07Release\x12\x17.duly.v1.ReleaseRequest\x1a\x18.duly.v1.ReleaseResponse\x12\x37\n\x04Work\x12\x14.duly.v1.WorkRequest\x1a\x15.duly.v1.WorkResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly.v1.hsc_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CLAIMVERDICT']._serialized_start=3073
-  _globals['_CLAIMVERDICT']._serialized_end=3205
-  _globals['_HEARTBEATVERDICT']._serialized_start=3208
-  _globals['_HEARTBEATVERDICT']._serialized_end=3363
-  _globals['_OUTCOME']._serialized_start=3366
-  _globals['_OUTCOME']._serialized_end=3544
-  _globals['_RESULTVERDICT']._serialized_start=3547
-  _globals['_RESULTVERDICT']._serialized_end=3689
-  _globals['_CLAIM']._serialized_start=139
-  _globals['_CLAIM']._serialized_end=178
-  _globals['_CLAIMPROPOSAL']._serialized_start=180
-  _globals['_CLAIMPROPOSAL']._serialized_end=242
-  _globals['_CLAIMTASKREQUEST']._serialized_start=244
-  _globals['_CLAIMTASKREQUEST']._serialized_end=321
-  _globals['_CLAIMTASKRESPONSE']._serialized_start=323
-  _globals['_CLAIMTASKRESPONSE']._serialized_end=417
-  _globals['_CLAIMWORKREQUEST']._serialized_start=420
-  _globals['_CLAIMWORKREQUEST']._serialized_end=579
-  _globals['_CLAIMWORKRESPONSE']._serialized_start=582
-  _globals['_CLAIMWORKRESPONSE']._serialized_end=717
-  _globals['_CLAIMANSWER']._serialized_start=719
-  _globals['_CLAIMANSWER']._serialized_end=808
-  _globals['_LEASETERMS']._serialized_start=810
-  _globals['_LEASETERMS']._serialized_end=926
-  _globals['_CLAIMEDTASK']._serialized_start=929
-  _globals['_CLAIMEDTASK']._serialized_end=1330
-  _globals['_GRAPHPLACE']._serialized_start=1332
-  _globals['_GRAPHPLACE']._serialized_end=1440
-  _globals['_PREDECESSOR']._serialized_start=1443
-  _globals['_PREDECESSOR']._serialized_end=1609
-  _globals['_HEARTBEATREQUEST']._serialized_start=1611
-  _globals['_HEARTBEATREQUEST']._serialized_end=1684
-  _globals['_HEARTBEATITEM']._serialized_start=1687
-  _globals['_HEARTBEATITEM']._serialized_end=1835
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1837
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1937
-  _globals['_TASKRESULT']._serialized_start=1940
-  _globals['_TASKRESULT']._serialized_end=2318
-  _globals['_SETRESULTSREQUEST']._serialized_start=2320
-  _globals['_SETRESULTSREQUEST']._serialized_end=2377
-  _globals['_SETRESULTSRESPONSE']._serialized_start=2379
-  _globals['_SETRESULTSRESPONSE']._serialized_end=2441
-  _globals['_WORKREQUEST']._serialized_start=2444
-  _globals['_WORKREQUEST']._serialized_end=2600
-  _globals['_WORKRESPONSE']._serialized_start=2603
-  _globals['_WORKRESPONSE']._serialized_end=2782
-  _globals['_RELEASEREQUEST']._serialized_start=2784
-  _globals['_RELEASEREQUEST']._serialized_end=2894
-  _globals['_STOPPEDRUN']._serialized_start=2896
-  _globals['_STOPPEDRUN']._serialized_end=3009
-  _globals['_RELEASERESPONSE']._serialized_start=3011
-  _globals['_RELEASERESPONSE']._serialized_end=3070
-  _globals['_HSCSERVICE']._serialized_start=3692
-  _globals['_HSCSERVICE']._serialized_end=4098
+  _globals['_CLAIMVERDICT']._serialized_start=3130
+  _globals['_CLAIMVERDICT']._serialized_end=3262
+  _globals['_HEARTBEATVERDICT']._serialized_start=3265
+  _globals['_HEARTBEATVERDICT']._serialized_end=3420
+  _globals['_OUTCOME']._serialized_start=3423
+  _globals['_OUTCOME']._serialized_end=3601
+  _globals['_RESULTVERDICT']._serialized_start=3604
+  _globals['_RESULTVERDICT']._serialized_end=3746
+  _globals['_CLAIM']._serialized_start=161
+  _globals['_CLAIM']._serialized_end=200
+  _globals['_CLAIMPROPOSAL']._serialized_start=202
+  _globals['_CLAIMPROPOSAL']._serialized_end=264
+  _globals['_CLAIMTASKREQUEST']._serialized_start=266
+  _globals['_CLAIMTASKREQUEST']._serialized_end=343
+  _globals['_CLAIMTASKRESPONSE']._serialized_start=345
+  _globals['_CLAIMTASKRESPONSE']._serialized_end=439
+  _globals['_CLAIMWORKREQUEST']._serialized_start=442
+  _globals['_CLAIMWORKREQUEST']._serialized_end=601
+  _globals['_CLAIMWORKRESPONSE']._serialized_start=604
+  _globals['_CLAIMWORKRESPONSE']._serialized_end=739
+  _globals['_CLAIMANSWER']._serialized_start=741
+  _globals['_CLAIMANSWER']._serialized_end=830
+  _globals['_LEASETERMS']._serialized_start=832
+  _globals['_LEASETERMS']._serialized_end=948
+  _globals['_CLAIMEDTASK']._serialized_start=951
+  _globals['_CLAIMEDTASK']._serialized_end=1352
+  _globals['_GRAPHPLACE']._serialized_start=1354
+  _globals['_GRAPHPLACE']._serialized_end=1462
+  _globals['_PREDECESSOR']._serialized_start=1465
+  _globals['_PREDECESSOR']._serialized_end=1631
+  _globals['_HEARTBEATREQUEST']._serialized_start=1633
+  _globals['_HEARTBEATREQUEST']._serialized_end=1706
+  _globals['_HEARTBEATITEM']._serialized_start=1709
+  _globals['_HEARTBEATITEM']._serialized_end=1857
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1859
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1959
+  _globals['_TASKRESULT']._serialized_start=1962
+  _globals['_TASKRESULT']._serialized_end=2375
+  _globals['_SETRESULTSREQUEST']._serialized_start=2377
+  _globals['_SETRESULTSREQUEST']._serialized_end=2434
+  _globals['_SETRESULTSRESPONSE']._serialized_start=2436
+  _globals['_SETRESULTSRESPONSE']._serialized_end=2498
+  _globals['_WORKREQUEST']._serialized_start=2501
+  _globals['_WORKREQUEST']._serialized_end=2657
+  _globals['_WORKRESPONSE']._serialized_start=2660
+  _globals['_WORKRESPONSE']._serialized_end=2839
+  _globals['_RELEASEREQUEST']._serialized_start=2841
+  _globals['_RELEASEREQUEST']._serialized_end=2951
+  _globals['_STOPPEDRUN']._serialized_start=2953
+  _globals['_STOPPEDRUN']._serialized_end=3066
+  _globals['_RELEASERESPONSE']._serialized_start=3068
+  _globals['_RELEASERESPONSE']._serialized_end=3127
+  _globals['_HSCSERVICE']._serialized_start=3749
+  _globals['_HSCSERVICE']._serialized_end=4155
 # @@protoc_insertion_point(module_scope)

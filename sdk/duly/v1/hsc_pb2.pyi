@@ -8,6 +8,7 @@ Every RPC is idempotent under that token: after an unknown outcome, send the sam
 
 from collections import abc as _abc
 from duly.v1 import frontend_pb2 as _frontend_pb2
+from duly.v1 import graphs_pb2 as _graphs_pb2
 from duly.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
@@ -618,6 +619,7 @@ class TaskResult(_message.Message):
     TRACEBACK_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     CHILDREN_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     result: _builtins.bytes
     """With SUCCESS: at most 1 MiB."""
@@ -645,6 +647,13 @@ class TaskResult(_message.Message):
         4 MiB; each with a task_id, none with an idempotency_key. One that is invalid makes the attempt a fatal failure.
         """
 
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[_graphs_pb2.GraphNode]:
+        """With SUCCESS of a node: nodes that are added to its graph in the same transaction, or not at all. They may wait for any node
+        of the graph. They count as children. One that is invalid makes the attempt a fatal failure. Nothing is added to a graph
+        that was cancelled.
+        """
+
     def __init__(
         self,
         *,
@@ -659,10 +668,11 @@ class TaskResult(_message.Message):
         traceback: _builtins.str = ...,
         checkpoint: _builtins.bytes = ...,
         children: _abc.Iterable[_frontend_pb2.NewTask] | None = ...,
+        nodes: _abc.Iterable[_graphs_pb2.GraphNode] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "nodes", b"nodes", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,7 @@ Limits: resources of which tasks take units while they run. A task names them by
 from collections import abc as _abc
 from duly.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -21,8 +22,40 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class ResourceRate(_message.Message):
+    """How many units of a resource tasks may start to use over time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNITS_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    BURST_FIELD_NUMBER: _builtins.int
+    units: _builtins.int
+    """1 to 1,000,000 in each period, evenly spaced."""
+    burst: _builtins.int
+    """How many of them may start at once, after a time in which few did: 1 to 1,000,000; 0 is 1. A task of more weight counts as so many."""
+    @_builtins.property
+    def period(self) -> _duration_pb2.Duration:
+        """1 ms to 1 day."""
+
+    def __init__(
+        self,
+        *,
+        units: _builtins.int = ...,
+        period: _duration_pb2.Duration | None = ...,
+        burst: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["period", b"period"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst", b"burst", "period", b"period", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceRate: _TypeAlias = ResourceRate  # noqa: Y015
+
+@_typing.final
 class ResourceLimit(_message.Message):
-    """How much of a resource tasks may take at a time."""
+    """How much of a resource tasks may take at a time, and over time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -30,27 +63,37 @@ class ResourceLimit(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     PER_KEY_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """^[a-z0-9][a-z0-9_.-]{0,127}$"""
+    """^(lambda:)?[a-z0-9][a-z0-9_.-]{0,127}$
+    lambda:NAME is the quota of the lambda NAME: each of its tasks takes a unit, without naming it. It has no keys.
+    """
     capacity: _builtins.int
-    """Units: 0 to 1,000,000; 0 holds back every task that names the resource."""
+    """Units: 0 to 1,000,000; 0 holds back every task that names the resource. Absent: only the rate limits them."""
     per_key: _builtins.bool
     """Each key has as many units of its own, and tasks must name a key. It cannot be changed while tasks hold units."""
     note: _builtins.str
     """For people: at most 1,024 bytes."""
+    @_builtins.property
+    def rate(self) -> Global___ResourceRate:
+        """Absent: tasks start as soon as there are units. Another rate begins anew: what was put off is due at once."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
-        capacity: _builtins.int = ...,
+        capacity: _builtins.int | None = ...,
         per_key: _builtins.bool = ...,
         note: _builtins.str = ...,
+        rate: Global___ResourceRate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_capacity", b"_capacity", "capacity", b"capacity", "rate", b"rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "name", b"name", "note", b"note", "per_key", b"per_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_capacity", b"_capacity", "capacity", b"capacity", "name", b"name", "note", b"note", "per_key", b"per_key", "rate", b"rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__capacity: _TypeAlias = _typing.Literal["capacity"]  # noqa: Y015
+    _WhichOneofArgType__capacity: _TypeAlias = _typing.Literal["_capacity", b"_capacity"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__capacity) -> _WhichOneofReturnType__capacity | None: ...
 
 Global___ResourceLimit: _TypeAlias = ResourceLimit  # noqa: Y015
 
@@ -65,6 +108,7 @@ class Resource(_message.Message):
     USED_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    STARTS_UNTIL_FIELD_NUMBER: _builtins.int
     used: _builtins.int
     """Units that tasks hold, of all keys together."""
     parked: _builtins.int
@@ -77,6 +121,10 @@ class Resource(_message.Message):
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceKey]:
         """Keys in use, by key; at most as many as were asked for."""
 
+    @_builtins.property
+    def starts_until(self) -> _timestamp_pb2.Timestamp:
+        """By when all tasks that its rate put off may have started. Absent: it put off none."""
+
     def __init__(
         self,
         *,
@@ -85,10 +133,11 @@ class Resource(_message.Message):
         used: _builtins.int = ...,
         parked: _builtins.int = ...,
         keys: _abc.Iterable[Global___ResourceKey] | None = ...,
+        starts_until: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "limit", b"limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "limit", b"limit", "starts_until", b"starts_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "keys", b"keys", "limit", b"limit", "parked", b"parked", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "keys", b"keys", "limit", b"limit", "parked", b"parked", "starts_until", b"starts_until", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -304,3 +353,90 @@ class ListResourcesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListResourcesResponse: _TypeAlias = ListResourcesResponse  # noqa: Y015
+
+@_typing.final
+class GetBacklogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 100; empty: all registered lambdas."""
+
+    def __init__(
+        self,
+        *,
+        lambdas: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas", b"lambdas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBacklogRequest: _TypeAlias = GetBacklogRequest  # noqa: Y015
+
+@_typing.final
+class GetBacklogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___LambdaBacklog]:
+        """By lambda; names that are not registered are left out."""
+
+    def __init__(
+        self,
+        *,
+        lambdas: _abc.Iterable[Global___LambdaBacklog] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas", b"lambdas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetBacklogResponse: _TypeAlias = GetBacklogResponse  # noqa: Y015
+
+@_typing.final
+class LambdaBacklog(_message.Message):
+    """What stands before a lambda's hosts. Of each lambda at most 10,000 due tasks of a priority are counted, and of all together
+    the first 100,000 that are taken and 100,000 that are parked.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    READY_SINCE_FIELD_NUMBER: _builtins.int
+    ENQUEUED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    PARKED_FIELD_NUMBER: _builtins.int
+    ready: _builtins.int
+    """Tasks that are due, and that nobody has taken yet."""
+    enqueued: _builtins.int
+    """Tasks whose references are in a queue (SQS)."""
+    held: _builtins.int
+    """Tasks that hosts hold: they run, or wait for a slot there."""
+    parked: _builtins.int
+    """Tasks that were due and wait for units of a resource."""
+    @_builtins.property
+    def ready_since(self) -> _timestamp_pb2.Timestamp:
+        """When the first of them was due. Absent: there are none."""
+
+    def __init__(
+        self,
+        *,
+        ready: _builtins.int = ...,
+        ready_since: _timestamp_pb2.Timestamp | None = ...,
+        enqueued: _builtins.int = ...,
+        held: _builtins.int = ...,
+        parked: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ready_since", b"ready_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enqueued", b"enqueued", "held", b"held", "lambda", b"lambda", "parked", b"parked", "ready", b"ready", "ready_since", b"ready_since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LambdaBacklog: _TypeAlias = LambdaBacklog  # noqa: Y015

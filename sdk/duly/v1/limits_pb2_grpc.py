@@ -49,6 +49,11 @@ class LimitServiceStub:
                 request_serializer=duly_dot_v1_dot_limits__pb2.ListResourcesRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_limits__pb2.ListResourcesResponse.FromString,
                 _registered_method=True)
+        self.GetBacklog = channel.unary_unary(
+                '/duly.v1.LimitService/GetBacklog',
+                request_serializer=duly_dot_v1_dot_limits__pb2.GetBacklogRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_limits__pb2.GetBacklogResponse.FromString,
+                _registered_method=True)
 
 
 class LimitServiceServicer:
@@ -75,6 +80,13 @@ class LimitServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetBacklog(self, request, context):
+        """Counts what is due, runs and is parked of each lambda.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LimitServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +104,11 @@ def add_LimitServiceServicer_to_server(servicer, server):
                     servicer.ListResources,
                     request_deserializer=duly_dot_v1_dot_limits__pb2.ListResourcesRequest.FromString,
                     response_serializer=duly_dot_v1_dot_limits__pb2.ListResourcesResponse.SerializeToString,
+            ),
+            'GetBacklog': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBacklog,
+                    request_deserializer=duly_dot_v1_dot_limits__pb2.GetBacklogRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_limits__pb2.GetBacklogResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +192,33 @@ class LimitService:
             '/duly.v1.LimitService/ListResources',
             duly_dot_v1_dot_limits__pb2.ListResourcesRequest.SerializeToString,
             duly_dot_v1_dot_limits__pb2.ListResourcesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBacklog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.LimitService/GetBacklog',
+            duly_dot_v1_dot_limits__pb2.GetBacklogRequest.SerializeToString,
+            duly_dot_v1_dot_limits__pb2.GetBacklogResponse.FromString,
             options,
             channel_credentials,
             insecure,

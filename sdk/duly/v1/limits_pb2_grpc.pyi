@@ -37,6 +37,8 @@ class LimitServiceStub:
     """Removes resources that no task holds or waits for. Tasks that name one run without its limit."""
     ListResources: _grpc.UnaryUnaryMultiCallable[_limits_pb2.ListResourcesRequest, _limits_pb2.ListResourcesResponse]
     """Lists the declared resources by name, with what is used of them."""
+    GetBacklog: _grpc.UnaryUnaryMultiCallable[_limits_pb2.GetBacklogRequest, _limits_pb2.GetBacklogResponse]
+    """Counts what is due, runs and is parked of each lambda."""
 
 @_typing.type_check_only
 class LimitServiceAsyncStub(LimitServiceStub):
@@ -47,6 +49,8 @@ class LimitServiceAsyncStub(LimitServiceStub):
     """Removes resources that no task holds or waits for. Tasks that name one run without its limit."""
     ListResources: _aio.UnaryUnaryMultiCallable[_limits_pb2.ListResourcesRequest, _limits_pb2.ListResourcesResponse]  # type: ignore[assignment]
     """Lists the declared resources by name, with what is used of them."""
+    GetBacklog: _aio.UnaryUnaryMultiCallable[_limits_pb2.GetBacklogRequest, _limits_pb2.GetBacklogResponse]  # type: ignore[assignment]
+    """Counts what is due, runs and is parked of each lambda."""
 
 class LimitServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -72,5 +76,13 @@ class LimitServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_limits_pb2.ListResourcesResponse, _abc.Awaitable[_limits_pb2.ListResourcesResponse]]:
         """Lists the declared resources by name, with what is used of them."""
+
+    @_abc_1.abstractmethod
+    def GetBacklog(
+        self,
+        request: _limits_pb2.GetBacklogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_limits_pb2.GetBacklogResponse, _abc.Awaitable[_limits_pb2.GetBacklogResponse]]:
+        """Counts what is due, runs and is parked of each lambda."""
 
 def add_LimitServiceServicer_to_server(servicer: LimitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -335,8 +335,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """No resource of this name is declared."""
     ERROR_CODE_RESOURCE_IN_USE: _ErrorCode.ValueType  # 41
     """Tasks hold units of the resource, or wait for some."""
+    ERROR_CODE_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 42
+    """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
-    """Only a task that nobody runs yet can be changed: it runs, has ended, is WAITING in a session or graph, or is parked."""
+    """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -369,8 +371,10 @@ ERROR_CODE_UNKNOWN_RESOURCE: ErrorCode.ValueType  # 40
 """No resource of this name is declared."""
 ERROR_CODE_RESOURCE_IN_USE: ErrorCode.ValueType  # 41
 """Tasks hold units of the resource, or wait for some."""
+ERROR_CODE_QUOTA_EXCEEDED: ErrorCode.ValueType  # 42
+"""More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
-"""Only a task that nobody runs yet can be changed: it runs, has ended, is WAITING in a session or graph, or is parked."""
+"""Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -34,6 +34,7 @@ from duly_frontend.limits import LimitServicer
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
 from duly_frontend.resource_needs import ResourceCache
+from duly_frontend.scheduling_quotas import SchedulingQuotas
 from duly_frontend.servicer import FrontendServicer
 from duly_frontend.sessions import SessionServicer
 from duly_frontend.settings import FrontendSettings
@@ -64,8 +65,9 @@ def build(
             known = LambdaCache(store)
             notifier = Notifier(store, notifications)
             resources = ResourceCache(stores.reads)
-            frontend = FrontendServicer(stores, settings, known, notifier, rpc_settings, resources)
-            limits = LimitServicer(stores, resources, notifier)
+            quotas = SchedulingQuotas(stores.reads)
+            frontend = FrontendServicer(stores, settings, known, notifier, rpc_settings, resources, quotas)
+            limits = LimitServicer(stores, resources, quotas, notifier)
             sessions = SessionServicer(stores, notifier)
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)

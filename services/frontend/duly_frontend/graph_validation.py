@@ -5,20 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from duly.enums import EdgeCondition
 from duly.ids import new_task_id
 from duly.v1 import graphs_pb2
 from duly_core.graph_rules import Edge, GraphError, Node, check
-from duly_core.rpc.convert import from_duration
+from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field
 from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task, parse_task_id
 from duly_core.store.graphs import NewGraph
 from duly_core.task import HARD_PAYLOAD_LIMIT, NewTask
 
 _LONGEST_NAME = 255
 _LONGEST_RUNTIME = timedelta(days=365)
-_CONDITIONS = {int(condition): condition for condition in EdgeCondition} | {
-    graphs_pb2.EDGE_CONDITION_UNSPECIFIED: EdgeCondition.SUCCEEDED
-}
 
 
 def new_graph(
@@ -46,7 +42,7 @@ def new_graph(
         name=asked.name,
         nodes=nodes,
         tasks=tasks,
-        max_runtimes=[_max_runtime(node) for node in asked.nodes],
+        max_runtimes=[max_runtime(node) for node in asked.nodes],
         edges=edges,
         digest=digest_of(asked),
         definition=definition,
@@ -69,27 +65,14 @@ def check_nodes(asked: Sequence[graphs_pb2.GraphNode]) -> tuple[list[Node], list
         Problem: names the nodes at fault.
     """
     nodes = [Node(node.label, node.any_of, node.ignore_failure) for node in asked]
-    edges = [
-        Edge(edge.label, node.label, _condition(node.label, edge.condition))
-        for node in asked
-        for edge in node.waits_for
-    ]
+    edges = [edge for node in asked for edge in edges_of(node)]
     try:
         check(nodes, edges)
     except GraphError as error:
         raise Problem("nodes", str(error)) from error
     for node in asked:
-        if node.task.idempotency_key:
-            raise _of_node(node.label, "idempotency_key", "a node has none: the graph_id makes a repeat safe")
-        if node.task.HasField("session"):
-            raise _of_node(
-                node.label, "session", "a node of a graph cannot be in a session: order it by waits_for"
-            )
-        if node.task.resources:
-            raise _of_node(
-                node.label, "resources", "a node of a graph cannot name resources yet: leave it out"
-            )
-        _max_runtime(node)
+        check_order(node)
+        max_runtime(node)
     return nodes, edges
 
 
@@ -148,11 +131,6 @@ def lambdas_of(nodes: Iterable[graphs_pb2.GraphNode]) -> set[str]:
     return {getattr(node.task, "lambda") for node in nodes}
 
 
-def node_field(label: str, field: str) -> str:
-    """Return the path of a field of a node's task."""
-    return f"nodes[{label!r}].task.{field}"
-
-
 def _task(node: graphs_pb2.GraphNode, limits: Mapping[str, int], horizon: timedelta) -> NewTask:
     try:
         return new_task(node.task, limits, horizon)
@@ -165,27 +143,6 @@ def _task(node: graphs_pb2.GraphNode, limits: Mapping[str, int], horizon: timede
 
 def _of_node(label: str, field: str, message: str) -> Problem:
     return Problem(node_field(label, field), message)
-
-
-def _condition(label: str, value: int) -> EdgeCondition:
-    if value not in _CONDITIONS:
-        raise Problem(
-            f"nodes[{label!r}].waits_for", f"{value} is no condition: use SUCCEEDED, FAILED or FINISHED"
-        )
-    return _CONDITIONS[value]
-
-
-def _max_runtime(node: graphs_pb2.GraphNode) -> timedelta | None:
-    if not node.HasField("max_runtime"):
-        return None
-    field = f"nodes[{node.label!r}].max_runtime"
-    try:
-        value = from_duration(node.max_runtime)
-    except ValueError as error:
-        raise Problem(field, str(error)) from error
-    if not timedelta() < value <= _LONGEST_RUNTIME:
-        raise Problem(field, "must be more than 0 and at most 365 days")
-    return value
 
 
 def task_ids(graph: NewGraph) -> list[str]:

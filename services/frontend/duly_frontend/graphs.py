@@ -81,7 +81,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             graph = await asyncio.to_thread(validation.new_graph, request, limits, self._settings.horizon)
         except Problem as problem:
             if await self._was_written(request):  # when its times had not passed, and its lambdas were there
-                return await self._repeated(validation.parse_graph_id(request.graph_id))
+                return await self._repeated(validation.parse_graph_id(request.graph_id), len(request.nodes))
             events.graph_refused()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         answer = await store_graphs.schedule_graph(self._stores.writes, graph)
@@ -93,7 +93,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             self._notifier.due_in(answer.due_in, {task.lambda_name for task in roots}, len(roots))
             events.graph_scheduled(len(graph.nodes))
         if answer.verdict is GraphScheduling.REPEATED:
-            return await self._repeated(graph.graph_id)
+            return await self._repeated(graph.graph_id, len(graph.nodes))
         return graphs_pb2.ScheduleGraphResponse(
             graph_id=str(UUID(bytes=graph.graph_id)), created=True, task_ids=validation.task_ids(graph)
         )
@@ -105,8 +105,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             return False
         return await store_graphs.is_repeated(self._stores.writes, graph_id, validation.digest_of(request))
 
-    async def _repeated(self, graph_id: bytes) -> graphs_pb2.ScheduleGraphResponse:
-        nodes = await graph_reads.get_nodes(self._stores.writes, graph_id)
+    async def _repeated(self, graph_id: bytes, asked: int) -> graphs_pb2.ScheduleGraphResponse:
+        # those that callbacks added come last
+        nodes = (await graph_reads.get_nodes(self._stores.writes, graph_id))[:asked]
         return graphs_pb2.ScheduleGraphResponse(
             graph_id=str(UUID(bytes=graph_id)), task_ids=[str(node["task_id"]) for node in nodes]
         )

@@ -7,28 +7,46 @@ from datetime import timedelta
 
 from duly.v1 import limits_pb2, limits_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
+from duly_core.rpc.convert import from_duration
 from duly_core.rpc.new_tasks import Problem, check_name
 from duly_core.rpc.stubs import Context
 from duly_core.store import resources as store_resources
+from duly_core.store.backlog import LambdaBacklog, read_backlog
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
-from duly_core.store.resources import Deletion, KeyState, ResourceLimit, ResourceState
+from duly_core.store.resources import (
+    QUOTA,
+    SCHEDULING,
+    UNLIMITED,
+    Deletion,
+    KeyState,
+    Rate,
+    ResourceLimit,
+    ResourceState,
+    bare_name,
+)
 from duly_frontend import events
 from duly_frontend.resource_needs import ResourceCache
+from duly_frontend.scheduling_quotas import SchedulingQuotas
 from duly_frontend.stores import FrontendStores
 
 _MOST = 100
 _LARGEST_PAGE = 1000
-_LARGEST_CAPACITY = 1_000_000
+_LARGEST_CAPACITY = UNLIMITED
 _LONGEST_NOTE = 1024
+_LARGEST_RATE = 1_000_000
+_PERIODS = timedelta(milliseconds=1), timedelta(days=1)
 
 
 class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
     """Answers each resource for itself; one with an error has changed nothing."""
 
-    def __init__(self, stores: FrontendStores, known: ResourceCache, notifier: Notifier) -> None:
+    def __init__(
+        self, stores: FrontendStores, known: ResourceCache, quotas: SchedulingQuotas, notifier: Notifier
+    ) -> None:
         self._stores = stores
         self._known = known
+        self._quotas = quotas
         self._notifier = notifier
 
     async def PutResource(  # noqa: N802 (the wire's name)
@@ -46,7 +64,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
 
     async def _put(self, limit: ResourceLimit) -> None:
         released = await store_resources.put_resource(self._stores.writes, limit)
-        self._known.forget()
+        self._forget()
         if released is None:
             raise Problem(
                 "per_key",
@@ -64,16 +82,20 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         results = []
         for name in request.names:
             try:
-                check_name("name", name)
+                check_name("name", bare_name(name))
                 await self._delete(name)
                 results.append(limits_pb2.DeleteResourceResult())
             except Problem as problem:
                 results.append(limits_pb2.DeleteResourceResult(error=problem.to_wire()))
         return limits_pb2.DeleteResourceResponse(results=results)
 
+    def _forget(self) -> None:
+        self._known.forget()
+        self._quotas.forget()
+
     async def _delete(self, name: str) -> None:
         deletion = await store_resources.delete_resource(self._stores.writes, name)
-        self._known.forget()
+        self._forget()
         if deletion is Deletion.UNKNOWN:
             raise Problem("name", f"no resource {name!r} is declared", task_pb2.ERROR_CODE_UNKNOWN_RESOURCE)
         if deletion is Deletion.IN_USE:
@@ -99,11 +121,41 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         token = _write_token(shown[-1].limit.name) if len(found) > size else ""
         return limits_pb2.ListResourcesResponse(resources=shown, next_page_token=token)
 
+    async def GetBacklog(  # noqa: N802
+        self, request: limits_pb2.GetBacklogRequest, _context: Context
+    ) -> limits_pb2.GetBacklogResponse:
+        if len(request.lambdas) > _MOST:
+            raise InvalidRequestError(
+                "lambdas", f"there may be at most {_MOST}, not {len(request.lambdas):,}"
+            )
+        for place, name in enumerate(request.lambdas):
+            _check_lambda(f"lambdas[{place}]", name)
+        with self._stores.listing("GetBacklog") as lists:
+            found = await read_backlog(lists, request.lambdas or None)
+        return limits_pb2.GetBacklogResponse(lambdas=map(_backlog, found))
+
+
+def _backlog(each: LambdaBacklog) -> limits_pb2.LambdaBacklog:
+    message = limits_pb2.LambdaBacklog(
+        ready=each.ready, enqueued=each.enqueued, held=each.held, parked=each.parked
+    )
+    setattr(message, "lambda", each.lambda_name)
+    if each.ready_since is not None:
+        message.ready_since.FromDatetime(each.ready_since)
+    return message
+
 
 async def _keys(store: Store, state: ResourceState, most: int) -> list[KeyState]:
     if not most or not state.limit.per_key:
         return []
     return await store_resources.list_keys(store, state.limit.name, limit=most)
+
+
+def _check_lambda(field: str, name: str) -> None:
+    try:
+        check_name(field, name)
+    except Problem as problem:
+        raise InvalidRequestError(problem.field, problem.message) from problem
 
 
 def _check_count(field: str, count: int, most: int) -> None:
@@ -112,25 +164,60 @@ def _check_count(field: str, count: int, most: int) -> None:
 
 
 def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:
-    check_name("name", asked.name)
+    check_name("name", bare_name(asked.name))
+    if asked.per_key and asked.name.startswith(QUOTA):
+        raise Problem("per_key", f"{asked.name} is the quota of a lambda, which has no keys: leave it out")
+    if asked.name.startswith(SCHEDULING) and (asked.HasField("capacity") or not asked.HasField("rate")):
+        raise Problem(
+            "rate", f"{asked.name} bounds how fast tasks are scheduled: give a rate, and no capacity"
+        )
+    if not asked.HasField("capacity") and not asked.HasField("rate"):
+        raise Problem("capacity", "is missing: say how many units there are, or give a rate")
     if not 0 <= asked.capacity <= _LARGEST_CAPACITY:
         raise Problem("capacity", f"must be from 0 to {_LARGEST_CAPACITY:,}, not {asked.capacity:,}")
     if len(asked.note.encode()) > _LONGEST_NOTE or "\0" in asked.note:
         raise Problem("note", f"must be at most {_LONGEST_NOTE:,} bytes of UTF-8, without NUL")
-    return ResourceLimit(asked.name, asked.capacity, asked.per_key, asked.note)
+    capacity = asked.capacity if asked.HasField("capacity") else UNLIMITED
+    rate = _rate(asked.rate) if asked.HasField("rate") else None
+    return ResourceLimit(asked.name, capacity, asked.per_key, asked.note, rate)
+
+
+def _rate(asked: limits_pb2.ResourceRate) -> Rate:
+    if not 1 <= asked.units <= _LARGEST_RATE:
+        raise Problem(
+            "rate.units",
+            f"must be 1 to {_LARGEST_RATE:,}, not {asked.units:,}: to hold back all tasks, set the capacity to 0",
+        )
+    try:
+        period = from_duration(asked.period)
+    except ValueError as error:
+        raise Problem("rate.period", str(error)) from error
+    if not _PERIODS[0] <= period <= _PERIODS[1]:
+        raise Problem("rate.period", f"must be 1ms to 1d, not {period.total_seconds():g}s")
+    if not 0 <= asked.burst <= _LARGEST_RATE:
+        raise Problem("rate.burst", f"must be 1 to {_LARGEST_RATE:,}, not {asked.burst:,}")
+    return Rate(asked.units, period, asked.burst or 1)
 
 
 def _to_wire(state: ResourceState, keys: Sequence[KeyState]) -> limits_pb2.Resource:
     limit = state.limit
     message = limits_pb2.Resource(
         limit=limits_pb2.ResourceLimit(
-            name=limit.name, capacity=limit.capacity, per_key=limit.per_key, note=limit.note
+            name=limit.name,
+            capacity=None if limit.rate and limit.capacity == UNLIMITED else limit.capacity,
+            per_key=limit.per_key,
+            note=limit.note,
         ),
         used=state.used,
         parked=state.parked,
         keys=[limits_pb2.ResourceKey(key=each.key, used=each.used, parked=each.parked) for each in keys],
     )
     message.changed_at.FromDatetime(state.changed_at)
+    if limit.rate is not None:
+        message.limit.rate.units, message.limit.rate.burst = limit.rate.units, limit.rate.burst
+        message.limit.rate.period.FromTimedelta(limit.rate.period)
+    if state.starts_until is not None:
+        message.starts_until.FromDatetime(state.starts_until)
     return message
 
 
@@ -142,7 +229,7 @@ def _read_token(token: str) -> str:
     try:
         name = base64.b64decode(token, altchars=b"-_", validate=True).decode()
         if name:
-            check_name("page_token", name)
+            check_name("page_token", bare_name(name))
     except (binascii.Error, ValueError, Problem):
         raise InvalidRequestError(
             "page_token", "not a page token: use the next_page_token of the page before"

@@ -34,6 +34,7 @@ from duly_frontend.completion_watcher import CompletionWatcher
 from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
 from duly_frontend.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_frontend.schedule_answers import add_result
+from duly_frontend.scheduling_quotas import SchedulingQuotas
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 from duly_frontend.task_changes import TaskChanges
@@ -60,9 +61,11 @@ class FrontendServicer(TaskChanges):
         notifier: Notifier,
         rpc: RpcSettings | None = None,
         resources: ResourceCache | None = None,
+        quotas: SchedulingQuotas | None = None,
     ) -> None:
         """Make one; `rpc` has the limits of calls and of answers. None: the defaults."""
         self._resources = resources or ResourceCache(stores.reads)
+        self._quotas = quotas or SchedulingQuotas(stores.reads)
         rpc = rpc or RpcSettings()
         super().__init__(stores, settings, notifier)
         self._known = known
@@ -97,6 +100,7 @@ class FrontendServicer(TaskChanges):
             place: read_needs(task.resources) for place, task in enumerate(request.tasks) if task.resources
         }
         kinds = await self._resources.kinds(wanted.values())
+        await self._quotas.refresh()
         valid: list[NewTask] = []
         checked: list[NewTask | Problem | Scheduled] = []
         late: dict[int, ProblemUnlessRepeatedError] = {}
@@ -110,8 +114,12 @@ class FrontendServicer(TaskChanges):
                 late[len(checked)] = problem
                 checked.append(problem.problem)
             else:
-                checked.append(task)
-                valid.append(task)
+                if refusal := self._quotas.take(task):
+                    late[len(checked)] = ProblemUnlessRepeatedError(refusal, task)
+                    checked.append(refusal)
+                else:
+                    checked.append(task)
+                    valid.append(task)
         if late:
             repeated = await store_schedule.find_repeated(
                 self._stores.reads, [each.task for each in late.values()]

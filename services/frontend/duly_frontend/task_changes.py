@@ -4,6 +4,7 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from duly.v1 import frontend_pb2, frontend_pb2_grpc
+from duly_core.lifecycle import Status
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.stubs import Context
 from duly_core.store import bulk as store_bulk
@@ -73,8 +74,10 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
         """Who looks for due tasks may have to look sooner than it meant to."""
         changed = [each for each in answers if each.verdict is ChangeVerdict.CHANGED]
         if changed:
-            ahead = min(each.due_in or timedelta() for each in changed)
-            self._notifier.due_in(ahead, {each.lambda_name for each in changed}, len(changed))
+            due = [each for each in changed if each.status is not Status.WAITING]
+            if due:
+                ahead = min(each.due_in or timedelta() for each in due)
+                self._notifier.due_in(ahead, {each.lambda_name for each in due}, len(due))
             events.updated(len(changed))
         if released:
             self._notifier.due_in(timedelta(), released, len(released))

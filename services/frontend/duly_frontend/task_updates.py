@@ -88,9 +88,7 @@ def _not_pending(answer: Changed) -> Problem:
     if answer.status in HELD:
         message = f"it runs now (it is {answer.status}): cancel it and schedule another, or wait for its end"
     elif answer.status is Status.WAITING:
-        message = (
-            "it waits for its turn in a session, or for units of a resource: it can be changed when it is due"
-        )
+        message = "it waits for units of a resource, or is about to end because of a task that it waited for: it cannot be changed"
     else:
         message = f"it is {answer.status} already: schedule another"
     return Problem("task_id", message, task_pb2.ERROR_CODE_NOT_PENDING)

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from duly.enums import Outcome
-from duly.v1 import frontend_pb2, hsc_pb2
+from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 from duly_core.errors import InvalidRequestError
+from duly_core.graph_growth import NewNode
+from duly_core.graph_rules import Node
+from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field
 from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.successes import refused
@@ -32,21 +35,25 @@ class Children:
             StoreUnavailableError: it is unknown which lambdas are registered.
         """
         for message in messages:
-            if message.children:
-                _check_size(message.children)
-        names = {getattr(child, "lambda") for message in messages for child in message.children}
+            if message.children or message.nodes:
+                _check_size([*message.children, *message.nodes])
+        names = {getattr(task, "lambda") for message in messages for task in _tasks(message)}
         limits = await self._known.payload_limits(names)
-        if any(_may_be_outdated(child, limits) for message in messages for child in message.children):
+        if any(_may_be_outdated(child, limits) for message in messages for child in _tasks(message)):
             limits = await self._known.payload_limits_now()
         return [
-            _with_children(result, message.children, limits)
-            if message.children and result.outcome is Outcome.SUCCESS
+            _with_children(result, message, limits)
+            if (message.children or message.nodes) and result.outcome is Outcome.SUCCESS
             else result
             for result, message in zip(results, messages, strict=True)
         ]
 
 
-def _check_size(children: Sequence[frontend_pb2.NewTask]) -> None:
+def _tasks(message: hsc_pb2.TaskResult) -> list[frontend_pb2.NewTask]:
+    return [*message.children, *(node.task for node in message.nodes)]
+
+
+def _check_size(children: Sequence[frontend_pb2.NewTask | graphs_pb2.GraphNode]) -> None:
     if len(children) > _MOST_CHILDREN:
         raise InvalidRequestError(
             "results.children", f"there must be at most {_MOST_CHILDREN:,}, not {len(children):,}"
@@ -61,13 +68,28 @@ def _may_be_outdated(child: frontend_pb2.NewTask, limits: Mapping[str, int]) -> 
     return len(child.payload) > limits.get(getattr(child, "lambda"), -1)
 
 
-def _with_children(
-    result: Result, children: Sequence[frontend_pb2.NewTask], limits: Mapping[str, int]
-) -> Result:
+def _with_children(result: Result, message: hsc_pb2.TaskResult, limits: Mapping[str, int]) -> Result:
     try:
-        return result._replace(children=tuple(_child(child, limits) for child in children))
+        result = result._replace(children=tuple(_child(child, limits) for child in message.children))
     except Problem as problem:
         return refused(result, f"ctx.schedule: {problem.field}: {problem.message}")
+    try:
+        return result._replace(nodes=tuple(_node(node, limits) for node in message.nodes))
+    except Problem as problem:
+        return refused(result, f"ctx.add_node: {problem.field}: {problem.message}")
+
+
+def _node(asked: graphs_pb2.GraphNode, limits: Mapping[str, int]) -> NewNode:
+    check_order(asked)
+    node = Node(asked.label, asked.any_of, asked.ignore_failure)
+    edges = tuple(edges_of(asked))
+    try:
+        return NewNode(node, _child(asked.task, limits), max_runtime(asked), edges)
+    except Problem as problem:
+        field = (
+            problem.field if problem.field.startswith("nodes[") else node_field(asked.label, problem.field)
+        )
+        raise Problem(field, problem.message, problem.code) from problem
 
 
 def _child(asked: frontend_pb2.NewTask, limits: Mapping[str, int]) -> NewTask:

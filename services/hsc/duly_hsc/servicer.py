@@ -215,7 +215,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     ) -> hsc_pb2.SetResultsResponse:
         check_count("results", len(request.results), self._settings.max_items_per_call)
         results = convert_ends.results(request.results)
-        if any(message.children for message in request.results):
+        if any(message.children or message.nodes for message in request.results):
             results = await self._children.add(results, request.results)
         applied = await self._set(results, context.time_remaining())
         return hsc_pb2.SetResultsResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
@@ -262,6 +262,7 @@ def _weight(results: Sequence[Result]) -> int:
 
 
 def _weight_of_children(result: Result) -> int:
-    if not result.children:
+    if not result.writes_tasks:
         return 0
-    return len(result.children) + sum(len(child.payload) for child in result.children) // _WEIGHTY
+    tasks = [*result.children, *(each.task for each in result.nodes)]
+    return len(tasks) + sum(len(task.payload) for task in tasks) // _WEIGHTY

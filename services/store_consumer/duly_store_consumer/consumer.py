@@ -12,6 +12,7 @@ from duly_core.queues.port import QueueSender
 from duly_core.routing import QueueKey
 from duly_core.store.pool import Store
 from duly_core.timing import Timing
+from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.due_poller import DuePoller, Poll
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.liveness import Liveness
@@ -48,6 +49,7 @@ class Consumer:
         self._sender = ReferenceSender(store, sender, self._queue_room.limits, self._wake_timer.wake_now)
         self._due_poller = DuePoller(store, self._live_config, self._queue_room, self._sender)
         self._timeouts = Timeouts(store, reclaim_guard or ReclaimGuard(Timing.load()), self._live_config)
+        self._backlog = BacklogWatch(store, self._live_config)
         self._poll_gap = PollGap()
         self._liveness = Liveness()
         self.wake = self._wake_timer.wake
@@ -115,6 +117,8 @@ class Consumer:
             timeout_in = await self._handle_timeouts(now, poll.sent)
         with _collected(errors):
             await self._queue_room.refresh(now)
+        with _collected(errors):
+            await self._backlog.look(now)
         if errors:
             raise errors[0]
         due_at = await self._due_poller.next_due_at(poll)

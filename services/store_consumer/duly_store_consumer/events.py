@@ -58,7 +58,16 @@ _ticks_put_off = Counter(
 _sessions_blocked = Gauge(
     "duly_sessions_blocked", "Sessions that a failed task blocks, up to 100,000; counted each minute."
 )
+_oldest_ready = Gauge(
+    "duly_oldest_ready_seconds", "How long the task that waits longest for a host has been due.", ["lambda"]
+)
 _round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
+
+
+def oldest_ready(overdue: Mapping[str, timedelta]) -> None:
+    """Report how long the first task of each lambda has been due; zero: none is due."""
+    for name, since in overdue.items():
+        _oldest_ready.labels(name).set(since.total_seconds())
 
 
 def depth(queue: QueueKey, references: int) -> None:

@@ -27,6 +27,11 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
         "waited": sum(
             any(move.after == Status.WAITING for move in case.transitions) for case in cases.values()
         ),
+        "graphs": len(history.graphs),
+        "nodes": len(history.nodes),
+        "skipped": sum(row.skipped for row in history.graphs),
+        "ticks": len(history.ticks),
+        "changed": sum(bool(change.acked_ns) for change in history.changes),
         "reclaims": sum(by_silence(move) and move.after in _AGAIN for move in history.transitions),
         "again": sum(max(0, len(case.executions) - 1) for case in cases.values()),
     }

@@ -7,7 +7,7 @@ before that. So the audit has these transactions of one resource and key in thei
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from duly_core.lifecycle import FINAL, HELD, Status
+from duly_core.lifecycle import FINAL, HELD, READY, Status
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.overlaps import SignsOfLife
@@ -40,10 +40,11 @@ class _Place:
         return self.capacity - sum(self.taken.values())
 
     def is_locked_by(self, move: Transition) -> bool:
-        """Whether this move takes, frees, parks or releases; others may come within another transaction."""
+        """Whether this move takes, frees, parks, releases or puts off; others may come within another transaction."""
         took, takes = move.task_id in self.taken, move.after in _TAKING
         was_parked, is_parked = move.task_id in self.parked, bool(move.parked_on)
-        return took != takes or was_parked != is_parked or move.after in FINAL
+        is_put_off = move.before == move.after and move.after in READY
+        return took != takes or was_parked != is_parked or is_put_off or move.after in FINAL
 
     def note(self, move: Transition) -> None:
         for kept in (self.taken, self.parked, self.ready):
@@ -72,6 +73,8 @@ def limits(
     for place in places.values():
         yield from _judge(history, place, lines)
     yield from _running(history, cases, signs, lines)
+    if not history.clock_moves:
+        yield from _starts(history, lines)
     for row in history.uses:
         yield from _left(row, places)
 
@@ -147,7 +150,8 @@ def _running(
     """What the callbacks themselves saw: how many units those have that run at one moment."""
     changes: dict[str, list[tuple[int, int, str]]] = {}
     for case in cases.values():
-        needs = weights(case.transitions[0].resources) if case.transitions else {}
+        # the last has the quota of the lambda among them
+        needs = weights(case.transitions[-1].resources) if case.transitions else {}
         for name, weight in needs.items():
             units = min(weight, history.limits.capacities[name.partition("/")[0]])
             for each in case.executions:
@@ -162,6 +166,31 @@ def _running(
             if taken > capacity:
                 what = f"there are {capacity} units of {name}; tasks that ran at one moment had {taken}"
                 yield Violation("C12.running", "", what, (line,))
+
+
+_START_TIME_HOLDS_NS = 1_000_000_000
+"""How long after its start time a task may still start."""
+
+
+def _starts(history: History, lines: Lines) -> Iterator[Violation]:
+    """Of rates: in no stretch of time more tasks start than the rate and the burst allow."""
+    for resource, (pace, burst) in history.limits.paces.items():
+        starts = [
+            move
+            for move in history.transitions
+            if f"{resource}/" in weights(move.resources)
+            and move.after in _TAKING
+            and move.before not in _TAKING
+        ]
+        slack = _START_TIME_HOLDS_NS + history.limits.statement_ns
+        for place, first in enumerate(starts):
+            for number, last in enumerate(starts[place:], 1):
+                if (number - burst) * pace > last.at_ns - first.at_ns + slack:
+                    what = f"{number} tasks of {resource} started in {(last.at_ns - first.at_ns) / 1e9:.3f} s"
+                    yield Violation(
+                        "C12.rate", last.task_id, what, (lines.transition(first), lines.transition(last))
+                    )
+                    return
 
 
 def _left(row: UseRow, places: Mapping[str, _Place]) -> Iterator[Violation]:

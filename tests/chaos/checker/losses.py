@@ -28,7 +28,10 @@ def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
         return Violation(rule, case.task_id, expected, tuple(shown))
 
     if row is None:
-        if acked is not None:
+        if acked is not None and acked.purge_asked and case.transitions:
+            if case.end is None:
+                yield violation("C15.purge", "PurgeTasks deletes what has ended; it had not")
+        elif acked is not None:
             yield violation(
                 "C1.lost", f"a {acked.kind} task that was acknowledged is in the tables; it is gone"
             )
@@ -78,6 +81,8 @@ def _ending(case: Case, acked: AckedTask, row: FinalRow) -> Iterator[tuple[str, 
         return
     if row.status == Status.CANCELLED and acked.cancel_asked:
         return
+    if row.status == Status.DROPPED and acked.graph:
+        return  # C13 knows what may be skipped
     if row.status == Status.FATAL_FAILURE:
         if row.failure_kind == FailureKind.EXPIRED and acked.expires_ns:
             return

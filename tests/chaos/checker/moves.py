@@ -18,6 +18,9 @@ def _arrows() -> Iterator[tuple[str, str]]:
             # a request to cancel changes no status
             for after in {before} if move.name == "request_cancel" else move.after:
                 yield str(before), str(after)
+    # what comes too early by the rate of a resource is put off, and stays what it is
+    for status in READY:
+        yield str(status), str(status)
     # what waits is marked to end without a run (FAIL_REST); `end_waiting` ends it
     yield str(Status.WAITING), str(Status.WAITING)
 

@@ -21,6 +21,9 @@ def inconclusive(history: History, cases: dict[str, Case]) -> Iterator[str]:
     if limits.starved_ns > limits.most_starved_ns:
         yield f"the machine had no time for the system for {limits.starved_ns / 1e9:.0f} s after the heal"
     for what, number, least in (
+        ("graphs were finished", sum(row.finished for row in history.graphs), limits.least_graphs),
+        ("ticks fired", len(history.ticks), limits.least_ticks),
+        ("changes were answered", sum(bool(each.acked_ns) for each in history.changes), limits.least_changes),
         ("samples were taken", len(history.samples), limits.least_samples),
         ("callback processes were seen alive", len(history.seen), limits.least_seen),
     ):

@@ -6,6 +6,7 @@ import pytest
 
 import duly
 from duly.enums import FailureKind, Outcome, Priority, TaskStatus
+from duly.ids import new_task_id
 from duly.v1 import hsc_pb2, task_pb2
 
 SECOND = timedelta(seconds=1)
@@ -146,6 +147,45 @@ def test_what_was_kept_before_is_given_decoded() -> None:
 def test_what_cannot_be_kept_is_refused_in_the_callback(value: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         kept_by(value)
+
+
+def node_context() -> duly.TaskContext:
+    """That of a node of a graph."""
+    task = hsc_pb2.ClaimedTask(claim=hsc_pb2.Claim(task_id=new_task_id().bytes))
+    task.graph.graph_id, task.graph.label = new_task_id().bytes, "a"
+    return duly.TaskContext.for_task(task)
+
+
+def test_a_node_that_is_added_is_sent_with_what_it_waits_for() -> None:
+    ctx = node_context()
+    first = ctx.add_node("x", {"n": 1}, label="b", max_runtime=timedelta(seconds=5))
+    ctx.add_node("y", label="c", after=duly.any_of(first, ctx.node("a").finished))
+
+    assert ctx.nodes is not None
+    b, c = ctx.nodes.values()
+    assert (b.label, b.task.task_id, b.max_runtime.seconds) == ("b", first.task_id, 5)
+    assert [(edge.label, edge.condition) for edge in c.waits_for] == [("b", 1), ("a", 3)]
+    assert c.any_of
+
+
+def test_nodes_are_refused_outside_of_a_graph_and_under_a_label_that_was_used() -> None:
+    ctx = node_context()
+    ctx.add_node("x", label="b")
+
+    with pytest.raises(duly.InvalidTaskError, match="'b' was added before"):
+        ctx.add_node("x", label="b")
+    with pytest.raises(duly.InvalidTaskError, match="not a node of a graph"):
+        kept_by(...)[0].add_node("x", label="b")
+
+
+def test_nodes_count_as_tasks_that_an_attempt_schedules() -> None:
+    ctx = node_context()
+    for number in range(999):
+        ctx.add_node("x", label=f"n{number}")
+    ctx.schedule("x")
+
+    with pytest.raises(duly.InvalidTaskError, match="1,000 tasks"):
+        ctx.add_node("x", label="more")
 
 
 def test_a_scheduled_task_has_its_id_at_once_and_is_bounded_in_number_and_size() -> None:

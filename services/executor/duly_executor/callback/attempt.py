@@ -63,7 +63,6 @@ _LOCKING = dict.fromkeys(
     for function in (
         threading.Condition.__enter__,
         threading.Condition.__exit__,
-        threading.Condition.wait,
         threading.Condition._acquire_restore,  # type: ignore[attr-defined]  # noqa: SLF001
         threading.Condition._release_save,  # type: ignore[attr-defined]  # noqa: SLF001
         logging.Handler.acquire,

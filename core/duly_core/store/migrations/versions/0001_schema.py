@@ -241,6 +241,9 @@ create table task_assoc (
     -- The resource, and its key, of which a parked task waits for units.
     parked_on text,
     parked_key text,
+    -- When it may start by the rates of its resources: it was put off to this moment, and is not put off again if it is
+    -- picked within a second of it.
+    start_at timestamptz,
     -- The assoc row of a task that ended is gone. Every live task is looked at again: no status is without a deadline, but
     -- that of a task that waits for another one and does not expire. The end of the other one releases it.
     constraint assoc_is_live check (status < 'success' and (next_trigger_at < 'infinity' or status = 'waiting')),
@@ -646,13 +649,23 @@ end $$;
 
 -- What tasks share, and how much of it there is. Operators decide it: nothing that attaches or schedules writes it.
 create table resource (
-    name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}$'),
+    -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it. The rate of
+    -- `schedule:NAME` bounds how many of its tasks clients schedule; Frontends count them.
+    name text primary key check (name ~ '^((lambda|schedule):)?[a-z0-9][a-z0-9_.-]{0,127}$'),
     capacity integer not null check (capacity between 0 and 1000000),
     -- Whether each key of the resource has units of its own.
     per_key boolean not null,
     note text not null check (octet_length(note) <= 1024),
-    changed_at timestamptz not null
+    changed_at timestamptz not null,
+    -- At most `rate` units in a `period` are started, `burst` of them at once; null: as many as there are.
+    rate integer check (rate between 1 and 1000000),
+    period interval check (period >= interval '1 ms' and period <= interval '1 day'),
+    burst integer check (burst between 1 and 1000000),
+    constraint resource_rate_is_whole check ((rate is null) = (period is null) and (rate is null) = (burst is null))
 );
+
+create index resource_quotas on resource (name) where name like 'lambda:%';
+create index resource_scheduling_quotas on resource (name) where name like 'schedule:%';
 
 -- How much of a resource is taken: one row for a resource, or for each of its keys that is in use. Whoever takes, frees,
 -- parks or releases locks it first, in the order of resource and key.
@@ -660,6 +673,9 @@ create table resource_use (
     resource text not null,
     key text not null check (octet_length(key) <= 255),
     used integer not null default 0 check (used >= 0),
+    -- When all units that were given a start time will have started, at the rate of the resource (GCRA's theoretical arrival
+    -- time); null: none was given.
+    starts_until timestamptz,
     primary key (resource, key)
 ) with (
     fillfactor = 60,
@@ -733,64 +749,76 @@ begin
     end loop;
 end $$;
 
--- Gives units to those of the picked tasks, all of which name resources, for which there are enough, by due time, and
+-- Gives units to those of the picked tasks, all of which need resources, for which there are enough, by due time, and
 -- parks the others; returns the parked ones. The caller has locked them. A task does not overtake a parked one of its
--- lambda and priority that was due before it. Those that get units are not written: the caller does that.
+-- lambda and priority that was due before it. What would get units, and is too early by the rate of a resource, is put off
+-- to its start time, and returned, too. Those that get units are not written: the caller does that.
 -- move: new|retriable_failure -> waiting
-create function duly_admit(picked uuid[]) returns setof uuid language plpgsql strict rows 10 as $$
+create function duly_admit(picked uuid[], needs jsonb[]) returns setof uuid language plpgsql strict rows 10 as $$
 #variable_conflict use_column
 declare
     names text[];
     keys text[];
     capacities int4[];
     free int4[];
+    -- by place: seconds for each unit, null without a rate; how many units at once; seconds until all start times that were given are over
+    paces float8[];
+    bursts int4[];
+    ahead float8[];
     task record;
     parked_at int4;
+    asked_at timestamptz := duly_now();
+    start_in float8;
     behind text[] := '{}';
     granted uuid[] := '{}';
     parked uuid[] := '{}';
     parked_names text[] := '{}';
     parked_keys text[] := '{}';
+    late uuid[] := '{}';
+    late_at timestamptz[] := '{}';
+    start_times timestamptz[] := '{}';
 begin
     insert into resource_use as use (resource, key)
     select distinct need.name, need.key
-    from unnest(picked) as asked (task_id)
-    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-    cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text)
+    from unnest(needs) as asked (needs)
+    cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
     order by need.name, need.key
     on conflict (resource, key) do update set used = use.used;
 
     select array_agg(named.name order by named.name, named.key), array_agg(named.key order by named.name, named.key),
         array_agg(coalesce(resource.capacity, 1000000) order by named.name, named.key),
-        array_agg(coalesce(resource.capacity, 1000000) - use.used order by named.name, named.key)
-    into names, keys, capacities, free
+        array_agg(coalesce(resource.capacity, 1000000) - use.used order by named.name, named.key),
+        array_agg(extract(epoch from resource.period) / resource.rate order by named.name, named.key),
+        array_agg(resource.burst order by named.name, named.key),
+        array_agg(extract(epoch from use.starts_until - asked_at) order by named.name, named.key)
+    into names, keys, capacities, free, paces, bursts, ahead
     from (
         select distinct need.name, need.key
-        from unnest(picked) as asked (task_id)
-        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text)
+        from unnest(needs) as asked (needs)
+        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
     ) as named
     cross join lateral (
-        select used from resource_use where resource = named.name and key = named.key limit 1
+        select used, starts_until from resource_use where resource = named.name and key = named.key limit 1
     ) as use
     left join resource on resource.name = any (array[named.name]);
 
     for task in
-        select need.task_id, need.lambda, need.priority, array_agg(need.place order by need.place) as places,
+        select need.task_id, need.lambda, need.priority, need.expires_at, need.start_at,
+            array_agg(need.place order by need.place) as places,
             array_agg(need.weight order by need.place) as weights, array_agg(need.is_behind order by need.place) as is_behind
         from (
-            select assoc.task_id, assoc.lambda, assoc.priority, assoc.due_at, need.weight,
+            select assoc.task_id, assoc.lambda, assoc.priority, assoc.due_at, assoc.expires_at, assoc.start_at, need.weight,
                 dense_rank() over (order by need.name, need.key)::int4 as place,
                 exists (
                     select from task_assoc as other
                     where other.parked_on = need.name and other.parked_key = need.key and other.status = 'waiting'
                         and other.lambda = assoc.lambda and other.priority = assoc.priority and other.due_at < assoc.due_at
                 ) as is_behind
-            from unnest(picked) as asked (task_id)
+            from unnest(picked, needs) as asked (task_id, needs)
             join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-            cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text, weight int4)
+            cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
         ) as need
-        group by need.task_id, need.lambda, need.priority, need.due_at
+        group by need.task_id, need.lambda, need.priority, need.due_at, need.expires_at, need.start_at
         order by need.due_at, need.task_id
     loop
         parked_at := null;
@@ -804,7 +832,26 @@ begin
                 exit;
             end if;
         end loop;
-        if parked_at is null then
+        -- it starts when all its resources let it; no start time is given twice, and one that was missed is lost
+        start_in := case when task.start_at >= asked_at - interval '1 s' then extract(epoch from task.start_at - asked_at) end;
+        if parked_at is null and start_in is null then
+            start_in := 0;
+            for number in 1 .. cardinality(task.places) loop
+                start_in := greatest(start_in, ahead[task.places[number]] - paces[task.places[number]]
+                    * (bursts[task.places[number]] - least(task.weights[number], bursts[task.places[number]])));
+            end loop;
+            if start_in <= 0 or coalesce(task.expires_at > asked_at + start_in * interval '1 s', true) then
+                for number in 1 .. cardinality(task.places) loop
+                    ahead[task.places[number]] := greatest(ahead[task.places[number]], start_in)
+                        + paces[task.places[number]] * least(task.weights[number], bursts[task.places[number]]);
+                end loop;
+            end if;
+        end if;
+        if parked_at is null and start_in > 0 then
+            late := late || task.task_id;
+            late_at := late_at || least(task.expires_at, asked_at + start_in * interval '1 s');
+            start_times := start_times || asked_at + start_in * interval '1 s';
+        elsif parked_at is null then
             for number in 1 .. cardinality(task.places) loop
                 free[task.places[number]] := free[task.places[number]]
                     - least(task.weights[number], capacities[task.places[number]]);
@@ -820,11 +867,11 @@ begin
 
     if granted <> '{}' then
         insert into resource_hold (task_id, resource, key, weight)
-        select assoc.task_id, need.name, need.key, least(need.weight, coalesce(resource.capacity, 1000000))
-        from unnest(granted) as asked (task_id)
-        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        cross join lateral jsonb_to_recordset(assoc.resources) as need (name text, key text, weight int4)
-        left join resource on resource.name = any (array[need.name]);
+        select asked.task_id, need.name, need.key, least(need.weight, coalesce(resource.capacity, 1000000))
+        from unnest(picked, needs) as asked (task_id, needs)
+        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
+        left join resource on resource.name = any (array[need.name])
+        where asked.task_id = any (granted);
 
         update resource_use as use
         set used = place.capacity - place.free
@@ -832,15 +879,33 @@ begin
         where use.resource = any (array[place.name]) and use.key = place.key
             and use.used <> place.capacity - place.free;
     end if;
+    if exists (select from unnest(paces) as pace where pace is not null) then
+        update resource_use as use
+        set starts_until = asked_at + place.ahead * interval '1 s'
+        from unnest(names, keys, paces, ahead) as place (name, key, pace, ahead)
+        where use.resource = any (array[place.name]) and use.key = place.key and place.pace is not null
+            and use.starts_until is distinct from asked_at + place.ahead * interval '1 s';
+    end if;
+    if late <> '{}' then
+        update task_assoc as assoc
+        set next_trigger_at = put_off.next_at, start_at = put_off.start_at, resources = asked.needs
+        from unnest(late, late_at, start_times) as put_off (task_id, next_at, start_at)
+        join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = put_off.task_id
+        where assoc.task_id = any (array[put_off.task_id]) and assoc.status::text in ('new', 'retriable_failure');
+        return query select * from unnest(late);
+    end if;
     if parked <> '{}' then
         update task_assoc as assoc
         set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
-            parked_on = refused.resource, parked_key = refused.key
+            parked_on = refused.resource, parked_key = refused.key, resources = asked.needs
         from unnest(parked, parked_names, parked_keys) as refused (task_id, resource, key)
+        join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = refused.task_id
         where assoc.task_id = any (array[refused.task_id]) and assoc.status::text in ('new', 'retriable_failure');
+        return query select * from unnest(parked);
+    end if;
+    if parked <> '{}' or late <> '{}' then
         -- what they may have been released for, and leave
         perform duly_unpark(names, keys);
-        return query select * from unnest(parked);
     end if;
 end $$;
 
@@ -882,6 +947,7 @@ begin
     delete from resource_use as use
     using unnest(names, keys) as asked (name, key)
     where use.resource = any (array[asked.name]) and use.key = asked.key and use.key <> '' and use.used = 0
+        and coalesce(use.starts_until <= duly_now(), true)
         and not exists (
             select from task_assoc as assoc
             where assoc.parked_on = use.resource and assoc.parked_key = use.key and assoc.status = 'waiting'
@@ -889,11 +955,14 @@ begin
 end $$;
 
 -- Declares a resource, or changes it: more capacity releases, less lets what runs end. Nobody takes or frees meanwhile, so
--- that nothing is parked for want of what the change gives. False: it is in use, and cannot be given another per_key.
--- Returns the lambdas of what was released.
+-- that nothing is parked for want of what the change gives. Another rate begins anew: what was put off is due. False: it is
+-- in use, and cannot be given another per_key. Returns the lambdas of what was released.
 create function duly_put_resource(
-    asked text, asked_capacity int4, asked_per_key boolean, asked_note text, out is_done boolean, out lambdas text[]
+    asked text, asked_capacity int4, asked_per_key boolean, asked_note text, asked_rate int4, asked_period interval,
+    asked_burst int4, out is_done boolean, out lambdas text[]
 ) language plpgsql as $$
+declare
+    is_other_rate boolean;
 begin
     lock table resource_use in exclusive mode;
     is_done := not exists (
@@ -905,14 +974,36 @@ begin
     );
     lambdas := '{}';
     if is_done then
-        insert into resource (name, capacity, per_key, note, changed_at)
-        values (asked, asked_capacity, asked_per_key, asked_note, duly_now())
+        select (rate, period, burst) is distinct from (asked_rate, asked_period, asked_burst) into is_other_rate
+        from resource where name = asked;
+        insert into resource (name, capacity, per_key, note, changed_at, rate, period, burst)
+        values (asked, asked_capacity, asked_per_key, asked_note, duly_now(), asked_rate, asked_period, asked_burst)
         on conflict (name) do update
-        set capacity = excluded.capacity, per_key = excluded.per_key, note = excluded.note, changed_at = excluded.changed_at;
+        set capacity = excluded.capacity, per_key = excluded.per_key, note = excluded.note, changed_at = excluded.changed_at,
+            rate = excluded.rate, period = excluded.period, burst = excluded.burst;
         select coalesce(array_agg(distinct unparked.lambda), '{}') into lambdas
         from (select array_agg(use.resource) as names, array_agg(use.key) as keys from resource_use as use where use.resource = asked)
             as place
         cross join lateral duly_unpark(place.names, place.keys) as unparked;
+        if is_other_rate then
+            update resource_use set starts_until = null where resource = asked and starts_until is not null;
+            -- who picks a task holds its row and waits for this: it has its start time, and needs no other
+            with put_off as (
+                select task_id
+                from task_assoc
+                where start_at > duly_now() and status in ('new', 'retriable_failure')
+                    and resources @> jsonb_build_array(jsonb_build_object('name', asked))
+                order by task_id
+                for update skip locked
+            ), due as (
+                update task_assoc as assoc
+                set next_trigger_at = duly_now(), start_at = null
+                from put_off
+                where assoc.task_id = put_off.task_id
+                returning assoc.lambda
+            )
+            select lambdas || coalesce(array_agg(distinct due.lambda), '{}') into lambdas from due;
+        end if;
     end if;
 end $$;
 

@@ -1,19 +1,20 @@
-"""`python -m benchmarks.sessions`: what tasks of sessions cost against plain ones, and how fast one session goes.
+"""`python -m benchmarks.capabilities`: what sessions, graphs and limits cost a task, and how fast one session goes.
 
-Many sessions, one hot session, and as many plain tasks as each has, in turns. Each measurement has a stack of its own:
-all tasks are submitted while workers run, and it ends when the last end is stored.
+Many sessions, one hot session, one graph, tasks that take units of a resource, and as many plain tasks as each has, in
+turns. Each measurement has a stack of its own: all tasks are submitted while workers run, and it ends when the last
+end is stored.
 """
 
 import argparse
 import asyncio
+import enum
 import json
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duly
 from benchmarks.arguments import in_range, new_file
@@ -27,33 +28,98 @@ from benchmarks.tables import rows
 _LEAST_WITHIN = 120.0
 _WITHIN_A_TASK = 0.05
 _MOST = 1_000_000
+_LAMBDA = "bench.noop"
 
-Load = tuple[int, int]
-"""Sessions, and tasks in each; without sessions: 0, and all tasks."""
+_LAYER = 1_000
+"""Nodes of a graph that may run side by side; each waits for two of the layer before."""
+_UNITS = 4
+"""Of each key of the resource."""
+
+
+class Kind(enum.Enum):
+    """What the tasks of a load have."""
+
+    PLAIN = "plain"
+    SESSIONS = "sessions"
+    GRAPH = "graph"
+    RESOURCES = "resources"
+
+
+class Load(NamedTuple):
+    """What is submitted."""
+
+    kind: Kind
+    tasks: int
+    groups: int = 1
+    """Sessions, or keys of the resource."""
 
 
 def loads(options: argparse.Namespace) -> dict[str, Load]:
-    """Return what is measured, by name: each load of sessions after the plain tasks that it is held against."""
+    """Return what is measured, by name: each load after the plain tasks that it is held against."""
     many = options.sessions * options.tasks
-    return {
-        f"{many:,} plain": (0, many),
-        f"{options.sessions:,} sessions x {options.tasks:,}": (options.sessions, options.tasks),
-        f"{options.hot:,} plain": (0, options.hot),
-        f"1 session x {options.hot:,}": (1, options.hot),
+    every = {
+        "sessions": {
+            f"{many:,} plain": Load(Kind.PLAIN, many),
+            f"{options.sessions:,} sessions x {options.tasks:,}": Load(Kind.SESSIONS, many, options.sessions),
+        },
+        "hot": {
+            f"{options.hot:,} plain": Load(Kind.PLAIN, options.hot),
+            f"1 session x {options.hot:,}": Load(Kind.SESSIONS, options.hot),
+        },
+        "graph": {
+            f"{options.nodes:,} plain": Load(Kind.PLAIN, options.nodes),
+            f"graph of {options.nodes:,} nodes": Load(Kind.GRAPH, options.nodes),
+        },
+        "resources": {
+            f"{options.limited:,} plain": Load(Kind.PLAIN, options.limited),
+            f"{options.keys:,} resources, {options.limited:,} tasks": Load(
+                Kind.RESOURCES, options.limited, options.keys
+            ),
+        },
     }
+    return {name: load for part in options.only or every for name, load in every[part].items()}
 
 
-def _tasks(first: int, load: Load) -> Iterator[duly.NewTask]:
-    """Make the tasks of a load: the first of each session, then the second of each."""
-    sessions, each = load
-    for number in range(max(1, sessions) * each):
-        session = f"bench-{number % sessions}" if sessions else None
-        yield duly.NewTask("bench.noop", payload_of(first + number), session=session)
+async def _submit(client: duly.AsyncClient, first: int, load: Load) -> None:
+    """Schedule the tasks of a load: of sessions the first of each, then the second of each."""
+    if load.kind is Kind.GRAPH:
+        await client.schedule_graph(_graph(first, load.tasks))
+        return
+    if load.kind is Kind.RESOURCES:
+        await client.put_resource("bench", _UNITS, per_key=True)
+    await client.schedule_many(_task(number, first, load) for number in range(load.tasks))
+
+
+def _task(number: int, first: int, load: Load) -> duly.NewTask:
+    group = f"bench-{number % load.groups}"
+    return duly.NewTask(
+        _LAMBDA,
+        payload_of(first + number),
+        session=group if load.kind is Kind.SESSIONS else None,
+        resources=[duly.ResourceNeed("bench", group)] if load.kind is Kind.RESOURCES else (),
+    )
+
+
+def _graph(first: int, nodes: int) -> duly.NewGraph:
+    graph = duly.NewGraph("bench")
+    before: list[Any] = []
+    for layer in range(0, nodes, _LAYER):
+        size = min(_LAYER, nodes - layer)
+        before = [
+            graph.task(
+                _LAMBDA,
+                payload_of(first + layer + place),
+                label=f"n{layer + place}",
+                after=[before[place], before[(place + 1) % len(before)]] if before else (),
+            )
+            for place in range(size)
+        ]
+    return graph
 
 
 async def _measure(load: Load, shape: Shape) -> dict[str, Any]:
     """Run one load in a stack of its own."""
-    count = max(1, load[0]) * load[1]
+    count = load.tasks
     within = _LEAST_WITHIN + count * _WITHIN_A_TASK
     with tempfile.TemporaryDirectory(prefix="duly-bench-", ignore_cleanup_errors=True) as path:
         folder = Path(path)
@@ -66,7 +132,7 @@ async def _measure(load: Load, shape: Shape) -> dict[str, Any]:
             calibration = calibrate(folder)
             async with duly.AsyncClient(running.stack.frontend_address) as client:
                 meter, began = Meter(), time.monotonic()
-                await client.schedule_many(_tasks(first, load))
+                await _submit(client, first, load)
                 submitted = time.monotonic() - began
                 await running.started(range(first, first + count), within)
                 await running.settled(within)
@@ -110,12 +176,18 @@ def show(found: dict[str, list[dict[str, Any]]]) -> str:
 def main() -> None:
     """Measure, print, and keep every round with `--json FILE`."""
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while calls are under way
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sessions", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.capabilities", description=__doc__)
     parser.add_argument("--sessions", type=in_range(1, _MOST), default=10_000)
     parser.add_argument("--tasks", type=in_range(1, 1_000), default=10, help="in each session (default: 10)")
     parser.add_argument(
         "--hot", type=in_range(1, _MOST), default=10_000, help="tasks of the one hot session (default: 10000)"
     )
+    parser.add_argument("--nodes", type=in_range(1, 10_000), default=10_000, help="of the graph")
+    parser.add_argument("--keys", type=in_range(1, _MOST), default=1_000, help="of the resource")
+    parser.add_argument(
+        "--limited", type=in_range(1, _MOST), default=10_000, help="tasks that take units of the resource"
+    )
+    parser.add_argument("--only", nargs="+", choices=["sessions", "hot", "graph", "resources"])
     parser.add_argument("--rounds", type=in_range(1, 100), default=3)
     parser.add_argument("--processes", type=in_range(1, 64), default=1)
     parser.add_argument("--slots", type=in_range(1, 1_000), default=8)

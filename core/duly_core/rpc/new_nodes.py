@@ -1,0 +1,75 @@
+"""Reads what a node of a graph says beside its task: its edges, and how long it may run."""
+
+from datetime import timedelta
+
+from duly.enums import EdgeCondition
+from duly.v1 import graphs_pb2
+from duly_core.graph_rules import Edge
+from duly_core.rpc.convert import from_duration
+from duly_core.rpc.new_tasks import Problem
+
+_LONGEST_RUNTIME = timedelta(days=365)
+_CONDITIONS = {int(condition): condition for condition in EdgeCondition} | {
+    graphs_pb2.EDGE_CONDITION_UNSPECIFIED: EdgeCondition.SUCCEEDED
+}
+
+
+def edges_of(node: graphs_pb2.GraphNode) -> list[Edge]:
+    """Return what a node waits for.
+
+    Raises:
+        Problem: a condition is unknown.
+    """
+    return [Edge(edge.label, node.label, _condition(node.label, edge.condition)) for edge in node.waits_for]
+
+
+def check_order(node: graphs_pb2.GraphNode) -> None:
+    """Check that a node's task has no key, no session and no resources.
+
+    Raises:
+        Problem: it has one.
+    """
+    if node.task.idempotency_key:
+        raise Problem(
+            node_field(node.label, "idempotency_key"), "a node has none: the graph_id makes a repeat safe"
+        )
+    if node.task.HasField("session"):
+        raise Problem(
+            node_field(node.label, "session"),
+            "a node of a graph cannot be in a session: order it by waits_for",
+        )
+    if node.task.resources:
+        raise Problem(
+            node_field(node.label, "resources"), "a node of a graph cannot name resources yet: leave it out"
+        )
+
+
+def max_runtime(node: graphs_pb2.GraphNode) -> timedelta | None:
+    """Return how long an attempt of a node may run; None: as long as its lambda says.
+
+    Raises:
+        Problem: it is no duration, or out of range.
+    """
+    if not node.HasField("max_runtime"):
+        return None
+    field = f"nodes[{node.label!r}].max_runtime"
+    try:
+        value = from_duration(node.max_runtime)
+    except ValueError as error:
+        raise Problem(field, str(error)) from error
+    if not timedelta() < value <= _LONGEST_RUNTIME:
+        raise Problem(field, "must be more than 0 and at most 365 days")
+    return value
+
+
+def node_field(label: str, field: str) -> str:
+    """Return the path of a field of a node's task."""
+    return f"nodes[{label!r}].task.{field}"
+
+
+def _condition(label: str, value: int) -> EdgeCondition:
+    if value not in _CONDITIONS:
+        raise Problem(
+            f"nodes[{label!r}].waits_for", f"{value} is no condition: use SUCCEEDED, FAILED or FINISHED"
+        )
+    return _CONDITIONS[value]

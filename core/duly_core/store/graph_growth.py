@@ -1,0 +1,113 @@
+"""Add nodes to the graphs of tasks that succeed, in the transaction that ends them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from duly.enums import EdgeCondition
+from duly_core.graph_growth import NewNode, Placed, Source, place
+from duly_core.graph_rules import GraphError, State, fires_on
+from duly_core.lifecycle import Status
+from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.store.pool import Connection, fetch
+from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.task import TaskId
+
+_NOT_WRITTEN = "the lambda of a node was unregistered meanwhile, or its task id is taken"
+
+
+@dataclass(frozen=True, slots=True)
+class _Growing:
+    """A graph that is locked, and what new nodes ask of it."""
+
+    graph_id: UUID
+    total: int
+    cancel_requested: bool
+    sources: dict[str, Source]
+    handled: frozenset[str]
+    """Of the sources: those whose failure the graph handles already."""
+
+
+async def grow(connection: Connection, parent: TaskId, nodes: Sequence[NewNode]) -> dict[str, timedelta]:
+    """Add nodes to the graph of a task; return the lambdas of those that may run, and how far ahead the first of each is due.
+
+    The transaction has ended the task, and so holds the graph. A graph that was cancelled stays as it is.
+
+    Raises:
+        GraphError: the nodes cannot be added; the text says why. The transaction must be taken back.
+    """
+    graph = await _read(connection, parent, nodes)
+    placed = place(nodes, graph.sources, graph.total)
+    if graph.cancel_requested:
+        return {}
+    rows = await fetch(connection, TRANSITIONS["grow_graph"], _parameters(graph, nodes, placed))
+    due_in = {row[0]: timedelta(microseconds=row[1]) for row in rows}
+    if len(due_in) < len(nodes):
+        raise GraphError(_NOT_WRITTEN)
+    due: dict[str, timedelta] = {}
+    for each, how in zip(nodes, placed, strict=True):
+        if how.state is State.RUNS:
+            ahead, name = due_in[each.task.task_id], each.task.lambda_name
+            due[name] = min(ahead, due.get(name, ahead))
+    return due
+
+
+async def _read(connection: Connection, parent: TaskId, nodes: Sequence[NewNode]) -> _Growing:
+    labels = {each.node.label for each in nodes} | {edge.source for each in nodes for edge in each.edges}
+    parameters = {"task_id": UUID(bytes=parent), "labels": texts(sorted(labels))}
+    rows = await fetch(connection, READS["growing_graph"], parameters)
+    if not rows:
+        raise GraphError("the task is not a node of a graph: use ctx.schedule without a label")
+    sources, handled = {}, set()
+    for _, _, _, label, task_id, ignore_failure, is_handled, status, is_live in rows:
+        if label is None:
+            continue
+        if status is None and not is_live:
+            raise GraphError(f"{label!r} was removed after its end: nothing can wait for it")
+        sources[label] = Source(task_id, ignore_failure, None if status is None else Status(status))
+        if is_handled:
+            handled.add(label)
+    graph_id, total, cancel_requested, *_ = rows[0]
+    graph_id = graph_id if isinstance(graph_id, UUID) else UUID(bytes=graph_id)
+    return _Growing(graph_id, total, cancel_requested, sources, frozenset(handled))
+
+
+def _parameters(graph: _Growing, nodes: Sequence[NewNode], placed: Sequence[Placed]) -> dict[str, Any]:
+    tasks = [each.task for each in nodes]
+    edges = [edge for each in nodes for edge in each.edges]
+    new = {each.node.label: each for each in nodes}
+    ids = {label: source.task_id for label, source in graph.sources.items()}
+    ids |= {label: each.task.task_id for label, each in new.items()}
+    ignoring = {label: source.ignore_failure for label, source in graph.sources.items()}
+    ignoring |= {label: each.node.ignore_failure for label, each in new.items()}
+    waited_for = {edge.source for edge in edges if edge.condition is not EdgeCondition.SUCCEEDED}
+    handled = sorted(waited_for & graph.sources.keys() - graph.handled)
+    failed = [label for label in handled if graph.sources[label].status is Status.FATAL_FAILURE]
+    return {
+        "graph_id": graph.graph_id,
+        "task_ids": uuids(task.task_id for task in tasks),
+        "lambdas": texts([task.lambda_name for task in tasks]),
+        "collections": texts([task.collection for task in tasks]),
+        "priorities": int2s([task.priority for task in tasks]),
+        "encodings": int2s([task.encoding for task in tasks]),
+        "payloads": byteas([task.payload for task in tasks]),
+        "scheduled_at": timestamps([task.scheduled_at for task in tasks]),
+        "delays": intervals([task.delay for task in tasks]),
+        "expires_at": timestamps([task.expires_at for task in tasks]),
+        "max_runtimes": intervals([each.max_runtime for each in nodes]),
+        "labels": texts([each.node.label for each in nodes]),
+        "open_edges": [how.open_edges for how in placed],
+        "any_of": [each.node.any_of for each in nodes],
+        "ignore_failure": [each.node.ignore_failure for each in nodes],
+        "handled": [each.node.ignore_failure or each.node.label in waited_for for each in nodes],
+        "runs": [how.state is State.RUNS for how in placed],
+        "skipped": [how.state is State.SKIPPED for how in placed],
+        "now_handled": len(failed),
+        "handled_labels": texts(handled),
+        "edges_from": uuids(ids[edge.source] for edge in edges),
+        "edges_to": uuids(ids[edge.target] for edge in edges),
+        "conditions": int2s([edge.condition for edge in edges]),
+        "fires_on": int2s([fires_on(edge.condition, ignore_failure=ignoring[edge.source]) for edge in edges]),
+    }

@@ -1,0 +1,67 @@
+"""A client's calls: any Frontend, the same request again until one answers."""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from random import Random
+from typing import Any, NamedTuple
+
+import duly
+from duly.caller import Caller
+
+_ONE_CALL = timedelta(seconds=4)
+_PAUSE_S = 0.1
+
+
+class Answered(NamedTuple):
+    """What a call was answered."""
+
+    answer: Any
+    tries: int
+    """How often the request was sent; those before the last may still be under way."""
+
+
+class Calls:
+    """Calls of all clients of a run."""
+
+    def __init__(self, addresses: list[str], random: Random) -> None:
+        self._callers = [Caller(address) for address in addresses]
+        self._random = random
+        self._stopped = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        """Of a Frontend."""
+        return self._callers[0].address
+
+    async def call(self, method: str, request: object, service: str = "frontend") -> Answered:
+        """Call any Frontend, the one that comes first in turn.
+
+        Raises:
+            CancelledError: the run is over.
+        """
+        turn = self._random.randrange(len(self._callers))
+        tries = 0
+
+        def count(_: int) -> None:
+            nonlocal tries
+            tries += 1
+
+        while not self._stopped.is_set():
+            caller = self._callers[turn % len(self._callers)]
+            with suppress(duly.UnavailableError):
+                stub = getattr(getattr(caller, service), method)
+                answer = await caller.call(stub, request, _ONE_CALL, tried=count)
+                return Answered(answer, tries)
+            turn += 1
+            await asyncio.sleep(_PAUSE_S)
+        raise asyncio.CancelledError
+
+    def stop(self) -> None:
+        """Try nothing again."""
+        self._stopped.set()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for caller in self._callers:
+            await caller.close()

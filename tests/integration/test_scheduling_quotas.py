@@ -1,0 +1,105 @@
+"""How fast clients may schedule tasks of a lambda, by its quota of scheduling."""
+
+from datetime import timedelta
+
+import pytest
+
+import duly
+from duly_core.store.resources import UNLIMITED, Rate, ResourceLimit, put_resource
+from duly_frontend import scheduling_quotas
+from tests.fixtures.task_states import LAMBDA
+
+QUOTA = f"schedule:{LAMBDA}"
+
+
+@pytest.fixture
+async def clock(task_states, monkeypatch):
+    """The Frontend's monotonic clock, which stands still."""
+    await task_states.register()
+    now = [1000.0]
+    monkeypatch.setattr(scheduling_quotas, "monotonic", lambda: now[0])
+    return now
+
+
+async def outcomes(client, tasks):
+    try:
+        found = await client.schedule_many(tasks)
+    except duly.ScheduleManyError as error:
+        found = error.results
+    return [type(each) for each in found]
+
+
+async def test_no_more_tasks_are_scheduled_than_the_quota_allows(client, clock):
+    await client.put_resource(QUOTA, rate=duly.Rate(10, timedelta(seconds=1), burst=2))
+
+    first = await outcomes(client, [duly.NewTask(LAMBDA)] * 3)
+    clock[0] += 0.1
+    second = await outcomes(client, [duly.NewTask(LAMBDA)] * 2)
+
+    assert first == [duly.ScheduledTask, duly.ScheduledTask, duly.QuotaExceededError]
+    assert second == [duly.ScheduledTask, duly.QuotaExceededError]
+    assert len([task async for task in client.list()]) == 3
+
+
+async def test_a_refusal_says_when_to_try_again(client, clock):
+    await client.put_resource(QUOTA, rate=duly.Rate(1, timedelta(minutes=1)))
+    await client.schedule(LAMBDA)
+
+    with pytest.raises(duly.QuotaExceededError, match=r"1/1m and 1 at once: schedule it again in 60\.000s"):
+        await client.schedule(LAMBDA)
+
+
+async def test_a_repeat_is_answered_though_the_quota_is_used_up(client, clock):
+    await client.put_resource(QUOTA, rate=duly.Rate(1, timedelta(minutes=1)))
+    first = await client.schedule(LAMBDA, {"n": 1}, idempotency_key="once")
+
+    again = await client.schedule(LAMBDA, {"n": 1}, idempotency_key="once")
+
+    assert (again.task_id, again.created) == (first.task_id, False)
+
+
+async def test_a_repeat_counts_once(client, clock):
+    await client.put_resource(QUOTA, rate=duly.Rate(1, timedelta(minutes=1), burst=2))
+    for _ in range(3):
+        await client.schedule(LAMBDA, idempotency_key="once")
+
+    assert await outcomes(client, [duly.NewTask(LAMBDA)] * 2) == [duly.ScheduledTask, duly.QuotaExceededError]
+
+
+async def test_each_priority_has_a_quota_of_its_own_if_it_is_per_key(client, clock):
+    await client.put_resource(QUOTA, rate=duly.Rate(1, timedelta(minutes=1)), per_key=True)
+
+    low = await outcomes(client, [duly.NewTask(LAMBDA, priority=duly.Priority.LOW)] * 2)
+    urgent = await outcomes(client, [duly.NewTask(LAMBDA, priority=duly.Priority.URGENT)])
+
+    assert low == [duly.ScheduledTask, duly.QuotaExceededError]
+    assert urgent == [duly.ScheduledTask]
+
+
+async def test_a_quota_that_is_removed_bounds_nothing(client, clock):
+    await client.put_resource(QUOTA, rate=duly.Rate(1, timedelta(minutes=1)))
+    await client.schedule(LAMBDA)
+    await client.delete_resource(QUOTA)
+
+    assert await outcomes(client, [duly.NewTask(LAMBDA)] * 3) == [duly.ScheduledTask] * 3
+
+
+async def test_a_quota_of_another_frontend_is_known_within_seconds(client, clock, store):
+    await client.schedule(LAMBDA)
+    await put_resource(store, ResourceLimit(QUOTA, UNLIMITED, rate=Rate(1, timedelta(minutes=1))))
+    before = await outcomes(client, [duly.NewTask(LAMBDA)] * 2)
+    clock[0] += scheduling_quotas.FRESH.total_seconds() + 0.1
+
+    assert before == [duly.ScheduledTask] * 2
+    assert await outcomes(client, [duly.NewTask(LAMBDA)] * 2) == [duly.ScheduledTask, duly.QuotaExceededError]
+
+
+@pytest.mark.parametrize("capacity", [None, 3])
+async def test_a_quota_of_scheduling_has_a_rate_and_no_capacity(client, clock, capacity):
+    with pytest.raises(duly.InvalidTaskError, match="give a rate, and no capacity"):
+        await client.put_resource(QUOTA, capacity)
+
+
+async def test_no_task_names_a_quota(client, clock):
+    with pytest.raises(duly.InvalidTaskError, match="is a quota of a lambda"):
+        await client.schedule(LAMBDA, resources=[QUOTA])
