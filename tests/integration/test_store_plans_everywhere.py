@@ -32,7 +32,7 @@ OF_SESSIONS = {
     "former_blockers",
 }
 """test_session_costs.py has those."""
-OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "backlog"}
+OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "scheduling_quotas", "backlog"}
 """For people, and for the first task that names one."""
 OF_GRAPHS = {
     "schedule_graph",
