@@ -12,6 +12,7 @@ from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store import changes, claims, dead_letters, polling, resources, schedule, tasks
+from duly_core.store.backlog import read_backlog
 from duly_core.store.changes import ChangeVerdict
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.notifications import DUE_CHANNEL
@@ -385,6 +386,19 @@ async def test_a_task_that_two_picks_of_a_queue_find_takes_its_units_once(declar
         connection.execute(f"with {due}, {fragment('park')} select * from parked".encode())  # noqa: S608
 
     assert await state(declared) == (1, 0)
+
+
+async def test_the_backlog_of_a_lambda_is_counted_whole_however_many_tasks_others_have(declared, monkeypatch):
+    monkeypatch.setattr("duly_core.store.backlog._MOST", 1)
+    await resources.put_resource(declared, ResourceLimit(DATABASE, 0))
+    await schedule.schedule(declared, [a_task(lambda_name=OTHER) for _ in range(10)])
+    await claim_all(declared, OTHER)
+    await scheduled(declared, a_task())
+    await claim_all(declared)
+
+    (found,) = await read_backlog(declared, [LAMBDA])
+
+    assert found.parked == 1
 
 
 async def test_a_resource_in_use_is_not_removed_and_keeps_its_kind(declared):
