@@ -71,7 +71,7 @@ def set_resource(
     note: Annotated[str, typer.Option(help="For people: why.")] = "",
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Declare a resource, or change it: more capacity releases tasks, less lets those that run end."""
+    """Declare a resource, or replace it: what you leave out ends. More capacity releases tasks, less lets those that run end."""
     with connected(address) as client:
         parsed = parse_rate(rate, burst)
         client.put_resource(name, capacity, rate=parsed, per_key=per_key, note=note)

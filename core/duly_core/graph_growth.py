@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from duly_core.graph_rules import MOST_NODES, Edge, GraphError, Node, State, check, evaluate
+from duly_core.graph_rules import (
+    MOST_EDGES,
+    MOST_NODES,
+    Edge,
+    GraphError,
+    Node,
+    State,
+    check,
+    check_labels,
+    evaluate,
+)
 from duly_core.lifecycle import Status
 from duly_core.task import NewTask, TaskId
 
@@ -35,6 +45,21 @@ class Placed(NamedTuple):
     state: State
     open_edges: int
     """Edges that are not decided yet."""
+
+
+def check_request(nodes: Sequence[NewNode]) -> None:
+    """Check what can be said of new nodes without their graph, so that the store is not asked about what no graph has.
+
+    Raises:
+        GraphError: a label is invalid, or there are more labels or edges than a graph can have.
+    """
+    edges = sum(len(each.edges) for each in nodes)
+    if edges > MOST_EDGES:
+        raise GraphError(f"the nodes have {edges:,} edges; at most {MOST_EDGES:,} are possible")
+    labels = {each.node.label for each in nodes} | {edge.source for each in nodes for edge in each.edges}
+    if len(labels) > MOST_NODES:
+        raise GraphError(f"the nodes name {len(labels):,} labels; a graph has at most {MOST_NODES:,} nodes")
+    check_labels(sorted(labels))
 
 
 def place(nodes: Sequence[NewNode], sources: Mapping[str, Source], total: int) -> list[Placed]:

@@ -78,9 +78,7 @@ def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
             "possible: split it, and let the last node of a part schedule the next part"
         )
     labels = Counter(node.label for node in nodes)
-    for label in labels:
-        if not 1 <= len(label.encode()) <= LONGEST_LABEL or "\x00" in label:
-            raise GraphError(f"the label {label[:64]!r} must be 1 to {LONGEST_LABEL} bytes without NUL")
+    check_labels(labels)
     if twice := [label for label, number in labels.items() if number > 1]:
         raise GraphError(f"{_names(twice)} named more than once: each node needs a label of its own")
     for edge in edges:
@@ -95,6 +93,17 @@ def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
         raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
     if cycle := find_cycle(labels, edges):
         raise GraphError(f"nodes wait for each other: {' -> '.join(cycle)}; take out one of these edges")
+
+
+def check_labels(labels: Iterable[str]) -> None:
+    """Check that nodes may have these labels.
+
+    Raises:
+        GraphError: one is empty, too long, or has a NUL.
+    """
+    for label in labels:
+        if not 1 <= len(label.encode()) <= LONGEST_LABEL or "\x00" in label:
+            raise GraphError(f"the label {label[:64]!r} must be 1 to {LONGEST_LABEL} bytes without NUL")
 
 
 def find_cycle(labels: Iterable[str], edges: Iterable[Edge]) -> list[str]:

@@ -41,8 +41,8 @@ class ChangeCalls(ABC):
         - `at` or `delay`: run it then instead; `delay` counts from now, on Duly's clock.
         - `payload`: takes the place of the whole payload.
 
-        What is left out stays as it is. Raises NotPendingError (it runs, or has ended: its `status` says which),
-        TaskNotFoundError, PayloadTooLargeError, InvalidTaskError.
+        What is left out stays as it is. Raises NotPendingError (it runs, has ended, is parked, or is about to end without a run:
+        see `status`), TaskNotFoundError, PayloadTooLargeError, InvalidTaskError.
         """
         result = (await self.update_many([TaskUpdate(task, at, delay, priority, payload)]))[0]
         if isinstance(result, DulyError):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_CHILDREN = 1_000
 _MOST_CHILD_BYTES = 4 * 1024 * 1024
+_MOST_EDGES = 10_000
 
 
 class FollowUps:
@@ -57,9 +58,13 @@ class FollowUps:
         return ScheduledTask(new.task_id, created=True)
 
     def node(self, label: str) -> NewNode:
-        """Return a node of the own graph, for `after` of `add_node`; `ctx.node(ctx.label)` is this one."""
-        from duly.new_graph import NewNode
+        """Return a node of the own graph, for `after` of `add_node`; `ctx.node(ctx.label)` is this one.
 
+        Raises InvalidTaskError if no node can have that label.
+        """
+        from duly.new_graph import NewNode, check_label
+
+        check_label(label, "label")
         return NewNode(label, "")
 
     def add_node(
@@ -84,7 +89,7 @@ class FollowUps:
 
         Arguments as for `task` of a graph. `after` takes nodes that were added before, and those of `ctx.node(label)`; one that has
         ended already counts as it ended. Without `after` it is due at once. Nothing that is in the graph waits for it: the graph
-        is not finished before it is. It counts as a task of `schedule`.
+        is not finished before it is. It counts as a task of `schedule`. All nodes of one attempt wait for at most 10,000 nodes together.
 
         An unknown label, one that the graph has already, or a graph of more than 10,000 nodes makes the attempt a fatal failure.
         A graph that was cancelled stays as it is. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
@@ -102,6 +107,12 @@ class FollowUps:
             if label in self.nodes:
                 raise InvalidTaskError(
                     f"{label!r} was added before: give each node a label of its own", "label"
+                )
+            edges = sum(len(each.waits_for) for each in self.nodes.values()) + len(node.waits_for)
+            if edges > _MOST_EDGES:
+                raise InvalidTaskError(
+                    f"the nodes of an attempt may wait for {_MOST_EDGES:,} nodes together: put a node between",
+                    "after",
                 )
             self._count(node.ByteSize())
             self.nodes[label] = node

@@ -55,6 +55,8 @@ class AnyOf:
     edges: tuple[Edge, ...]
 
 
+_LONGEST_LABEL = 128
+
 After: TypeAlias = "NewNode | Edge | AnyOf | Iterable[NewNode | Edge]"
 
 
@@ -186,7 +188,8 @@ def node_of(
     ignore_failure: bool,
     max_runtime: timedelta | None,
 ) -> graphs_pb2.GraphNode:
-    """Return a node as it is sent. Raises InvalidTaskError if `after` is no such thing."""
+    """Return a node as it is sent. Raises InvalidTaskError if a label or `after` is no such thing."""
+    check_label(label, "label")
     node = graphs_pb2.GraphNode(
         label=label,
         task=task,
@@ -195,10 +198,19 @@ def node_of(
         max_runtime=None if max_runtime is None else to_duration(max_runtime),
     )
     for edge in _edges(after):
+        check_label(edge.node.label, "after")
         node.waits_for.add(
             label=edge.node.label, condition=graphs_pb2.EdgeCondition.ValueType(edge.condition)
         )
     return node
+
+
+def check_label(label: str, field: str) -> None:
+    """Check the label of a node. Raises InvalidTaskError."""
+    if not 1 <= len(label.encode()) <= _LONGEST_LABEL or "\0" in label:
+        raise InvalidTaskError(
+            f"the label {label[:64]!r} must be 1 to {_LONGEST_LABEL} bytes without NUL", field
+        )
 
 
 def _listed(after: After) -> After:

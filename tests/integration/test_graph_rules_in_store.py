@@ -14,9 +14,10 @@ from duly.ids import new_task_id
 from duly_core.graph_growth import NewNode
 from duly_core.graph_rules import Node, State, evaluate
 from duly_core.lifecycle import Status
-from duly_core.store import graph_reads, lambdas, polling
+from duly_core.store import graph_reads, lambdas, polling, resources
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.pool import Store
+from duly_core.store.resources import UNLIMITED, ResourceLimit
 from duly_core.store.settings import StoreSettings
 from duly_core.task import ClaimedTask, NewTask, TaskId
 from tests.fixtures.graph_states import StoredGraph, Waits, claim_work, edges_of, end, write_graph
@@ -41,6 +42,8 @@ class Case:
     """Of three callers that write at the same time; the third writes later."""
     grows: dict[str, dict[str, dict[str, EdgeCondition]]]
     """The nodes that a node adds when it succeeds, and what these wait for."""
+    quota: int | None
+    """How many nodes run at once; the others are parked."""
 
 
 @st.composite
@@ -70,7 +73,8 @@ def cases(draw: st.DrawFn) -> Case:
         for label in labels
     }
     enders = {label: draw(st.integers(0, 2)) for label in labels}
-    return Case(waits, draw(some), draw(some), ends, enders, grows)
+    quota = draw(st.none() | st.integers(1, 3))
+    return Case(waits, draw(some), draw(some), ends, enders, grows, quota)
 
 
 @dataclass
@@ -93,12 +97,21 @@ class Run:
             await self.check()
             self.claimed |= await self.graph.claim()
             runs = {label for label, state in self.expected().items() if state is State.RUNS}
-            assert set(self.claimed) == runs
+            assert set(self.claimed) <= runs
+            assert (
+                set(self.claimed) == runs
+                if self.case.quota is None
+                else self.is_within(runs, self.case.quota)
+            )
             if not self.claimed:
                 return
             now = {label for label in self.claimed if self.case.enders[label] < 2} or set(self.claimed)
             first = {label for label in now if self.case.enders[label] == 0}
             await asyncio.gather(self.end_nodes(first), self.end_nodes(now - first), self.end_doomed())
+
+    def is_within(self, runs: set[str], quota: int) -> bool:
+        """Say whether some of what may run is claimed, and not too much."""
+        return min(len(runs), 1) <= len(self.claimed) <= quota
 
     async def end_nodes(self, labels: set[str]) -> None:
         """Write how these end."""
@@ -138,23 +151,31 @@ class Run:
         await self.end_doomed()
         statuses = await self.graph.statuses()
         expected = self.expected()
+        parked = await self.parked()
+        assert all(expected.get(label) is State.RUNS for label in parked)
         for label, status in statuses.items():
             if label in self.ended:
                 assert status is self.ended[label]
             elif expected[label] is State.SKIPPED:
                 assert status is Status.DROPPED
             else:
-                waits = expected[label] is State.WAITS
+                waits = expected[label] is State.WAITS or label in parked
                 assert status in ({Status.WAITING} if waits else {Status.NEW, Status.CLAIMED}), label
         await self.check_edges({label for label, state in expected.items() if state is State.WAITS})
         await self.check_counts(list(statuses.values()))
+
+    async def parked(self) -> set[str]:
+        """Return the nodes that may run and wait for the quota."""
+        async with self.store.connection() as connection:
+            cursor = await connection.execute("select task_id from task_assoc where parked_on is not null")
+            return {self.graph.labels[row[0].bytes] for row in await cursor.fetchall()}
 
     async def check_edges(self, waiting: set[str]) -> None:
         """Each edge was decided exactly once: those that are open are the others."""
         over = set(self.ended) | {label for label, state in self.expected().items() if state is State.SKIPPED}
         async with self.store.connection() as connection:
             cursor = await connection.execute(
-                "select task_id, open_edges from task_assoc where status = 'waiting'"
+                "select task_id, open_edges from task_assoc where status = 'waiting' and parked_on is null"
             )
             rows = {row[0].bytes: row[1] for row in await cursor.fetchall()}
         labels = self.graph.labels
@@ -189,6 +210,8 @@ class Run:
 
 async def drive(store: Store, case: Case) -> None:
     """Run a case."""
+    capacity = UNLIMITED if case.quota is None else case.quota
+    await resources.put_resource(store, ResourceLimit(f"lambda:{LAMBDA}", capacity))
     graph = await write_graph(store, case.waits, any_of=case.any_of, ignoring=case.ignoring)
     await Run(store, case, graph).to_the_end()
     assert await claim_work(store) == []

@@ -156,6 +156,12 @@ async def test_a_node_is_added_through_the_wire(hsc, task_states, store):
             "nodes['b'].waits_for: 9 is no condition",
         ),
         ({"max_runtime": {"seconds": -1}}, "nodes['b'].max_runtime: must be more than 0"),
+        ({"label": "b\0"}, "the label 'b\\x00' must be 1 to 128 bytes without NUL"),
+        ({"waits_for": [graphs_pb2.GraphEdge(label="a\0")]}, "the label 'a\\x00' must be 1 to 128 bytes"),
+        (
+            {"waits_for": [graphs_pb2.GraphEdge(label=f"n{number}") for number in range(10_000)]},
+            "the nodes name 10,001 labels",
+        ),
     ],
 )
 async def test_a_node_that_no_frontend_would_take_makes_the_attempt_a_fatal_failure(

@@ -58,6 +58,14 @@ async def test_a_repeat_is_answered_though_the_quota_is_used_up(client, clock):
     assert (again.task_id, again.created) == (first.task_id, False)
 
 
+async def test_a_repeat_counts_once(client, clock):
+    await client.put_resource(QUOTA, rate=duly.Rate(1, timedelta(minutes=1), burst=2))
+    for _ in range(3):
+        await client.schedule(LAMBDA, idempotency_key="once")
+
+    assert await outcomes(client, [duly.NewTask(LAMBDA)] * 2) == [duly.ScheduledTask, duly.QuotaExceededError]
+
+
 async def test_each_priority_has_a_quota_of_its_own_if_it_is_per_key(client, clock):
     await client.put_resource(QUOTA, rate=duly.Rate(1, timedelta(minutes=1)), per_key=True)
 

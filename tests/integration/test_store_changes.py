@@ -15,7 +15,7 @@ from duly_core.store import changes, claims, polling, schedule, tasks
 from duly_core.store.changes import Changed, ChangeVerdict
 from duly_core.store.dead_letters import redrive
 from duly_core.store.results import set_results
-from duly_core.task import Encoding, Proposal, Result, Scheduling, Session, TaskChange
+from duly_core.task import Applied, Encoding, Proposal, Result, Scheduling, Session, TaskChange
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import end, write_graph
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
@@ -314,6 +314,42 @@ async def test_a_task_that_is_released_while_it_is_to_be_changed_is_changed_all_
     answer = await asked
 
     assert (answer.verdict, answer.status) == (ChangeVerdict.CHANGED, Status.NEW)
+
+
+async def test_a_change_that_waited_for_sessions_does_not_wait_for_a_task_that_ends_since(
+    store, task_states, dsn
+):
+    first, released = (
+        await task_states.processing(session=Session("b")),
+        await task_states.new(session=Session("b")),
+    )
+    other, waits = (
+        await task_states.processing(session=Session("a")),
+        await task_states.new(session=Session("a")),
+    )
+    asked = [TaskChange(task.task_id, priority=Priority.LOW) for task in (released, waits)]
+
+    async with await psycopg.AsyncConnection.connect(dsn) as holding:
+        await holding.execute("select from session where key = 'a' for update")
+        changing = asyncio.create_task(changes.update_pending(store, asked))
+        await until_a_statement_waits_for_a_lock(dsn)
+        await set_results(store, [success(first)])
+        (running,) = await work(task_states)
+        ending = asyncio.create_task(set_results(store, [success(running), success(other)]))
+        await until_a_statement_waits_for_a_lock(dsn, statements=2)
+        await holding.commit()
+    answers, _ = await changing
+    written = await ending
+
+    assert running.task_id == released.task_id
+    assert written.verdicts == [Applied.APPLIED] * 2
+    assert answers.keys() == {waits.task_id, released.task_id}
+    assert answers[waits.task_id].verdict is ChangeVerdict.CHANGED
+    assert answers[released.task_id].verdict is ChangeVerdict.NOT_PENDING
+
+
+def success(task):
+    return Result(task.task_id, task.token, Outcome.SUCCESS)
 
 
 async def test_a_task_that_is_claimed_while_it_is_to_be_changed_is_refused_as_running(task_states, dsn):

@@ -161,6 +161,7 @@ async def test_what_is_planned_anew_is_not_prepared_and_the_rest_is(task_states)
     assert {name for name, each in (READS | TRANSITIONS).items() if each.anew} == {
         "existing",
         "applied_before",
+        "former_blockers",
         "redrive",
         "graph_places",
         "growing_graph",

@@ -1,5 +1,6 @@
 """Nodes that a callback adds to its graph: all with its success, or not at all."""
 
+import asyncio
 import os
 
 import pytest
@@ -9,11 +10,15 @@ from duly.ids import new_task_id
 from duly_core.graph_growth import NewNode
 from duly_core.graph_rules import Edge, Node
 from duly_core.lifecycle import Status
-from duly_core.store import graph_reads, graphs, polling, tasks
+from duly_core.store import graph_reads, graphs, polling, successes, tasks
 from duly_core.store.dead_letters import redrive
+from duly_core.store.pool import fetch
 from duly_core.store.results import set_results
+from duly_core.store.statements import TRANSITIONS
+from duly_core.store.successes import success_parameters
 from duly_core.task import Applied, NewTask, Result
-from tests.fixtures.graph_states import end, write_graph
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
+from tests.fixtures.graph_states import claim_work, end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
 SUCCEEDED, FAILED, FINISHED = EdgeCondition
@@ -98,6 +103,7 @@ async def test_a_result_that_comes_twice_adds_its_nodes_once(store):
     ("nodes", "said"),
     [
         ([node("a")], "ctx.add_node: the graph has a node 'a' already"),
+        ([node("b\0")], "ctx.add_node: the label 'b\\x00' must be"),
         ([node("c", Edge("nobody", "c"))], "ctx.add_node: 'c' waits for 'nobody', but no node has the label"),
         ([node("c"), node("d", lambda_name="gone")], "ctx.add_node: the lambda of a node was unregistered"),
     ],
@@ -188,3 +194,68 @@ async def test_a_node_that_runs_again_after_a_redrive_counts_as_failed(store):
     await polling.handle_timeouts(store, None, ENQUEUE_TIMEOUT, 10)
 
     assert await status_of(store, added) is Status.DROPPED
+
+
+async def test_a_redriven_node_sees_an_end_that_was_not_committed_yet(store, dsn):
+    graph = await write_graph(store, {"a": {}, "x": {}})
+    claimed = await graph.claim()
+    await end(store, [claimed["a"]], Outcome.FATAL_FAILURE)
+    await redrive(store, [graph.ids["a"]])
+    again = (await graph.claim())["a"]
+    added = node("b", Edge("x", "b", FINISHED))
+
+    async with store.connection() as connection, connection.transaction():
+        ended = Result(graph.ids["x"], claimed["x"].token, Outcome.SUCCESS)
+        await fetch(connection, TRANSITIONS["finish"], success_parameters([ended]))
+        finishing = asyncio.create_task(finish(store, again, added))
+        await until_a_statement_waits_for_a_lock(dsn)
+    verdicts = await finishing
+
+    assert verdicts == [Applied.APPLIED]
+    assert await status_of(store, added) is Status.NEW
+
+
+async def test_redriven_nodes_of_many_graphs_add_nodes_beside_other_ends_without_a_deadlock(store):
+    graphs_of_two = [await write_graph(store, {"a": {}, "x": {}}) for _ in range(8)]
+    first = {task.task_id: task for task in await claim_work(store)}
+    failing = [first[graph.ids["a"]] for graph in graphs_of_two]
+    await end(store, failing, Outcome.FATAL_FAILURE)
+    await redrive(store, [task.task_id for task in failing])
+    again = {task.task_id: task for task in await claim_work(store)}
+
+    def ends(some):
+        return [
+            Result(task.task_id, task.token, Outcome.SUCCESS, nodes=(node(label),))
+            for graph in some
+            for label, task in (("b", again[graph.ids["a"]]), ("c", first[graph.ids["x"]]))
+        ]
+
+    batches = [ends(graphs_of_two[:4]), ends(graphs_of_two[4:]), ends(graphs_of_two[::-1])]
+    written = await asyncio.gather(*(set_results(store, batch) for batch in batches))
+
+    assert all(set(each.verdicts) <= {Applied.APPLIED, Applied.ALREADY_APPLIED} for each in written)
+    assert [(await row_of(graph))["total"] for graph in graphs_of_two] == [4] * 8
+
+
+async def test_many_results_with_bad_nodes_are_refused_together(store, monkeypatch):
+    written = [await write_graph(store, {"a": {}}) for _ in range(20)]
+    claimed = await claim_work(store)
+    finished = []
+    monkeypatch.setattr(successes, "_finish", spy(successes._finish, finished))
+
+    await set_results(
+        store, [Result(task.task_id, task.token, Outcome.SUCCESS, nodes=(node("a"),)) for task in claimed]
+    )
+
+    assert len(finished) == 1
+    assert [(await row_of(graph))["failed"] for graph in written] == [1] * 20
+
+
+def spy(function, calls):
+    """Note each call of an async function."""
+
+    async def called(*arguments):
+        calls.append(arguments)
+        return await function(*arguments)
+
+    return called

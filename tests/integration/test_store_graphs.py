@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
 import pytest
 
@@ -319,7 +318,8 @@ async def test_a_cancel_that_was_cut_off_after_its_first_part_is_finished_by_a_r
     graph = await write_graph(registered, {"b": {"a": FINISHED}, "c": {"b": FINISHED}})
     async with registered.connection() as connection:
         await connection.execute("update graph set cancel_requested = true")
-    await registered.run(TRANSITIONS["cancel_graph"], {"graph_id": UUID(bytes=graph.new.graph_id)})
+    waiting = uuids(sorted(graph.ids[label] for label in "bc"))
+    await registered.run(TRANSITIONS["cancel_graph"], {"task_ids": waiting})
     assert (await graph.statuses())["a"] is Status.NEW
 
     await graphs.cancel_graph(registered, graph.new.graph_id)

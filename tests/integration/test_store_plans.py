@@ -36,6 +36,7 @@ PLANNED_FOR_ALL = {
     "claim_again",
     "graph_places",
     "growing_graph",
+    "former_blockers",
 }
 """What is not on the path of a task that goes well, or finds the tasks itself, may think of all partitions; it runs on
 those that it needs."""
@@ -163,7 +164,10 @@ CASES = {
         {"task_id": new_task_id(), "labels": ["a", "b"]},
         NODES | NODES_BY_TASK | GRAPHS | ASSOC | ENTITY,
     ),
-    "cancel_graph": ({"graph_id": new_task_id()}, NODES | ASSOC | END),
+    "cancel_graph": ({"task_ids": IDS}, ASSOC | END),
+    "lock_graph_of": ({"task_id": new_task_id()}, NODES_BY_TASK | GRAPHS),
+    "redriven_nodes": ({"task_ids": IDS}, ASSOC),
+    "lock_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC | USES | {"resource_quotas"}),
     "graph_digest": ({"graph_id": new_task_id()}, GRAPHS),
     "live_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC),
     "running_graphs": ({"graph_ids": IDS}, GRAPHS),
@@ -179,6 +183,7 @@ CASES = {
     "lock_blocked": ({"keys": ["s1", "s2"], "blocked_by": IDS[:2]}, SESSIONS),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
+    "former_blockers": ({"keys": ["s1", "s2"], "task_ids": IDS[:2]}, ENTITY),
     "blocked_sessions": ({"limit": 10}, {"session_blocked"}),
     "resources": ({"after": "", "limit": 10}, {"resource_pkey", "resource_use_pkey", "task_assoc_parked"}),
     "resource_keys": (
@@ -292,7 +297,7 @@ CASES = {
             "scheduled_at": [None] * 3,
             "delays": [SECOND] * 3,
         },
-        ASSOC | ENTITY | LAMBDAS | SESSIONS | GRAPHS,
+        ASSOC | ENTITY | LAMBDAS,
     ),
     "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
     "next_timeout": ({}, WATCHED | EXPIRING | WAITING_UNTIL),

@@ -29,6 +29,7 @@ OF_SESSIONS = {
     "sessions",
     "session_keys",
     "blocked_sessions",
+    "former_blockers",
 }
 """test_session_costs.py has those."""
 OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "backlog"}
@@ -42,6 +43,7 @@ OF_GRAPHS = {
     "graph_digest",
     "live_nodes",
     "running_graphs",
+    "redriven_nodes",
     "graph_places",
     "registered",
 }

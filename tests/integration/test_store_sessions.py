@@ -207,6 +207,28 @@ async def test_a_repeat_that_names_the_block_does_not_end_the_next_one(registere
     assert state.blocked_by == second.task_id
 
 
+async def test_a_block_that_never_was_is_not_answered_as_over(registered):
+    first, second = a_task(policy=SessionPolicy.BLOCK), a_task()
+    other = a_task("other", policy=SessionPolicy.BLOCK)
+    await scheduled(registered, first, second, other)
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+    named = [new_task_id().bytes, second.task_id, other.task_id]
+
+    answers = [await sessions.unblock_sessions(registered, [KEY], {KEY: task_id}) for task_id in named]
+    unknown = await sessions.unblock_sessions(registered, ["nobody"], {"nobody": first.task_id})
+
+    assert [*answers, unknown] == [(set(), set())] * 4
+
+
+async def test_a_block_that_a_redrive_ended_is_over(registered):
+    first, second = a_task(policy=SessionPolicy.BLOCK), a_task()
+    await scheduled(registered, first, second)
+    await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
+    await dead_letters.redrive(registered, [first.task_id])
+
+    assert await sessions.unblock_sessions(registered, [KEY], {KEY: first.task_id}) == (set(), {KEY})
+
+
 async def test_a_blocked_session_without_tasks_stays_until_it_is_unblocked(registered):
     await scheduled(registered, a_task(policy=SessionPolicy.BLOCK))
     await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)

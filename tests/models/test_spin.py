@@ -1,25 +1,17 @@
 """The protocol as built holds what it promises, and each of its guards is needed (`duly.pml` says what is modelled)."""
 
-import os
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.models.spin_checker import EXHAUSTIVE, TIME_S, check, needs_spin
+
 MODEL = Path(__file__).with_name("duly.pml")
-TOOLS = ("spin", "gcc")
-MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
-EXHAUSTIVE = bool(os.environ.get("DULY_MODEL_EXHAUSTIVE"))
-MEMORY_MB = 1500
-TIME_S = 3600 if EXHAUSTIVE else 300
 
 pytestmark = [
     pytest.mark.long,  # each compiles a checker, and runs it for up to minutes
-    pytest.mark.skipif(
-        bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: the protocol is not checked"
-    ),
+    needs_spin,
 ]
 
 
@@ -66,29 +58,10 @@ FAILS = {
 }
 
 
-def check(run: Run, folder: Path) -> str:
-    """Make the checker and run it; what it says."""
-    switches = [*run.switches.split(), *(["-DFRESH_WRITES"] if run.fresh else [])]
-    subprocess.run(
-        ["spin", "-a", *switches, str(MODEL)], cwd=folder, check=True, timeout=60, capture_output=True
-    )
-    # states are kept as hashes of 64 bits and more (HC4): one in 10^9 might be taken for another
-    compile_it = [
-        "gcc",
-        "-O2" if EXHAUSTIVE else "-O1",
-        f"-DMEMLIM={MEMORY_MB}",
-        "-DSAFETY",
-        "-DHC4",
-        "-o",
-        "pan",
-        "pan.c",
-    ]
-    subprocess.run(compile_it, cwd=folder, check=True, timeout=120, capture_output=True)
-    arguments = ["./pan", "-m200000", "-w24", *([] if run.ends else ["-E"])]
-    ran = subprocess.run(arguments, cwd=folder, check=False, timeout=TIME_S, capture_output=True, text=True)
-    assert "max search depth too small" not in ran.stdout, "the search was cut short"
-    assert "out of memory" not in ran.stdout, "the search was cut short"
-    return ran.stdout
+def check_run(run: Run, folder: Path) -> str:
+    """Check one configuration; return what the checker says."""
+    switches = f"{run.switches} -DFRESH_WRITES" if run.fresh else run.switches
+    return check(MODEL, switches, folder, ends=run.ends)
 
 
 def cases(runs: dict[str, Run]) -> list[object]:
@@ -105,13 +78,13 @@ def cases(runs: dict[str, Run]) -> list[object]:
 @pytest.mark.parametrize("run", cases(HOLDS))
 @pytest.mark.timeout(TIME_S + 60)
 def test_the_protocol_holds(run, tmp_path):
-    assert "errors: 0" in check(run, tmp_path)
+    assert "errors: 0" in check_run(run, tmp_path)
 
 
 @pytest.mark.parametrize("run", cases(FAILS))
 @pytest.mark.timeout(TIME_S + 60)
 def test_without_its_guard_the_protocol_fails(run, tmp_path):
-    said = check(run, tmp_path)
+    said = check_run(run, tmp_path)
 
     assert "errors: 1" in said
     assert ("!(stale)" if run.fresh else "(running<=1)") in said.replace(" ", "")

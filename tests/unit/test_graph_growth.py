@@ -4,8 +4,8 @@ import pytest
 
 from duly.enums import EdgeCondition
 from duly.ids import new_task_id
-from duly_core.graph_growth import NewNode, Placed, Source, place
-from duly_core.graph_rules import MOST_NODES, Edge, GraphError, Node, State
+from duly_core.graph_growth import NewNode, Placed, Source, check_request, place
+from duly_core.graph_rules import MOST_EDGES, MOST_NODES, Edge, GraphError, Node, State
 from duly_core.lifecycle import Status
 from duly_core.task import NewTask
 
@@ -75,3 +75,20 @@ def test_of_several_edges_those_that_are_decided_are_not_open() -> None:
 def test_nodes_that_no_graph_can_have_are_refused(nodes: list[NewNode], total: int, said: str) -> None:
     with pytest.raises(GraphError, match=said):
         place(nodes, {"a": source(None)}, total)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([added("b\0")], "must be 1 to 128 bytes without NUL"),
+        ([added("b", Edge("a\0", "b"))], "must be 1 to 128 bytes without NUL"),
+        ([added("")], "must be 1 to 128 bytes"),
+        ([added("b", *[Edge("a", "b")] * (MOST_EDGES + 1))], "100,001 edges; at most 100,000"),
+        ([added("b", *(Edge(f"n{number}", "b") for number in range(MOST_NODES)))], "name 10,001 labels"),
+    ],
+)
+def test_nodes_that_no_graph_can_have_are_refused_before_the_graph_is_read(
+    nodes: list[NewNode], said: str
+) -> None:
+    with pytest.raises(GraphError, match=said):
+        check_request(nodes)

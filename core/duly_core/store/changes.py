@@ -12,6 +12,7 @@ from duly_core.store.arrays import byteas, int2s, intervals, timestamps, uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import TRANSITIONS
 from duly_core.store.tasks import get_tasks
+from duly_core.store.waiting import change_waiting
 from duly_core.task import TaskChange, TaskId
 
 _TRIES = 3
@@ -97,8 +98,8 @@ async def _update_waiting(store: Store, changes: Sequence[TaskChange]) -> dict[T
     """Change what waits in a session or a graph; what was released meanwhile is left out."""
     asked = {change.task_id: change for change in changes}
     answers = {}
-    for task_id, lambda_name, was, limit, is_ordered_by_time, status, is_fixed in await store.run(
-        TRANSITIONS["update_waiting"], _columns(changes)
+    for task_id, lambda_name, was, limit, is_ordered_by_time, status, is_fixed in await change_waiting(
+        store, asked, lambda task_ids: _columns([asked[task_id] for task_id in task_ids])
     ):
         if status is None and was != Status.WAITING:
             continue

@@ -7,12 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from duly.enums import EdgeCondition
-from duly_core.graph_growth import NewNode, Placed, Source, place
+from duly_core.graph_growth import NewNode, Placed, Source, check_request, place
 from duly_core.graph_rules import GraphError, State, fires_on
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.store.pool import Connection, fetch
-from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from duly_core.task import TaskId
 
 _NOT_WRITTEN = "the lambda of a node was unregistered meanwhile, or its task id is taken"
@@ -30,14 +30,39 @@ class _Growing:
     """Of the sources: those whose failure the graph handles already."""
 
 
+class NotWrittenError(GraphError):
+    """Part of the nodes was written: the transaction can only be taken back."""
+
+
+async def redriven(connection: Connection, task_ids: Sequence[TaskId]) -> set[TaskId]:
+    """Return those of these tasks whose ends lock no graph, though they may have one: they were redriven.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await fetch(connection, READS["redriven_nodes"], {"task_ids": uuids(sorted(task_ids))})
+    return {row[0] for row in rows}
+
+
+async def lock_graph_of(connection: Connection, task_id: TaskId) -> None:
+    """Lock the graph of a task, if it has one.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    await fetch(connection, LOCKS["lock_graph_of"], {"task_id": UUID(bytes=task_id)})
+
+
 async def grow(connection: Connection, parent: TaskId, nodes: Sequence[NewNode]) -> dict[str, timedelta]:
     """Add nodes to the graph of a task; return the lambdas of those that may run, and how far ahead the first of each is due.
 
-    The transaction has ended the task, and so holds the graph. A graph that was cancelled stays as it is.
+    The transaction has ended the task, and holds its graph. A graph that was cancelled stays as it is.
 
     Raises:
-        GraphError: the nodes cannot be added; the text says why. The transaction must be taken back.
+        GraphError: the nodes cannot be added; the text says why. Nothing was written.
+        NotWrittenError: nor can these; the transaction must be taken back at once.
     """
+    check_request(nodes)
     graph = await _read(connection, parent, nodes)
     placed = place(nodes, graph.sources, graph.total)
     if graph.cancel_requested:
@@ -45,7 +70,7 @@ async def grow(connection: Connection, parent: TaskId, nodes: Sequence[NewNode])
     rows = await fetch(connection, TRANSITIONS["grow_graph"], _parameters(graph, nodes, placed))
     due_in = {row[0]: timedelta(microseconds=row[1]) for row in rows}
     if len(due_in) < len(nodes):
-        raise GraphError(_NOT_WRITTEN)
+        raise NotWrittenError(_NOT_WRITTEN)
     due: dict[str, timedelta] = {}
     for each, how in zip(nodes, placed, strict=True):
         if how.state is State.RUNS:

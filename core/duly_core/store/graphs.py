@@ -16,7 +16,7 @@ from duly_core.graph_rules import Edge, Node, fires_on
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.store.pool import Store, fetch
-from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from duly_core.store.tasks import Cancelled, cancel_tasks
 from duly_core.task import GraphId, NewTask
 
@@ -152,9 +152,11 @@ async def cancel_graph(store: Store, graph_id: GraphId) -> Cancelled:
     """
     parameters = {"graph_id": UUID(bytes=graph_id)}
     async with store.connection() as connection, connection.transaction():
-        # in a statement of its own: the next one sees the rows as they are once the graph is locked
+        # in statements of their own: each sees the rows as they are once the others have locked
         await connection.execute(_LOCK, parameters)
-        rows = await fetch(connection, TRANSITIONS["cancel_graph"], parameters)
+        waiting = await fetch(connection, LOCKS["lock_nodes"], parameters)
+        task_ids = uuids(row[0] for row in waiting)
+        rows = await fetch(connection, TRANSITIONS["cancel_graph"], {"task_ids": task_ids})
     statuses = {row[0]: Status.CANCELLED for row in rows if row[0] is not None}
     released: dict[str, timedelta] = {}
     left = [row[0] for row in await store.run(READS["live_nodes"], parameters)]

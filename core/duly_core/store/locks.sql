@@ -52,6 +52,23 @@ with {{quotas}}, over as materialized (
 ), {{lock_resources: found}}
 select task_id from found where (select count(*) from locked_resources) >= 0
 
+-- name: lock_nodes
+-- Locks the resources of nodes that wait in a graph, which the caller's transaction has locked; returns these nodes.
+with {{quotas}}, waiting as materialized (
+    select assoc.task_id,
+        coalesce(assoc.resources, '[]') || coalesce((select of_lambda from quotas) -> assoc.lambda, '[]') as resources
+    from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
+    where node.graph_id = %(graph_id)b::uuid and assoc.status::text = 'waiting' and assoc.doom is null
+), {{lock_resources: waiting}}
+select task_id from waiting where (select count(*) from locked_resources) >= 0 order by task_id
+
+-- name: lock_graph_of
+-- Locks the graph of a task.
+select graph.graph_id
+from graph
+where graph.graph_id = (select node.graph_id from graph_node as node where node.task_id = %(task_id)b::uuid limit 1)
+for update
+
 -- name: lock_blocked
 -- Locks the sessions that these tasks block; zeros: whichever task does.
 select session.key

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from psycopg.rows import TupleRow
 
 from duly.enums import Priority
-from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavailableError
+from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts, uuids
@@ -94,10 +94,10 @@ async def handle_timeouts(
     problems: list[StoreUnavailableError] = []
 
     async def part(work: Awaitable[Rows], nothing: Rows) -> Rows:
-        """Let a part that takes too long, or waits for a row, hold up no other."""
+        """Let a part that fails hold up no other: what those before it did is still to be told."""
         try:
             return await work
-        except (StatementTimeoutError, RowLockedError) as error:
+        except StoreUnavailableError as error:
             problems.append(error)
             return nothing
 

@@ -147,6 +147,19 @@ cross join lateral (
     limit %(limit)b
 )
 
+-- name: former_blockers
+-- Which of these sessions the tasks named beside them may have blocked: they are of the session, and have failed for good.
+-- Planned anew, as existing is.
+select asked.key
+from unnest(%(keys)b::text[], %(task_ids)b::uuid[]) as asked (key, task_id)
+cross join lateral (
+    select task.session
+    from task
+    where task.task_id = asked.task_id and (task.status::text = 'fatal_failure' or task.redrives > 0)
+    limit 1
+) as named
+where named.session = asked.key
+
 -- name: blocked_sessions
 -- How many sessions are blocked, up to a limit; not those whose tasks still fail, which go on by themselves.
 select count(*) from (
@@ -232,6 +245,13 @@ left join lateral (
         select task.status from task where task.task_id = node.task_id limit 1
     ) as task on true
 ) as found on true
+
+-- name: redriven_nodes
+-- Which of these tasks, which run, are in no graph any more: they were redriven, or never were in one.
+select assoc.task_id
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+where assoc.graph is null
 
 -- name: running_graphs
 -- Which of these graphs have not finished.

@@ -74,7 +74,7 @@ class Unblocked(NamedTuple):
 
     now: set[str]
     before: set[str]
-    """Of those whose block was named: it is over."""
+    """Of those whose block was named: the task failed for good in this session, and does not block it any more."""
 
 
 async def unblock_sessions(
@@ -95,4 +95,15 @@ async def unblock_sessions(
         rows = (
             await fetch(connection, TRANSITIONS["unblock_sessions"], {"keys": texts(found)}) if found else []
         )
-    return Unblocked({row[0] for row in rows}, named.keys() - set(found))
+    return Unblocked(
+        {row[0] for row in rows},
+        await _blocked_before(store, {key: named[key] for key in named.keys() - set(found)}),
+    )
+
+
+async def _blocked_before(store: Store, named: Mapping[str, TaskId]) -> set[str]:
+    """Return the keys of those sessions that these tasks may have blocked."""
+    if not named:
+        return set()
+    parameters = {"keys": texts(list(named)), "task_ids": uuids(named.values())}
+    return {row[0] for row in await store.run(READS["former_blockers"], parameters)}

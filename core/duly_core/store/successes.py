@@ -8,11 +8,11 @@ from typing import Any
 from duly.enums import FailureKind, Outcome
 from duly_core.graph_rules import GraphError
 from duly_core.store.arrays import byteas, int2s, timestamps, uuids
-from duly_core.store.graph_growth import grow
+from duly_core.store.graph_growth import NotWrittenError, grow, lock_graph_of, redriven
 from duly_core.store.pool import Connection, fetch
 from duly_core.store.schedule import write_children
 from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Result, Token
+from duly_core.task import Result, TaskId, Token
 
 _REFUSED = (
     "ctx.schedule: the lambda of a task was unregistered meanwhile, or its id is taken: nothing was scheduled"
@@ -51,9 +51,28 @@ async def finish_with_children(connection: Connection, parents: Sequence[Result]
     """
     chained = Chained()
     left = list({result.token: result for result in parents}.values())
+    growing = [each.task_id for each in left if each.nodes]
+    apart = await redriven(connection, growing) if growing else set()
+    await _finish_all(connection, [each for each in left if each.task_id not in apart], chained)
+    for each in left:
+        if each.task_id in apart:
+            await _finish_all(connection, [each], chained, lock=each.task_id)
+    return chained
+
+
+async def _finish_all(
+    connection: Connection, left: Sequence[Result], chained: Chained, lock: TaskId | None = None
+) -> None:
+    """Write these in one transaction, without those that cannot be written.
+
+    `lock` is a redriven task that adds nodes: its end locks no graph. Its graph is locked before all else, and it is the only
+    task of the transaction: among others the locks would be out of order.
+    """
     while left:
         try:
             async with connection.transaction():
+                if lock is not None:
+                    await lock_graph_of(connection, lock)
                 await _finish(connection, left, chained)
         except _RefusedError as error:
             reasons = error.reasons
@@ -61,7 +80,6 @@ async def finish_with_children(connection: Connection, parents: Sequence[Result]
             left = [each for each in left if each.token not in reasons]
         else:
             break
-    return chained
 
 
 async def _finish(connection: Connection, parents: Sequence[Result], chained: Chained) -> None:
@@ -81,13 +99,18 @@ async def _finish(connection: Connection, parents: Sequence[Result], chained: Ch
 
 
 async def _grow(connection: Connection, parents: Sequence[Result]) -> list[tuple[str, timedelta]]:
-    """Add the nodes of each to its graph, which `finish` has locked."""
+    """Add the nodes of each to its graph, which is locked."""
     due: list[tuple[str, timedelta]] = []
+    bad: dict[Token, str] = {}
     for each in parents:
         try:
             due += (await grow(connection, each.task_id, each.nodes)).items()
         except GraphError as error:
-            raise _RefusedError({each.token: f"ctx.add_node: {error}"}) from error
+            bad[each.token] = f"ctx.add_node: {error}"
+            if isinstance(error, NotWrittenError):  # what it wrote would be in the way of the others
+                break
+    if bad:
+        raise _RefusedError(bad)
     return due
 
 

@@ -761,13 +761,12 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 -- name: cancel_graph
 -- move: waiting -> cancelled
 -- Nothing of the graph is released any more: what waits ends at once. What may run or runs is cancelled as any task is.
--- The caller's transaction has locked the graph before (cancel_graph in graphs.py), so this sees all that was released.
-with node as (
-    select node.task_id from graph_node as node where node.graph_id = %(graph_id)b order by node.task_id
-), ended as (
+-- The caller's transaction has locked the graph before, and then what its nodes wait for (lock_nodes), so this sees all that was
+-- released.
+with ended as (
     delete from task_assoc as assoc
-    using node
-    where assoc.task_id = any (array[node.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+    using unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
@@ -878,46 +877,26 @@ select null, freed.lambda, null, null, null, null, freed.due_in from freed
 
 -- name: update_waiting
 -- move: waiting -> waiting
--- As update_pending, for what waits in a session or a graph. That is locked before the task, as in cancel_waiting, so that
--- nothing releases it meanwhile. It goes on waiting; a time counts when it is released. What is to end without a run stays, and
--- what is parked.
+-- As update_pending, for what waits in a session or a graph. The caller's transaction has locked that (lock_waiting), so nothing
+-- releases it meanwhile. It goes on waiting; a time counts when it is released. What is to end without a run stays, and what is
+-- parked.
 -- Planned anew, as redrive is.
 with clock as materialized (
     select duly_now() as now
-), {{asked_changes}}, locked as materialized (
-    select key
-    from session
-    where key = any (array(
-        select assoc.session
-        from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        where assoc.status::text = 'waiting'
-    ))
-    order by key
-    for update
-), locked_graphs as materialized (
-    select graph_id
-    from graph
-    where (select count(*) from locked) >= 0 and graph_id = any (array(
-        select assoc.graph
-        from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
-        where assoc.status::text = 'waiting'
-    ))
-    order by graph_id
-    for update
-), found as (
+), {{asked_changes}}, found as (
     select asked.*, {{policy.payload_limit}} as payload_limit,
         greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
         asked.scheduled_at is not null or asked.delay is not null as is_moved
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     left join lambda on lambda.name = any (array[assoc.lambda])
-    where assoc.status::text = 'waiting' and (select count(*) from locked_graphs) >= 0
+    where assoc.status::text = 'waiting'
 ), changed as (
     update task_assoc as assoc
     set due_at = case when found.is_moved then found.due_at else assoc.due_at end,
         priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1
     from found
     where assoc.task_id = any (array[found.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
-        and assoc.parked_on is null and (assoc.session in (select key from locked) or assoc.graph in (select graph_id from locked_graphs))
+        and assoc.parked_on is null
         and coalesce(octet_length(found.payload), 0) <= found.payload_limit
         and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
     returning found.*, assoc.status::text as status

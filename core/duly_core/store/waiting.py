@@ -1,6 +1,6 @@
-"""End tasks that wait in sessions or graphs."""
+"""End or change tasks that wait in sessions or graphs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from psycopg.rows import TupleRow
@@ -37,8 +37,32 @@ async def end_waiting(store: Store, limit: int) -> list[TupleRow]:
         return await _end(store, "lock_over", {"limit": max(1, limit // _FEWER)}, "end_waiting")
 
 
+async def change_waiting(
+    store: Store, task_ids: Collection[TaskId], parameters: Callable[[Sequence[TaskId]], Mapping[str, Any]]
+) -> list[TupleRow]:
+    """Change those of these tasks that wait; return the rows of the statement.
+
+    `parameters` makes those of the statement (`update_waiting`), for the tasks that it is given.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    which = {"task_ids": uuids(sorted(task_ids))}
+    return await _locked(store, "lock_waiting", which, "update_waiting", parameters)
+
+
 async def _end(store: Store, lock: str, which: Mapping[str, Any], end: str) -> list[TupleRow]:
-    """Lock sessions and graphs, then end the tasks.
+    return await _locked(store, lock, which, end, lambda task_ids: {"task_ids": uuids(task_ids)})
+
+
+async def _locked(
+    store: Store,
+    lock: str,
+    which: Mapping[str, Any],
+    move: str,
+    parameters: Callable[[Sequence[TaskId]], Mapping[str, Any]],
+) -> list[TupleRow]:
+    """Lock sessions and graphs, then end or change the tasks.
 
     One statement would see the tasks as they were before it waited for a lock. It would wait for tasks that run now,
     while their ends wait for the same session.
@@ -47,5 +71,4 @@ async def _end(store: Store, lock: str, which: Mapping[str, Any], end: str) -> l
         found = await fetch(connection, LOCKS[lock], which)
         if not found:
             return []
-        task_ids = uuids(sorted(row[0] for row in found))
-        return await fetch(connection, TRANSITIONS[end], {"task_ids": task_ids})
+        return await fetch(connection, TRANSITIONS[move], parameters(sorted(row[0] for row in found)))

@@ -24,7 +24,7 @@ class ControllerSettings(Section):
     executor_metrics_port: int = Field(default=0, ge=0, le=65_000)
     """The metrics port of the first Executor; the next Executor has the next port. 0: no metrics of Executors."""
     frontend_address: Peers = "127.0.0.1:7401"
-    """The Frontend, where lambdas are registered."""
+    """The Frontend, where lambdas are registered. Several IP:PORT, separated by commas, are allowed."""
     hsc_address: Peers = "127.0.0.1:7402"
     """The HSC, where tasks are claimed. Several IP:PORT, separated by commas, are allowed."""
     low_priority_share: float = Field(default=0.1, ge=0, le=0.5)

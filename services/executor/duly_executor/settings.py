@@ -46,7 +46,7 @@ class ExecutorSettings(Section):
     isolate_for: Duration = timedelta(seconds=60)
     """How long a lambda that crashed a process or overran runs in processes of its own; longer after repeats. 0s: never."""
     drain_grace: Duration = timedelta(seconds=30)
-    """How long a stopping Executor lets callbacks finish before it stops them and releases their tasks, uncharged."""
+    """How long a stopping Executor lets callbacks finish before it kills their processes and releases their tasks, uncharged."""
     journal_folder: str = ""
     """Folder of the claim journals, from which a worker takes over the tasks of a killed one. Workers of one host take
     over from each other if they name the same folder. No other host may use it. Empty: a private folder in

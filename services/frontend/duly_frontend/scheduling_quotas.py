@@ -1,5 +1,6 @@
 """Bounds how many tasks of a lambda clients may schedule over time."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import timedelta
 from time import monotonic
@@ -17,6 +18,8 @@ from duly_core.task import NewTask
 FRESH = timedelta(seconds=5)
 """How long what is remembered of the quotas may lag behind the store."""
 
+_REMEMBERED = 10_000
+"""Tasks that were let through: more than come while a client repeats a call."""
 _ROUNDING = 1e-6
 """Seconds: sums of periods are not exact."""
 
@@ -33,6 +36,8 @@ class SchedulingQuotas:
         self._read_at = float("-inf")
         self._used_until: dict[tuple[str, Priority | None], float] = {}
         """By when the tasks that were let through will have come by at the rate, in monotonic seconds."""
+        self._let_through: OrderedDict[bytes | tuple[str, str], None] = OrderedDict()
+        """The last tasks that were: by key or, without one, by id."""
 
     def forget(self) -> None:
         """Read the quotas anew next time: some were changed."""
@@ -57,6 +62,9 @@ class SchedulingQuotas:
         quota = self._quotas.get(task.lambda_name)
         if quota is None or quota.rate is None:
             return None
+        said = (task.lambda_name, task.idempotency_key) if task.idempotency_key else task.task_id
+        if said in self._let_through:  # a repeat, perhaps of a call that is still under way
+            return None
         key = (task.lambda_name, task.priority if quota.per_key else None)
         now = monotonic()
         pace = quota.rate.period.total_seconds() / quota.rate.units
@@ -64,6 +72,9 @@ class SchedulingQuotas:
         wait = until - now - (quota.rate.burst - 1) * pace
         if wait <= _ROUNDING:
             self._used_until[key] = until + pace
+            self._let_through[said] = None
+            if len(self._let_through) > _REMEMBERED:
+                self._let_through.popitem(last=False)
             return None
         rate = f"{quota.rate.units:,}/{format_duration(quota.rate.period)}"
         return Problem(

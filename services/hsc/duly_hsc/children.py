@@ -6,8 +6,8 @@ from datetime import timedelta
 from duly.enums import Outcome
 from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.graph_growth import NewNode
-from duly_core.graph_rules import Node
+from duly_core.graph_growth import NewNode, check_request
+from duly_core.graph_rules import GraphError, Node
 from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field
 from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task
 from duly_core.store.lambda_cache import LambdaCache
@@ -74,9 +74,13 @@ def _with_children(result: Result, message: hsc_pb2.TaskResult, limits: Mapping[
     except Problem as problem:
         return refused(result, f"ctx.schedule: {problem.field}: {problem.message}")
     try:
-        return result._replace(nodes=tuple(_node(node, limits) for node in message.nodes))
+        nodes = tuple(_node(node, limits) for node in message.nodes)
+        check_request(nodes)
     except Problem as problem:
         return refused(result, f"ctx.add_node: {problem.field}: {problem.message}")
+    except GraphError as error:
+        return refused(result, f"ctx.add_node: {error}")
+    return result._replace(nodes=nodes)
 
 
 def _node(asked: graphs_pb2.GraphNode, limits: Mapping[str, int]) -> NewNode:

@@ -41,11 +41,11 @@ class TimeoutLoop:
         now = asyncio.get_running_loop().time()
         await self._live_config.read(now)
         found, pause = await self._timeouts.handle_due(now)
-        await self._backlog.look(now)
         if due := found.released | {task.queue.lambda_name for task in found.again}:
             self._notifier.due_in(timedelta(), due, len(found.again))
         if found.problem is not None:
             raise found.problem
+        await self._backlog.look(now)
         self._liveness.completed()
         return min(pause, self._live_config.settings.poll_interval, self._live_config.fresh_for(now))
 

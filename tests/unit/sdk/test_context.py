@@ -178,6 +178,24 @@ def test_nodes_are_refused_outside_of_a_graph_and_under_a_label_that_was_used() 
         kept_by(...)[0].add_node("x", label="b")
 
 
+@pytest.mark.parametrize("label", ["", "a\0", "é" * 65])
+def test_labels_that_no_node_can_have_are_refused_at_once(label: str) -> None:
+    ctx = node_context()
+
+    with pytest.raises(duly.InvalidTaskError, match="must be 1 to 128 bytes without NUL"):
+        ctx.add_node("x", label=label)
+    with pytest.raises(duly.InvalidTaskError, match="must be 1 to 128 bytes without NUL"):
+        ctx.node(label)
+
+
+def test_what_nodes_wait_for_is_bounded() -> None:
+    ctx = node_context()
+    ctx.add_node("x", label="sum", after=[ctx.node(f"n{number}") for number in range(10_000)])
+
+    with pytest.raises(duly.InvalidTaskError, match="10,000 nodes together"):
+        ctx.add_node("x", label="more", after=ctx.node("n0"))
+
+
 def test_nodes_count_as_tasks_that_an_attempt_schedules() -> None:
     ctx = node_context()
     for number in range(999):

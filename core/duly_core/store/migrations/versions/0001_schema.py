@@ -534,7 +534,8 @@ create index graph_edge_by_target on graph_edge (to_task);
 
 -- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
 -- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
--- before: their edges are decided already, unless the doom is negative (they came last in a long row of such).
+-- before: their edges are decided already, unless the doom is negative (they came last in a long row of such). What is parked
+-- may run, and waits for no edge any more.
 -- move: waiting -> new
 -- Returns the lambdas of tasks that became due, and how far ahead these are.
 create function duly_advance_graphs(graphs uuid[], task_ids uuid[], statuses text[], dooms int2[])
@@ -579,7 +580,7 @@ begin
                 end as never_runs
             from decided
             join task_assoc as assoc on assoc.task_id = any (array[decided.to_task])
-            where assoc.status::text = 'waiting' and assoc.doom is null
+            where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
         ), changed as (
             update task_assoc as assoc
             set open_edges = assoc.open_edges - judged.edges,
@@ -593,7 +594,7 @@ begin
                     else assoc.next_trigger_at
                 end
             from judged
-            where assoc.task_id = any (array[judged.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null
+            where assoc.task_id = any (array[judged.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
             returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, assoc.due_at
         )
         select array_agg(changed.task_id) filter (where changed.doom is not null),
@@ -618,12 +619,12 @@ begin
                 select edge.to_task from graph_edge as edge where edge.from_task = any (array[skipped.task_id])
             ) as edge
             join task_assoc as assoc on assoc.task_id = any (array[edge.to_task])
-            where assoc.status::text = 'waiting' and assoc.doom is null and not assoc.any_of
+            where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and not assoc.any_of
         ), changed as (
             update task_assoc as assoc
             set doom = 12, next_trigger_at = now
             from skipped
-            where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+            where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
         )
         select array_agg(skipped.task_id), array_agg(0) into sources, outcomes from skipped;
     end loop;
