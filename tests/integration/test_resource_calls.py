@@ -1,5 +1,6 @@
 """Resources from the SDK and from the shell, and every refusal."""
 
+import asyncio
 import json
 import os
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from duly.v1 import frontend_pb2, limits_pb2, limits_pb2_grpc, task_pb2
 from duly_core.routing import QueueKey
 from duly_core.store import claims
 from duly_core.store.claims import Caller, Pick
+from duly_frontend.resource_needs import ResourceCache
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA
 
@@ -242,3 +244,28 @@ async def test_the_shell_declares_shows_and_removes_a_resource(run_duly, task_st
     assert (await run_duly("resources", "set", "mail", "--rate", "100")).exit_code == 2
     assert "rate.units" in (await run_duly("resources", "set", "mail", "--rate", "0/s")).stderr
     assert (await run_duly("resources", "set", "mail")).exit_code == 1
+
+
+async def test_a_read_that_began_before_a_change_is_not_remembered_beyond_it(store, monkeypatch):
+    began, may_end = asyncio.Event(), asyncio.Event()
+    answers = [{DATABASE: False}, {DATABASE: True}]
+
+    async def read(*_):
+        answer = answers.pop(0)
+        if answers:
+            began.set()
+            await may_end.wait()
+        return answer
+
+    monkeypatch.setattr("duly_core.store.resources.per_key_of", read)
+    cache = ResourceCache(store)
+    asked = [[task_pb2.ResourceNeed(name=DATABASE)]]
+    old = asyncio.create_task(cache.kinds(asked))
+    await began.wait()
+
+    cache.forget()
+    assert (await cache.kinds(asked))[DATABASE]
+    may_end.set()
+    await old
+
+    assert (await cache.kinds(asked))[DATABASE]

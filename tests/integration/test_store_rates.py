@@ -4,14 +4,16 @@ import os
 from datetime import timedelta
 from random import Random
 
+import psycopg
 import pytest
 
 from duly.enums import Outcome, Priority
 from duly.ids import new_task_id
+from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
 from duly_core.store import claims, polling, resources, schedule, tasks
 from duly_core.store.claims import Caller, Pick
-from duly_core.store.resources import UNLIMITED, Rate, ResourceLimit
+from duly_core.store.resources import UNLIMITED, Deletion, Rate, ResourceLimit
 from duly_core.store.results import set_results
 from duly_core.task import NewTask, ResourceNeed, Result
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
@@ -150,6 +152,112 @@ async def test_a_faster_rate_holds_at_once_for_what_was_put_off(ready):
 
     assert len((await claim_all(ready))[0]) == 2
     assert await declare(ready, units=1000, burst=5) == set()
+
+
+async def test_a_start_time_that_was_missed_is_kept(ready, clock):
+    await declare(ready, period=10 * SECOND)
+    await scheduled(ready, 6)
+    sizes = []
+
+    for _ in range(6):
+        started, ahead = await claim_all(ready)
+        sizes.append(len(started))
+        await clock.tick((ahead or timedelta()) + 1.5 * SECOND)
+
+    assert sizes == [1] * 6
+
+
+async def test_workers_that_look_seldom_start_what_the_burst_allows_each_time_and_starve_nobody(ready, clock):
+    await declare(ready, burst=2, period=10 * SECOND)
+    await scheduled(ready, 12)
+    sizes = []
+
+    for _ in range(6):
+        started, _ = await claim_all(ready)
+        sizes.append(len(started))
+        await clock.tick(33 * SECOND)
+
+    assert sizes == [2] * 6
+
+
+async def test_what_was_missed_and_what_is_new_start_no_more_together_than_the_burst(ready, clock):
+    await declare(ready, burst=2)
+    await scheduled(ready, 6)
+    assert len((await claim_all(ready))[0]) == 2
+    await clock.tick(100 * PERIOD)
+
+    await scheduled(ready, 3)
+    started, ahead = await claim_all(ready)
+
+    assert len(started) == 2
+    assert PERIOD - SLACK < ahead <= PERIOD
+
+
+async def test_a_resource_that_is_removed_leaves_nothing_put_off(ready):
+    await declare(ready)
+    await scheduled(ready, 5)
+    started, _ = await claim_all(ready)
+    await end(ready, started)
+
+    assert await resources.delete_resource(ready, MAIL) is Deletion.DONE
+    assert await resources.end_delays(ready, MAIL) == {LAMBDA}
+
+    assert len((await claim_all(ready))[0]) == 4
+
+
+async def test_a_removal_that_broke_off_is_finished_by_declaring_the_resource_again(ready):
+    await declare(ready)
+    await scheduled(ready, 5)
+    started, _ = await claim_all(ready)
+    await end(ready, started)
+    await resources.delete_resource(ready, MAIL)
+
+    assert await declare(ready, units=1000, burst=1000) == {LAMBDA}
+
+    assert len((await claim_all(ready))[0]) == 4
+
+
+async def test_a_change_of_rate_that_broke_off_is_finished_by_the_next_one(ready, monkeypatch):
+    await declare(ready)
+    await scheduled(ready, 3)
+    await claim_all(ready)
+
+    async def no_store(*_):
+        raise StoreUnavailableError("gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(resources, "end_delays", no_store)
+        with pytest.raises(StoreUnavailableError):
+            await declare(ready, units=1000, burst=5)
+
+    assert await declare(ready, units=1000, burst=5) == {LAMBDA}
+    assert len((await claim_all(ready))[0]) == 2
+
+
+async def test_another_rate_holds_for_all_keys_and_tasks_of_many_pages(ready, dsn):
+    await declare(ready, per_key=True)
+    for key in ("a", "zz"):
+        await scheduled(ready, 2, key=key)
+    await claim_all(ready)
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "insert into resource_use (resource, key, starts_until) "
+            "select %s, 'k' || n, now() from generate_series(1, 4500) as n",
+            [MAIL],
+        )
+        connection.execute(
+            "insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at) "
+            "select gen_random_uuid(), 'other', '', 3, 'new', now() + interval '1 day', now() from generate_series(1, 11000)"
+        )
+
+    assert await declare(ready, units=1000, burst=1000, per_key=True) == {LAMBDA}
+
+    assert len((await claim_all(ready))[0]) == 2
+    with psycopg.connect(dsn) as connection:
+        left = connection.execute(
+            "select count(*) from resource_use where key like 'k%' and starts_until is not null"
+        )
+        assert left.fetchone() == (0,)
 
 
 async def test_what_expires_before_its_start_time_takes_none(ready, clock):

@@ -4,6 +4,7 @@ import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from duly.enums import FailureKind, Outcome, Priority
@@ -11,10 +12,13 @@ from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store import changes, claims, dead_letters, polling, resources, schedule, tasks
+from duly_core.store.backlog import read_backlog
 from duly_core.store.changes import ChangeVerdict
 from duly_core.store.claims import Caller, Pick
+from duly_core.store.notifications import DUE_CHANNEL
 from duly_core.store.resources import Deletion, ResourceLimit
 from duly_core.store.results import set_results
+from duly_core.store.statements import fragment
 from duly_core.task import (
     NewTask,
     Proposal,
@@ -330,6 +334,71 @@ async def test_a_capacity_of_zero_holds_all_back_until_it_is_raised(declared):
 
     assert await resources.put_resource(declared, ResourceLimit(DATABASE, 2)) == {LAMBDA}
     assert await run_to_the_end(declared) == [2, 1]
+
+
+async def test_more_capacity_releases_all_that_fits_however_much_it_is(declared):
+    await resources.put_resource(declared, ResourceLimit(DATABASE, 0))
+    await schedule.schedule(declared, [a_task() for _ in range(2500)])
+    for _ in range(3):
+        assert await claim_all(declared) == []
+    assert await state(declared) == (0, 2500)
+
+    assert await resources.put_resource(declared, ResourceLimit(DATABASE, 5000)) == {LAMBDA}
+
+    assert await state(declared) == (0, 0)
+    assert [len(await claim_all(declared)) for _ in range(4)] == [1000, 1000, 500, 0]
+
+
+async def test_more_capacity_releases_those_of_many_keys(declared):
+    await resources.put_resource(declared, ResourceLimit("tenant", 0, per_key=True))
+    await schedule.schedule(declared, [a_task(name="tenant", key=f"t{number}") for number in range(450)])
+    assert await claim_all(declared) == []
+
+    assert await resources.put_resource(declared, ResourceLimit("tenant", 1, per_key=True)) == {LAMBDA}
+
+    assert len(await claim_all(declared)) == 450
+
+
+async def test_what_a_pick_releases_is_told(declared, dsn):
+    await resources.put_resource(declared, ResourceLimit("a", 1))
+    await resources.put_resource(declared, ResourceLimit("b", 1))
+    await scheduled(declared, a_task(name="a"), a_task(name="b"))
+    hold_a, _ = await claim_all(declared)
+    both = a_task(resources=(ResourceNeed("a"), ResourceNeed("b")))
+    _, behind = await scheduled(declared, both, a_task(name="a"))
+    assert await claim_all(declared) == []
+    await end(declared, [hold_a])
+
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await connection.execute(f"listen {DUE_CHANNEL}")
+        assert await claim_all(declared) == []  # parks the first on b, which leaves a to the second
+        told = [each.payload async for each in connection.notifies(timeout=10, stop_after=1)]
+
+    assert told == [f"0 {LAMBDA}"]
+    assert [task.task_id for task in await claim_all(declared)] == [behind.task_id]
+
+
+async def test_a_task_that_two_picks_of_a_queue_find_takes_its_units_once(declared, dsn):
+    await scheduled(declared, a_task())
+    due = "due as (select task_id, resources from task_assoc cross join generate_series(1, 2))"
+
+    with psycopg.connect(dsn) as connection:
+        connection.execute(f"with {due}, {fragment('park')} select * from parked".encode())  # noqa: S608
+
+    assert await state(declared) == (1, 0)
+
+
+async def test_the_backlog_of_a_lambda_is_counted_whole_however_many_tasks_others_have(declared, monkeypatch):
+    monkeypatch.setattr("duly_core.store.backlog._MOST", 1)
+    await resources.put_resource(declared, ResourceLimit(DATABASE, 0))
+    await schedule.schedule(declared, [a_task(lambda_name=OTHER) for _ in range(10)])
+    await claim_all(declared, OTHER)
+    await scheduled(declared, a_task())
+    await claim_all(declared)
+
+    (found,) = await read_backlog(declared, [LAMBDA])
+
+    assert found.parked == 1
 
 
 async def test_a_resource_in_use_is_not_removed_and_keeps_its_kind(declared):

@@ -12,10 +12,11 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
 from duly_core.store import dead_letters, polling, tasks
 from duly_core.store.partitions import Partition, add, first_id, list_partitions
+from duly_core.store.resources import ResourceLimit, put_resource
 from duly_core.store.results import set_results
 from duly_core.store.retention import Retention, RetentionRound
 from duly_core.store.schedule import schedule
-from duly_core.task import Result, Scheduling
+from duly_core.task import ResourceNeed, Result, Scheduling
 from tests.fixtures.clock import Clock
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.retention import DAY, Uptime, finished, store_now, until_nothing_is_left
@@ -237,3 +238,21 @@ async def test_a_row_that_waited_while_its_partition_was_made_is_asked_for_again
 
     await task_states.new(task_id=task_id)
     assert ask(dsn, "select tableoid::regclass::text from task") == [("task_soon",)]
+
+
+async def test_keys_of_resources_that_nobody_uses_are_forgotten_and_others_are_kept(
+    task_states: TaskStates, retention: Retention, dsn: str
+) -> None:
+    await task_states.register()
+    await put_resource(task_states.store, ResourceLimit("tenant", 0, per_key=True))
+    await task_states.new(resources=(ResourceNeed("tenant", "parked"),))
+    await task_states.end_all_that_may_run()
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "insert into resource_use (resource, key, used, starts_until) values ('tenant', 'idle', 0, null), "
+            "('tenant', 'used', 1, null), ('tenant', 'over', 0, now()), ('tenant', 'later', 0, now() + interval '1 day')"
+        )
+
+    await retention.run_once()
+
+    assert ask(dsn, "select key from resource_use order by key") == [("later",), ("parked",), ("used",)]

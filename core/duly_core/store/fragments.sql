@@ -138,7 +138,11 @@ union all select null, {{}}released.lambda, released.due_in from released
 parked as materialized (
     select parked.task_id
     from (
-        select array_agg(task_id) as task_ids, array_agg(resources) as needs from due where resources is not null
+        select array_agg(task_id) as task_ids, array_agg(resources) as needs
+        from (
+            -- two picks of a queue find one task twice if it is given back between them
+            select distinct on (task_id) task_id, resources from due where resources is not null
+        ) as once
     ) as asked
     cross join lateral duly_admit(asked.task_ids, asked.needs) as parked (task_id)
 )

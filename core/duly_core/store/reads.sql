@@ -286,7 +286,8 @@ order by use.key
 limit %(limit)b
 
 -- name: backlog
--- What is due, taken and parked of these lambdas (null: of all), each counted up to a limit.
+-- What is due, taken and parked of these lambdas (null: of all). Of what is due each is counted up to a limit; what is taken
+-- and parked is counted up to ten times that limit, of all these lambdas together.
 select lambda.name, ready.count, ready.since, coalesce(held.enqueued, 0), coalesce(held.running, 0), coalesce(parked.count, 0)
 from lambda
 cross join lateral (
@@ -311,6 +312,7 @@ left join (
         select assoc.lambda, assoc.status
         from task_assoc as assoc
         where assoc.status in ('enqueued', 'claimed', 'processing')
+            and (%(names)b::text[] is null or assoc.lambda = any (%(names)b::text[]))
         limit 10 * %(most)b
     ) as taken
     group by taken.lambda
@@ -321,6 +323,7 @@ left join (
         select assoc.lambda
         from task_assoc as assoc
         where assoc.status = 'waiting' and assoc.parked_on is not null
+            and (%(names)b::text[] is null or assoc.lambda = any (%(names)b::text[]))
         limit 10 * %(most)b
     ) as waiting
     group by waiting.lambda

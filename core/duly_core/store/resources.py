@@ -1,9 +1,11 @@
 """Resources of which tasks take units while they run: declare them, and see what is taken."""
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from duly_core.store.arrays import texts
 from duly_core.store.pool import Store
@@ -73,12 +75,30 @@ class Deletion(enum.Enum):
     IN_USE = "in use"
 
 
-_PUT = """
-select is_done, lambdas from duly_put_resource(
+_PUT = Statement(
+    "put_resource",
+    """
+select is_done, put_at, rate_is_new from duly_put_resource(
     %(name)b::text, %(capacity)b::int4, %(per_key)b, %(note)b::text, %(rate)b::int4, %(period)b::interval, %(burst)b::int4
 )
-"""
-_DELETE = "select duly_delete_resource(%(name)b::text)"
+""",
+)
+_RELEASE = Statement(
+    "release_parked",
+    "select lambdas, next_key, has_more from duly_release_parked(%(name)b::text, %(from_key)b::text)",
+)
+_FORGET = Statement("forget_starts", "select duly_forget_starts(%(name)b::text, %(from_key)b::text)")
+_END_DELAYS = Statement(
+    "end_delays", "select lambdas, next_id from duly_end_delays(%(name)b::text, %(after)b::uuid)"
+)
+_SETTLE = Statement(
+    "settle_rate",
+    "update resource set rate_is_new = false "
+    "where name = %(name)b::text and changed_at = %(put_at)b::timestamptz returning name",
+)
+_DELETE = Statement("delete_resource", "select duly_delete_resource(%(name)b::text)")
+_STEP = 1000
+"""How many tasks of a lambda and priority one statement releases."""
 
 
 async def put_resource(store: Store, limit: ResourceLimit) -> frozenset[str] | None:
@@ -98,17 +118,57 @@ async def put_resource(store: Store, limit: ResourceLimit) -> frozenset[str] | N
         "period": limit.rate and limit.rate.period,
         "burst": limit.rate and limit.rate.burst,
     }
-    ((is_done, lambdas),) = await store.run(Statement("put_resource", _PUT), parameters)
-    return frozenset(lambdas) if is_done else None
+    ((is_done, put_at, rate_is_new),) = await store.run(_PUT, parameters)
+    if not is_done:
+        return None
+    # in statements of their own: there may be more than fits into one, and nobody takes units while one changes it
+    released = await _release_parked(store, limit)
+    if rate_is_new:
+        from_key: str | None = ""
+        while from_key is not None:
+            ((from_key,),) = await store.run(_FORGET, {"name": limit.name, "from_key": from_key})
+        released |= await end_delays(store, limit.name)
+        await store.run(_SETTLE, {"name": limit.name, "put_at": put_at})
+    return frozenset(released)
+
+
+async def _release_parked(store: Store, limit: ResourceLimit) -> set[str]:
+    """Release what fits into the capacity; return the lambdas."""
+    released: set[str] = set()
+    from_key: str | None = "" if limit.capacity else None
+    while from_key is not None:
+        next_key = None
+        for _ in range(math.ceil(limit.capacity / _STEP)):
+            parameters = {"name": limit.name, "from_key": from_key}
+            ((lambdas, next_key, has_more),) = await store.run(_RELEASE, parameters)
+            released.update(lambdas)
+            if not has_more:
+                break
+        from_key = next_key
+    return released
+
+
+async def end_delays(store: Store, name: str) -> set[str]:
+    """Make due what is put off to a start time of a resource; return the lambdas.
+
+    Raises:
+        StoreUnavailableError: some may be due; ask again.
+    """
+    released: set[str] = set()
+    after: bytes | None = bytes(16)
+    while after is not None:
+        ((lambdas, after),) = await store.run(_END_DELAYS, {"name": name, "after": UUID(bytes=after)})
+        released.update(lambdas)
+    return released
 
 
 async def delete_resource(store: Store, name: str) -> Deletion:
-    """Remove a resource that no task holds or waits for.
+    """Remove a resource that no task holds or waits for. What its rate put off stays so until `end_delays`.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; asked again, what was removed is unknown.
     """
-    ((is_done,),) = await store.run(Statement("delete_resource", _DELETE), {"name": name})
+    ((is_done,),) = await store.run(_DELETE, {"name": name})
     return Deletion.UNKNOWN if is_done is None else Deletion.DONE if is_done else Deletion.IN_USE
 
 

@@ -28,14 +28,14 @@ delete from resource_use as use
 using (
     select resource, key
     from resource_use
-    where key <> '' and used = 0 and starts_until <= duly_now()
+    where key <> '' and used = 0 and coalesce(starts_until <= duly_now(), true) and not exists (
+        select from task_assoc as assoc
+        where assoc.parked_on = resource_use.resource and assoc.parked_key = resource_use.key and assoc.status = 'waiting'
+    )
     limit %(limit)b
     for update skip locked
 ) as idle
-where use.resource = idle.resource and use.key = idle.key and not exists (
-    select from task_assoc as assoc
-    where assoc.parked_on = use.resource and assoc.parked_key = use.key and assoc.status = 'waiting'
-)
+where use.resource = idle.resource and use.key = idle.key
 returning use.key
 
 -- name: expired_graphs

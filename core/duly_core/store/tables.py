@@ -184,6 +184,7 @@ resource = sa.Table(
     sa.Column("rate", sa.Integer),
     sa.Column("period", pg.INTERVAL),
     sa.Column("burst", sa.Integer),
+    sa.Column("rate_is_new", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.Index("resource_quotas", "name", postgresql_where=sa.text("name like 'lambda:%'")),
     sa.Index("resource_scheduling_quotas", "name", postgresql_where=sa.text("name like 'schedule:%'")),
 )
@@ -195,6 +196,7 @@ resource_use = sa.Table(
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("used", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("starts_until", sa.TIMESTAMP(timezone=True)),
+    sa.Column("started_until", sa.TIMESTAMP(timezone=True)),
 )
 
 resource_hold = sa.Table(

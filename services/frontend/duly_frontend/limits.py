@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from duly.v1 import limits_pb2, limits_pb2_grpc, task_pb2
@@ -72,8 +72,11 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
                 task_pb2.ERROR_CODE_RESOURCE_IN_USE,
             )
         events.resource_put(limit.name, limit.capacity)
-        if released:
-            self._notifier.due_in(timedelta(), released, len(released))
+        self._tell(released)
+
+    def _tell(self, lambdas: Collection[str]) -> None:
+        if lambdas:
+            self._notifier.due_in(timedelta(), lambdas, len(lambdas))
 
     async def DeleteResource(  # noqa: N802
         self, request: limits_pb2.DeleteResourceRequest, _context: Context
@@ -96,6 +99,8 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
     async def _delete(self, name: str) -> None:
         deletion = await store_resources.delete_resource(self._stores.writes, name)
         self._forget()
+        if deletion is not Deletion.IN_USE:  # one that is gone, too: a call before may not have come so far
+            self._tell(await store_resources.end_delays(self._stores.writes, name))
         if deletion is Deletion.UNKNOWN:
             raise Problem("name", f"no resource {name!r} is declared", task_pb2.ERROR_CODE_UNKNOWN_RESOURCE)
         if deletion is Deletion.IN_USE:

@@ -40,9 +40,11 @@ class ResourceCache:
         if time.monotonic() - self._read_at > FRESH.total_seconds():
             self._kinds = {}
             self._read_at = time.monotonic()
-        if missing := sorted(wanted - self._kinds.keys()):
-            self._kinds |= await store_resources.per_key_of(self._store, missing)
-        return self._kinds
+        known = self._kinds
+        if missing := sorted(wanted - known.keys()):
+            # into what was there when the read began: it may be older than a later one
+            known |= await store_resources.per_key_of(self._store, missing)
+        return known
 
     def forget(self) -> None:
         """Read them anew next time: some were changed."""

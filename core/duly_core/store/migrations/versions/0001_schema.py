@@ -662,6 +662,8 @@ create table resource (
     rate integer check (rate between 1 and 1000000),
     period interval check (period >= interval '1 ms' and period <= interval '1 day'),
     burst integer check (burst between 1 and 1000000),
+    -- Tasks may be put off by another rate, which it had before.
+    rate_is_new boolean not null default false,
     constraint resource_rate_is_whole check ((rate is null) = (period is null) and (rate is null) = (burst is null))
 );
 
@@ -677,6 +679,9 @@ create table resource_use (
     -- When all units that were given a start time will have started, at the rate of the resource (GCRA's theoretical arrival
     -- time); null: none was given.
     starts_until timestamptz,
+    -- The same of the units that did start, which is never later; null: none did. By it a task that missed its start time is
+    -- judged.
+    started_until timestamptz,
     primary key (resource, key)
 ) with (
     fillfactor = 60,
@@ -696,9 +701,9 @@ create table resource_hold (
 -- capacity. A resource that is not declared any more limits nothing.
 
 -- Releases parked tasks of these use rows, which the caller has locked: of each lambda and priority the first ones that
--- fit into what is free. They compete at the pick, so a lambda without workers keeps nothing from the others.
+-- fit into what is free, up to 1,000. They compete at the pick, so a lambda without workers keeps nothing from the others.
 -- move: waiting -> new
-create function duly_unpark(names text[], keys text[]) returns table (lambda text) language plpgsql strict rows 10 as $$
+create function duly_unpark(names text[], keys text[]) returns table (lambda text, number integer) language plpgsql strict rows 10 as $$
 #variable_conflict use_column
 declare
     place record;
@@ -744,11 +749,17 @@ begin
                 and assoc.status::text = 'waiting' and assoc.parked_on is not null;
             if found then
                 lambda := line.lambda;
+                get diagnostics number = row_count;
                 return next;
             end if;
         end loop;
     end loop;
 end $$;
+
+-- Tells those who look for work that tasks of these lambdas are due (notifications.py).
+create function duly_tell(lambdas text[]) returns void language sql strict as $$
+    select pg_notify('duly_due', '0' || case when cardinality(lambdas) <= 25 then ' ' || array_to_string(lambdas, ',') else '' end)
+$$;
 
 -- Gives units to those of the picked tasks, all of which need resources, for which there are enough, by due time, and
 -- parks the others; returns the parked ones. The caller has locked them. A task does not overtake a parked one of its
@@ -762,14 +773,17 @@ declare
     keys text[];
     capacities int4[];
     free int4[];
-    -- by place: seconds for each unit, null without a rate; how many units at once; seconds until all start times that were given are over
+    -- by place: seconds for each unit, null without a rate; how many units at once; seconds until all start times that were given
+    -- are over, and those of what did start
     paces float8[];
     bursts int4[];
     ahead float8[];
+    started float8[];
     task record;
     parked_at int4;
     asked_at timestamptz := duly_now();
     start_in float8;
+    start_from float8;
     behind text[] := '{}';
     granted uuid[] := '{}';
     parked uuid[] := '{}';
@@ -791,15 +805,16 @@ begin
         array_agg(coalesce(resource.capacity, 1000000) - use.used order by named.name, named.key),
         array_agg(extract(epoch from resource.period) / resource.rate order by named.name, named.key),
         array_agg(resource.burst order by named.name, named.key),
-        array_agg(extract(epoch from use.starts_until - asked_at) order by named.name, named.key)
-    into names, keys, capacities, free, paces, bursts, ahead
+        array_agg(extract(epoch from use.starts_until - asked_at) order by named.name, named.key),
+        array_agg(extract(epoch from use.started_until - asked_at) order by named.name, named.key)
+    into names, keys, capacities, free, paces, bursts, ahead, started
     from (
         select distinct need.name, need.key
         from unnest(needs) as asked (needs)
         cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
     ) as named
     cross join lateral (
-        select used, starts_until from resource_use where resource = named.name and key = named.key limit 1
+        select used, starts_until, started_until from resource_use where resource = named.name and key = named.key limit 1
     ) as use
     left join resource on resource.name = any (array[named.name]);
 
@@ -833,10 +848,25 @@ begin
                 exit;
             end if;
         end loop;
-        -- it starts when all its resources let it; no start time is given twice, and one that was missed is lost
-        start_in := case when task.start_at >= asked_at - interval '1 s' then extract(epoch from task.start_at - asked_at) end;
+        -- it starts when all its resources let it. No start time is given twice, and one that was missed is kept: the task
+        -- starts unless more would start than the burst allows. A start counts from its start time, but at most a second ago:
+        -- workers that come a little late lose nothing, and those that were away do not catch up
+        start_in := extract(epoch from task.start_at - asked_at);
+        start_from := greatest(least(start_in, 0), -1);
+        if parked_at is null and start_in <= 0 then
+            for number in 1 .. cardinality(task.places) loop
+                -- a millisecond: the times are rounded
+                if started[task.places[number]] - paces[task.places[number]]
+                    * (bursts[task.places[number]] - least(task.weights[number], bursts[task.places[number]])) > 0.001
+                then
+                    start_in := null;
+                    exit;
+                end if;
+            end loop;
+        end if;
         if parked_at is null and start_in is null then
             start_in := 0;
+            start_from := 0;
             for number in 1 .. cardinality(task.places) loop
                 start_in := greatest(start_in, ahead[task.places[number]] - paces[task.places[number]]
                     * (bursts[task.places[number]] - least(task.weights[number], bursts[task.places[number]])));
@@ -847,6 +877,13 @@ begin
                         + paces[task.places[number]] * least(task.weights[number], bursts[task.places[number]]);
                 end loop;
             end if;
+        end if;
+        if parked_at is null and start_in <= 0 then
+            for number in 1 .. cardinality(task.places) loop
+                started[task.places[number]] := greatest(started[task.places[number]], start_from)
+                    + paces[task.places[number]] * least(task.weights[number], bursts[task.places[number]]);
+                ahead[task.places[number]] := greatest(ahead[task.places[number]], started[task.places[number]]);
+            end loop;
         end if;
         if parked_at is null and start_in > 0 then
             late := late || task.task_id;
@@ -882,10 +919,12 @@ begin
     end if;
     if exists (select from unnest(paces) as pace where pace is not null) then
         update resource_use as use
-        set starts_until = asked_at + place.ahead * interval '1 s'
-        from unnest(names, keys, paces, ahead) as place (name, key, pace, ahead)
+        set starts_until = asked_at + place.ahead * interval '1 s',
+            started_until = asked_at + place.started * interval '1 s'
+        from unnest(names, keys, paces, ahead, started) as place (name, key, pace, ahead, started)
         where use.resource = any (array[place.name]) and use.key = place.key and place.pace is not null
-            and use.starts_until is distinct from asked_at + place.ahead * interval '1 s';
+            and (use.starts_until, use.started_until) is distinct from
+                (asked_at + place.ahead * interval '1 s', asked_at + place.started * interval '1 s');
     end if;
     if late <> '{}' then
         update task_assoc as assoc
@@ -905,8 +944,8 @@ begin
         return query select * from unnest(parked);
     end if;
     if parked <> '{}' or late <> '{}' then
-        -- what they may have been released for, and leave
-        perform duly_unpark(names, keys);
+        -- what they may have been released for, and leave; it may be of other lambdas than who picks looks for
+        perform duly_tell(array_agg(distinct unparked.lambda)) from duly_unpark(names, keys) as unparked;
     end if;
 end $$;
 
@@ -955,15 +994,14 @@ begin
         );
 end $$;
 
--- Declares a resource, or changes it: more capacity releases, less lets what runs end. Nobody takes or frees meanwhile, so
--- that nothing is parked for want of what the change gives. Another rate begins anew: what was put off is due. False: it is
--- in use, and cannot be given another per_key. Returns the lambdas of what was released.
+-- Declares a resource, or changes it. Nobody takes or frees meanwhile: whoever parks by what it was has done so before, and
+-- the caller releases that afterwards, in statements of their own (duly_release_parked). `rate_is_new`: what was put off is
+-- to be due, too (duly_forget_starts, duly_end_delays). is_done is false if it is in use, and cannot be given another per_key.
 create function duly_put_resource(
     asked text, asked_capacity int4, asked_per_key boolean, asked_note text, asked_rate int4, asked_period interval,
-    asked_burst int4, out is_done boolean, out lambdas text[]
+    asked_burst int4, out is_done boolean, out put_at timestamptz, out rate_is_new boolean
 ) language plpgsql as $$
-declare
-    is_other_rate boolean;
+#variable_conflict use_column
 begin
     lock table resource_use in exclusive mode;
     is_done := not exists (
@@ -973,42 +1011,94 @@ begin
             or exists (select from task_assoc as assoc where assoc.status = 'waiting' and assoc.parked_on = asked)
         )
     );
-    lambdas := '{}';
     if is_done then
-        select (rate, period, burst) is distinct from (asked_rate, asked_period, asked_burst) into is_other_rate
-        from resource where name = asked;
-        insert into resource (name, capacity, per_key, note, changed_at, rate, period, burst)
-        values (asked, asked_capacity, asked_per_key, asked_note, duly_now(), asked_rate, asked_period, asked_burst)
+        insert into resource as declared (name, capacity, per_key, note, changed_at, rate, period, burst, rate_is_new)
+        values (
+            asked, asked_capacity, asked_per_key, asked_note, duly_now(), asked_rate, asked_period, asked_burst,
+            asked_rate is not null
+        )
         on conflict (name) do update
         set capacity = excluded.capacity, per_key = excluded.per_key, note = excluded.note, changed_at = excluded.changed_at,
-            rate = excluded.rate, period = excluded.period, burst = excluded.burst;
-        select coalesce(array_agg(distinct unparked.lambda), '{}') into lambdas
-        from (select array_agg(use.resource) as names, array_agg(use.key) as keys from resource_use as use where use.resource = asked)
-            as place
-        cross join lateral duly_unpark(place.names, place.keys) as unparked;
-        if is_other_rate then
-            update resource_use set starts_until = null where resource = asked and starts_until is not null;
-            -- who picks a task holds its row and waits for this: it has its start time, and needs no other
-            with put_off as (
-                select task_id
-                from task_assoc
-                where start_at > duly_now() and status in ('new', 'retriable_failure')
-                    and resources @> jsonb_build_array(jsonb_build_object('name', asked))
-                order by task_id
-                for update skip locked
-            ), due as (
-                update task_assoc as assoc
-                set next_trigger_at = duly_now(), start_at = null
-                from put_off
-                where assoc.task_id = put_off.task_id
-                returning assoc.lambda
-            )
-            select lambdas || coalesce(array_agg(distinct due.lambda), '{}') into lambdas from due;
-        end if;
+            rate = excluded.rate, period = excluded.period, burst = excluded.burst,
+            rate_is_new = declared.rate_is_new
+                or (declared.rate, declared.period, declared.burst) is distinct from (excluded.rate, excluded.period, excluded.burst)
+        returning declared.changed_at, declared.rate_is_new into put_at, rate_is_new;
     end if;
 end $$;
 
--- Removes a resource that nobody holds or waits for. Null: there is none; false: it is in use.
+-- Releases tasks that are parked on a resource, from a key on; its capacity may have grown. Returns their lambdas, the key to
+-- go on from (null: that was all), and whether more of the same keys may be released.
+create function duly_release_parked(asked text, from_key text, out lambdas text[], out next_key text, out has_more boolean)
+    language plpgsql as $$
+declare
+    keys text[];
+begin
+    select array_agg(parked.key order by parked.key) into keys
+    from (
+        select distinct assoc.parked_key as key
+        from task_assoc as assoc
+        where assoc.parked_on = asked and assoc.status = 'waiting' and assoc.parked_key >= from_key
+        order by assoc.parked_key
+        limit 200
+    ) as parked;
+    keys := coalesce(keys, '{}');
+    next_key := keys[200];
+    insert into resource_use as use (resource, key)
+    select asked, parked.key from unnest(keys) as parked (key) order by parked.key
+    on conflict (resource, key) do update set used = use.used;
+    select coalesce(array_agg(distinct unparked.lambda), '{}'), coalesce(bool_or(unparked.number >= 1000), false)
+    into lambdas, has_more
+    from duly_unpark(array_fill(asked, array[cardinality(keys)]), keys) as unparked;
+end $$;
+
+-- Forgets which start times a resource gave, from a key on. Returns the key to go on from; null: that was all.
+create function duly_forget_starts(asked text, from_key text) returns text language plpgsql as $$
+declare
+    keys text[];
+begin
+    select array_agg(page.key order by page.key) into keys
+    from (
+        select use.key from resource_use as use where use.resource = asked and use.key >= from_key
+        order by use.key limit 2000 for update
+    ) as page;
+    update resource_use as use
+    set starts_until = null, started_until = null
+    from unnest(keys) as page (key)
+    where use.resource = asked and use.key = page.key and use.starts_until is not null;
+    return keys[2000];
+end $$;
+
+-- Makes due what is put off to a start time of a resource, of some tasks from an id on. Returns their lambdas, and the id to
+-- go on from; null: that was all.
+create function duly_end_delays(asked text, after_id uuid, out lambdas text[], out next_id uuid) language plpgsql as $$
+declare
+    ids uuid[];
+begin
+    select array_agg(page.task_id order by page.task_id) into ids
+    from (
+        select assoc.task_id from task_assoc as assoc where assoc.task_id > after_id order by assoc.task_id limit 5000
+    ) as page;
+    next_id := ids[5000];
+    with put_off as (
+        select assoc.task_id
+        from task_assoc as assoc
+        where assoc.task_id between ids[1] and ids[cardinality(ids)] and assoc.start_at > duly_now()
+            and assoc.status::text in ('new', 'retriable_failure')
+            and assoc.resources @> jsonb_build_array(jsonb_build_object('name', asked))
+        order by assoc.task_id
+        for update
+    ), due as (
+        update task_assoc as assoc
+        set next_trigger_at = greatest(assoc.due_at, (select duly_now())), start_at = null
+        from put_off
+        where assoc.task_id = any (array[put_off.task_id])
+        returning assoc.lambda
+    )
+    select coalesce(array_agg(distinct due.lambda), '{}') into lambdas from due;
+end $$;
+
+-- Removes a resource that nobody holds or waits for. What was put off by its rate is for the caller to make due
+-- (duly_end_delays). Null: there is none; false: it is in use.
 create function duly_delete_resource(asked text) returns boolean language plpgsql as $$
 begin
     lock table resource_use in exclusive mode;
@@ -1020,7 +1110,8 @@ begin
     then
         return false;
     end if;
-    delete from resource_use where resource = asked;
+    -- there may be many keys: these are removed as others that nobody uses
+    delete from resource_use where resource = asked and key = '';
     delete from resource where name = asked;
     return true;
 end $$;
@@ -1106,7 +1197,8 @@ def downgrade() -> None:
         "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
         "resource_hold, resource_use, resource, "
         "task_assoc, dead_letter, attempt, task, lambda;"
-        "drop function duly_release, duly_delete_resource, duly_put_resource, duly_free, duly_admit, duly_unpark, duly_advance_graphs, "
+        "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_parked, "
+        "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, "
         "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
         "duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, duly_recent, duly_backoff, duly_now;"
         "drop type attempt_outcome, task_status;"
