@@ -16,9 +16,10 @@ STAMP := $(VENV)/.installed
 export BUF_CACHE_DIR ?= $(CURDIR)/$(VENV)/buf
 ARGS ?=
 TESTS ?= tests
-WORKERS ?= 2
+# empty: 3 for `make test`, whose tests wait much; 2 for the others, of which some keep both cores busy
+WORKERS ?=
 # worksteal: a worker runs neighbours, so that what a module starts is started once
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+PYTEST = $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist worksteal -q
 
 ##@ Try it
 
@@ -31,7 +32,7 @@ setup: $(STAMP) ## Make .venv and install Duly and its tools into it (the others
 	@echo "duly: ready; activate it with: source $(BIN)/activate"
 
 test: $(STAMP) ## Run the tests that fit into five minutes (TESTS=path narrows, ARGS="-k name" is passed on)
-	@$(PYTEST) -m "not long" $(TESTS) $(ARGS)
+	@$(PYTEST) -n $(or $(WORKERS),3) -m "not long" $(TESTS) $(ARGS)
 
 test-all: $(STAMP) ## Run all tests, as CI does: with failpoints, chaos, models, fuzzing, the demo, every installed Postgres
 	@$(PYTEST) $(TESTS) $(ARGS)
@@ -63,7 +64,7 @@ bench-recovery: $(STAMP) ## Kill parts of a local stack and measure how long unt
 
 models: $(STAMP) ## Hold the store and the protocol against their models at length (an hour; spin and gcc for the protocol)
 	@DULY_MODEL_EXHAUSTIVE=1 DULY_MODEL_EXAMPLES=$${DULY_MODEL_EXAMPLES:-5000} \
-		$(BIN)/python -m pytest -n $(WORKERS) -q -o faulthandler_timeout=0 tests/models $(ARGS)
+		$(BIN)/python -m pytest -n $(or $(WORKERS),2) -q -o faulthandler_timeout=0 tests/models $(ARGS)
 
 fuzz: $(STAMP) ## Send every service what no client would send (ARGS="--seconds 600 --seed 1")
 	@$(BIN)/python -m tests.fuzz $(ARGS)

@@ -142,4 +142,4 @@ async def test_each_kind_of_call_tells_how_long_its_caller_waits(store, task_sta
         await getattr(hsc.stub, rpc)(requests[rpc], timeout=7)
 
     (within,) = told
-    assert 0 < within <= 7
+    assert 0 < within < 8  # gRPC rounds a timeout up
