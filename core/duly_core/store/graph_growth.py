@@ -10,8 +10,9 @@ from duly.enums import EdgeCondition
 from duly_core.graph_growth import NewNode, Placed, Source, check_request, place
 from duly_core.graph_rules import GraphError, State, fires_on
 from duly_core.lifecycle import Status
-from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.store.arrays import int2s, intervals, texts, uuids
 from duly_core.store.pool import Connection, fetch
+from duly_core.store.schedule import task_parameters
 from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from duly_core.task import TaskId
 
@@ -110,17 +111,8 @@ def _parameters(graph: _Growing, nodes: Sequence[NewNode], placed: Sequence[Plac
     waited_for = {edge.source for edge in edges if edge.condition is not EdgeCondition.SUCCEEDED}
     handled = sorted(waited_for & graph.sources.keys() - graph.handled)
     failed = [label for label in handled if graph.sources[label].status is Status.FATAL_FAILURE]
-    return {
+    return task_parameters(tasks) | {
         "graph_id": graph.graph_id,
-        "task_ids": uuids(task.task_id for task in tasks),
-        "lambdas": texts([task.lambda_name for task in tasks]),
-        "collections": texts([task.collection for task in tasks]),
-        "priorities": int2s([task.priority for task in tasks]),
-        "encodings": int2s([task.encoding for task in tasks]),
-        "payloads": byteas([task.payload for task in tasks]),
-        "scheduled_at": timestamps([task.scheduled_at for task in tasks]),
-        "delays": intervals([task.delay for task in tasks]),
-        "expires_at": timestamps([task.expires_at for task in tasks]),
         "max_runtimes": intervals([each.max_runtime for each in nodes]),
         "labels": texts([each.node.label for each in nodes]),
         "open_edges": [how.open_edges for how in placed],

@@ -14,8 +14,9 @@ import psycopg
 from duly.enums import EdgeCondition
 from duly_core.graph_rules import Edge, Node, fires_on
 from duly_core.lifecycle import Status
-from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.store.arrays import int2s, intervals, texts, uuids
 from duly_core.store.pool import Store, fetch
+from duly_core.store.schedule import task_parameters
 from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from duly_core.store.tasks import Cancelled, cancel_tasks
 from duly_core.task import GraphId, NewTask
@@ -112,21 +113,12 @@ def _parameters(graph: NewGraph) -> dict[str, Any]:
     handled = {edge.source for edge in graph.edges if edge.condition is not EdgeCondition.SUCCEEDED}
     tasks = graph.tasks
     name, version = graph.definition or (None, None)
-    return {
+    return task_parameters(tasks) | {
         "graph_id": UUID(bytes=graph.graph_id),
         "name": graph.name,
         "digest": graph.digest,
         "definition": name,
         "version": version,
-        "task_ids": uuids(task.task_id for task in tasks),
-        "lambdas": texts([task.lambda_name for task in tasks]),
-        "collections": texts([task.collection for task in tasks]),
-        "priorities": int2s([task.priority for task in tasks]),
-        "encodings": int2s([task.encoding for task in tasks]),
-        "payloads": byteas([task.payload for task in tasks]),
-        "scheduled_at": timestamps([task.scheduled_at for task in tasks]),
-        "delays": intervals([task.delay for task in tasks]),
-        "expires_at": timestamps([task.expires_at for task in tasks]),
         "max_runtimes": intervals(graph.max_runtimes),
         "labels": texts([node.label for node in graph.nodes]),
         "waits_for": [waits_for[node.label] for node in graph.nodes],

@@ -88,10 +88,15 @@ async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> di
 
     Those that are left out cannot be: their lambda is not registered, or their id is taken.
     """
-    columns = _columns(sorted(tasks, key=lambda task: task.task_id))
-    parameters = _said(columns) | _times(columns) | {"tell": False}
+    parameters = task_parameters(sorted(tasks, key=lambda task: task.task_id)) | {"tell": False}
     rows = await fetch(connection, TRANSITIONS["schedule"], parameters)
     return {row[0]: timedelta(microseconds=row[1]) for row in rows}
+
+
+def task_parameters(tasks: Sequence[NewTask]) -> dict[str, Any]:
+    """Return the parameters that say what new tasks are, and when they are due; an element for each task, in order."""
+    columns = _columns(tasks)
+    return _said(columns) | _times(columns)
 
 
 async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled | None]:
