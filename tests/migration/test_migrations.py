@@ -19,7 +19,7 @@ import duly_core.store.migrate as migrate_module
 from duly.ids import new_task_id
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.lifecycle import Status
-from duly_core.store import graph_tables  # noqa: F401 (it adds its tables)
+from duly_core.store import access_tables, graph_tables  # noqa: F401 (they add their tables)
 from duly_core.store.migrate import migrate
 from duly_core.store.migrations.url import sqlalchemy_url
 from duly_core.store.partitions import first_id

@@ -35,7 +35,9 @@ async def test_a_refused_call_leaves_nothing_of_its_request_to_the_collector():
         requests.append(weakref.ref(request))
         return request
 
-    call = ServerInterceptor(lambda *what: observed.append(what[:2]))._wrap(refuse, read, "Schedule")
+    call = ServerInterceptor(lambda *what: observed.append(what[:2]))._wrap(
+        refuse, read, "Schedule", "/duly.v1.FrontendService/Schedule"
+    )
     gc.disable()
     try:
         with pytest.raises(grpc.aio.AbortError):

@@ -13,8 +13,10 @@ import structlog
 from grpc_status import rpc_status
 
 from duly.v1 import task_pb2
+from duly_core.access.current import set_access, stream_admission
 from duly_core.errors import DulyError, InvalidRequestError
-from duly_core.rpc.interceptors import CallObserver, status_of
+from duly_core.rpc.error_status import status_of
+from duly_core.rpc.interceptors import CallObserver
 from duly_core.rpc.stubs import Context
 
 log = structlog.get_logger()
@@ -153,6 +155,8 @@ class CallStreams:
         method, handler = self._handlers[field]
         code = "CANCELLED"
         try:
+            if (admit := stream_admission.get()) is not None:
+                set_access(await admit(method))
             answer = await handler(getattr(request, field), CallContext(self._timeout))
             getattr(response, field).CopyFrom(answer)
             self._check_size(response)

@@ -6,20 +6,14 @@ from typing import Any, Protocol
 
 import grpc
 import structlog
-from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError, Message
-from google.rpc import code_pb2, error_details_pb2, status_pb2
+from google.rpc import code_pb2
 from grpc_status import rpc_status
 
-from duly_core.errors import (
-    DulyError,
-    InvalidRequestError,
-    OverloadedError,
-    QueueUnavailableError,
-    StoreUnavailableError,
-    TooMuchError,
-)
+from duly_core.errors import DulyError, InvalidRequestError
+from duly_core.rpc.admission import Admitter
 from duly_core.rpc.decode_errors import explain
+from duly_core.rpc.error_status import status_of
 from duly_core.rpc.field_count import check_field_count
 
 log = structlog.get_logger()
@@ -36,32 +30,50 @@ class CallObserver(Protocol):
 class ServerInterceptor(grpc.aio.ServerInterceptor):
     """The one place where exceptions meet the wire. Payloads and exception texts of ours never cross it."""
 
-    def __init__(self, observe: CallObserver | None = None, *, counts_fields: bool = True) -> None:
-        """Make one; with `counts_fields` requests with very many fields are refused before they are read."""
+    def __init__(
+        self,
+        observe: CallObserver | None = None,
+        *,
+        counts_fields: bool = True,
+        admitter: Admitter | None = None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            observe: told of each call that ended.
+            counts_fields: refuse requests with very many fields before they are read.
+            admitter: asks each caller who it is; None: nobody is asked.
+        """
         self._observe = observe
+        self._admitter = admitter
         self._counts_fields = counts_fields
         self._wrapped: dict[Any, Any] = {}
         """By what serves the call: a server has one handler a method, and is asked for it at each call."""
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         handler = await continuation(handler_call_details)
+        path = handler_call_details.method
         if handler is None or (handler.unary_unary is None and handler.stream_stream is None):
-            return handler
+            # a kind of call that no service of ours has: health's Watch
+            return handler if self._admitter is None or self._admitter.is_open(path) else None
         wrapped = self._wrapped.get(handler)
         if wrapped is None:
-            wrapped = self._wrapped[handler] = self._wrap_handler(handler, handler_call_details.method)
+            wrapped = self._wrapped[handler] = self._wrap_handler(handler, path)
         return wrapped
 
     def _wrap_handler(self, handler: Any, path: str) -> Any:
         if handler.stream_stream is not None:
+            admitter = self._admitter
             return grpc.stream_stream_rpc_method_handler(
-                handler.stream_stream,
+                handler.stream_stream
+                if admitter is None
+                else admitter.wrap_stream(handler.stream_stream, path),
                 request_deserializer=self._reader(handler.request_deserializer),
                 response_serializer=handler.response_serializer,
             )
         method = path.rpartition("/")[2]
         return grpc.unary_unary_rpc_method_handler(
-            self._wrap(handler.unary_unary, handler.request_deserializer, method),
+            self._wrap(handler.unary_unary, handler.request_deserializer, method, path),
             # the request is read by `call`: gRPC would answer UNKNOWN, which clients take for transient
             request_deserializer=None,
             response_serializer=handler.response_serializer,
@@ -78,8 +90,12 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
 
         return checked
 
-    def _wrap(self, behavior: Handler, deserialize: Callable[[bytes], Message], method: str) -> Handler:
+    def _wrap(
+        self, behavior: Handler, deserialize: Callable[[bytes], Message], method: str, path: str
+    ) -> Handler:
         read = self._reader(deserialize)
+        admitter = self._admitter
+        asks = admitter if admitter is not None and not admitter.is_open(path) else None
 
         async def call(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             started = time.perf_counter()
@@ -87,6 +103,8 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             request: Message | None = None
             try:
                 try:
+                    if asks is not None:
+                        await asks.admit(path, context)
                     request = read(data)
                     del data
                     response = await behavior(request, context)
@@ -126,19 +144,3 @@ def _read(data: bytes, read: Callable[[bytes], Message]) -> Message:
 def _message_of(read: Callable[[bytes], Message]) -> Any:
     """Return the descriptor of what a bound FromString reads; None: it is something else."""
     return getattr(getattr(read, "__self__", None), "DESCRIPTOR", None)
-
-
-def status_of(error: DulyError) -> status_pb2.Status:
-    """Return what an error of ours is on the wire."""
-    if isinstance(error, InvalidRequestError):
-        violation = error_details_pb2.BadRequest.FieldViolation(
-            field=error.field, description=error.description
-        )
-        detail = any_pb2.Any()
-        detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
-        return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
-    if isinstance(error, StoreUnavailableError | QueueUnavailableError | OverloadedError):
-        return status_pb2.Status(code=code_pb2.UNAVAILABLE, message=str(error))
-    if isinstance(error, TooMuchError):
-        return status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=str(error))
-    return status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message=str(error))

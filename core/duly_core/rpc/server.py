@@ -9,8 +9,10 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from duly_core.access.authorizer import Authorizer
 from duly_core.errors import PortInUseError
 from duly_core.ready_pipe import tell_serving
+from duly_core.rpc.admission import Admitter
 from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
 from duly_core.rpc.settings import RpcSettings
 
@@ -32,8 +34,17 @@ class RpcServer:
         services: Sequence[Service],
         settings: RpcSettings,
         observe: CallObserver | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
-        """Args: `listen` is HOST:PORT (port 0: any) or unix:PATH."""
+        """Make one.
+
+        Args:
+            listen: HOST:PORT (port 0: any) or unix:PATH.
+            services: what it serves, beside health and reflection.
+            settings: limits of calls.
+            observe: told of each call that ended.
+            authorizer: asks each caller who it is; None: nobody is asked.
+        """
         self._listen = listen
         self._address = listen
         self._settings = settings
@@ -41,7 +52,13 @@ class RpcServer:
         self._services = services
         self._server = grpc.aio.server(
             # on a host's own socket, where messages have no limit, nobody is to be kept out
-            interceptors=[ServerInterceptor(observe, counts_fields=settings.max_message_bytes >= 0)],
+            interceptors=[
+                ServerInterceptor(
+                    observe,
+                    counts_fields=settings.max_message_bytes >= 0,
+                    admitter=None if authorizer is None else Admitter(authorizer),
+                )
+            ],
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),

@@ -18,9 +18,12 @@ from duly.v1 import (
     time_tables_pb2,
     time_tables_pb2_grpc,
 )
+from duly_core.access.authorizer import open_authorizer
+from duly_core.access.settings import AuthSettings
 from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
+from duly_core.store.access_cache import AccessCache
 from duly_core.store.health import HealthFollower
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.local_notifications import LocalNotifications
@@ -57,6 +60,7 @@ def build(
     settings = FrontendSettings.load(**overrides)
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
+    auth_settings = AuthSettings.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
@@ -109,6 +113,7 @@ def build(
                 ],
                 rpc_settings,
                 observe_call,
+                open_authorizer(auth_settings, AccessCache(stores.reads)),
             )
             address = await server.start()
             if await migration.done(store_settings, stop):

@@ -3,10 +3,13 @@
 import asyncio
 
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
+from duly_core.access.authorizer import open_authorizer
+from duly_core.access.settings import AuthSettings
 from duly_core.loop import repeat
 from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
+from duly_core.store.access_cache import AccessCache
 from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
@@ -37,6 +40,7 @@ def build(
     timing = Timing.load()
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
+    auth_settings = AuthSettings.load()
     live_settings = TriggerSettings.load()
     migration = migration or Migration()
 
@@ -58,7 +62,8 @@ def build(
                 hsc_pb2.DESCRIPTOR.services_by_name["HscService"].full_name,
                 lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),
             )
-            server = RpcServer(settings.listen, [service], rpc_settings, observe_call)
+            authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
+            server = RpcServer(settings.listen, [service], rpc_settings, observe_call, authorizer)
             address = await server.start()
             if await migration.done(store_settings, stop):
                 log.info("hsc serves", address=address)

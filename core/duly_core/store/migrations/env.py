@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from duly_core.store import graph_tables  # noqa: F401 (it adds its tables)
+from duly_core.store import access_tables, graph_tables  # noqa: F401 (they add their tables)
 from duly_core.store.tables import metadata
 
 context.configure(

@@ -67,6 +67,30 @@ create table lambda (
     updated_at timestamptz not null
 );
 
+-- Who may do what (decision 0038). Each change raises the version, in its transaction: servers remember the rest.
+create table access_version (version bigint not null);
+insert into access_version values (1);
+create table access_token (
+    -- SHA-256 of the token: who reads this table cannot use what it says.
+    digest bytea primary key check (octet_length(digest) = 32),
+    token_id text not null unique,
+    principal text not null check (octet_length(principal) between 1 and 255),
+    note text not null,
+    created_at timestamptz not null,
+    created_by text not null,
+    expires_at timestamptz,
+    revoked_at timestamptz
+);
+create table role_grant (
+    principal text not null check (octet_length(principal) between 1 and 255),
+    role text not null check (role in ('client', 'owner', 'host', 'operator', 'auditor')),
+    -- A lambda, a prefix that ends with an asterisk, or an asterisk alone.
+    pattern text not null check (octet_length(pattern) between 1 and 255),
+    granted_at timestamptz not null,
+    granted_by text not null,
+    primary key (principal, role, pattern)
+);
+
 -- The entity: wide and cold. Written when the task is scheduled and when it ends (and when an attempt fails).
 -- Partitioned by the time in the task's id: finished rows leave with their partition. Ends are written by "insert ... on
 -- conflict do update", because that finds its partition without planning for all of them (decision 0017). The defaults are
@@ -1196,7 +1220,7 @@ def downgrade() -> None:
     op.execute(
         "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
         "resource_hold, resource_use, resource, "
-        "task_assoc, dead_letter, attempt, task, lambda;"
+        "access_token, role_grant, access_version, task_assoc, dead_letter, attempt, task, lambda;"
         "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_parked, "
         "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, "
         "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "

@@ -1,0 +1,61 @@
+"""The access of whoever made the call that is being served: set by the interceptor, read by servicers."""
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+
+from duly_core.access.grants import UNRESTRICTED, Access, Scope
+from duly_core.access.roles import Action
+from duly_core.errors import PermissionDeniedError
+
+_access: ContextVar[Access] = ContextVar("duly_access", default=UNRESTRICTED)
+
+Admission = Callable[[str], Awaitable[Access]]
+"""Given a method's full path, answers what the caller may do now, or refuses."""
+
+stream_admission: ContextVar[Admission | None] = ContextVar("duly_stream_admission", default=None)
+"""Set for a stream that carries calls: each call on it is admitted for itself, since grants change and tokens expire."""
+
+
+def current_access() -> Access:
+    """Return what the caller may do; everything where nobody is asked who they are."""
+    return _access.get()
+
+
+def set_access(access: Access) -> None:
+    """Remember it for the rest of this call."""
+    _access.set(access)
+
+
+def require(action: Action, lambda_name: str) -> None:
+    """Let the call go on.
+
+    Raises:
+        PermissionDeniedError: the caller may not do this with the lambda. The text is the same whether the lambda exists.
+    """
+    access = _access.get()
+    if not access.may(action, lambda_name):
+        raise denied(access, action, lambda_name)
+
+
+def require_everywhere(action: Action) -> None:
+    """Let the call go on.
+
+    Raises:
+        PermissionDeniedError: the caller may not do this for all lambdas.
+    """
+    access = _access.get()
+    if not access.scope(action).is_everything:
+        raise denied(access, action, "*")
+
+
+def denied(access: Access, action: Action, pattern: str) -> PermissionDeniedError:
+    """Return the refusal."""
+    return PermissionDeniedError(
+        f"{access.principal or 'this caller'!r} may not {action} {pattern!r}: an operator can grant a role for it (duly grant)"
+    )
+
+
+def restriction(action: Action) -> Scope | None:
+    """Return the lambdas and tasks that the caller may reach with an action; None: all."""
+    scope = _access.get().scope(action)
+    return None if scope.is_everything else scope

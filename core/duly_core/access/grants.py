@@ -1,0 +1,93 @@
+"""Grants: which role a principal has, and for which lambdas; and what follows from all of its grants."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
+
+EVERYTHING = "*"
+"""The pattern of all lambdas. What holds for everybody (settings, grants) needs a grant with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role for the lambdas of a pattern: a name, a prefix that ends with `*`, or `*` alone."""
+
+    principal: str
+    role: Role
+    pattern: str
+
+    def covers(self, lambda_name: str) -> bool:
+        """Whether the pattern has this lambda."""
+        if self.pattern.endswith("*"):
+            return lambda_name.startswith(self.pattern[:-1])
+        return lambda_name == self.pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The lambdas for which an action is allowed."""
+
+    all_tasks: tuple[str, ...]
+    """Patterns of lambdas whose tasks may all be reached."""
+    own_tasks: tuple[str, ...]
+    """Patterns of lambdas of which only tasks that the principal scheduled may be reached."""
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing has to be checked."""
+        return EVERYTHING in self.all_tasks
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the action is never allowed."""
+        return not self.all_tasks and not self.own_tasks
+
+    def covers(self, lambda_name: str) -> bool:
+        """Whether the action is allowed for some tasks of this lambda."""
+        return _matches(self.all_tasks, lambda_name) or _matches(self.own_tasks, lambda_name)
+
+    def covers_task(self, lambda_name: str, *, is_own: bool) -> bool:
+        """Whether the action is allowed for a task of this lambda."""
+        return _matches(self.all_tasks, lambda_name) or (is_own and _matches(self.own_tasks, lambda_name))
+
+
+class Access:
+    """What one principal may do. Immutable; made anew when its grants change."""
+
+    def __init__(self, principal: str, grants: Sequence[Grant]) -> None:
+        self.principal = principal
+        self.roles = frozenset(grant.role for grant in grants)
+        self._scopes = {action: _scope(grants, action) for action in Action}
+
+    @classmethod
+    def unrestricted(cls) -> Self:
+        """Return the access of everybody where nobody is asked who they are."""
+        access = cls("", ())
+        access._scopes = dict.fromkeys(Action, Scope((EVERYTHING,), ()))
+        return access
+
+    def scope(self, action: Action) -> Scope:
+        """Return the lambdas for which an action is allowed."""
+        return self._scopes[action]
+
+    def may(self, action: Action, lambda_name: str) -> bool:
+        """Whether an action is allowed for a lambda, or for some of its tasks."""
+        return self._scopes[action].covers(lambda_name)
+
+
+def _scope(grants: Iterable[Grant], action: Action) -> Scope:
+    covering = [grant for grant in grants if action in ALLOWED[grant.role]]
+    own = {grant.pattern for grant in covering if grant.role in OWN_TASKS_ONLY}
+    everyones = {grant.pattern for grant in covering if grant.role not in OWN_TASKS_ONLY}
+    return Scope(tuple(sorted(everyones)), tuple(sorted(own)))
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns
+    )
+
+
+UNRESTRICTED = Access.unrestricted()

@@ -1,0 +1,94 @@
+"""Asks who makes a call, and whether it is theirs to make, before anything of the request is read."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from grpc_status import rpc_status
+
+from duly_core.access.authorizer import Authorizer, Credentials
+from duly_core.access.current import set_access, stream_admission
+from duly_core.access.grants import Access
+from duly_core.access.principal import Principal
+from duly_core.errors import DulyError
+from duly_core.rpc.error_status import status_of
+
+_ALTERNATIVE_NAME = "x509_subject_alternative_name"
+_COMMON_NAME = "x509_common_name"
+
+
+class Admitter:
+    """Applies an Authorizer to gRPC's calls."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    def is_open(self, path: str) -> bool:
+        """Whether everybody may make this call."""
+        return self._authorizer.is_open(path)
+
+    async def admit(self, path: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Set the access of this call.
+
+        Raises:
+            UnauthenticatedError: the caller does not say who it is.
+            PermissionDeniedError: the call is not the caller's to make.
+        """
+        principal = await self._authorizer.identify(credentials_of(context))
+        set_access(await self._authorizer.admit(path, principal))
+
+    def wrap_stream(self, serve: Callable[..., Any], path: str) -> Callable[..., Any]:
+        """Return what admits a stream and then serves it; each call that it carries is admitted for itself."""
+        if self.is_open(path):
+            return serve
+        if inspect.isasyncgenfunction(serve):
+
+            async def generate(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+                await self._admit_stream(path, context)
+                async for response in serve(requests, context):
+                    yield response
+
+            return generate
+
+        async def run(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            await self._admit_stream(path, context)
+            await serve(requests, context)
+
+        return run
+
+    async def _admit_stream(self, path: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        try:
+            principal = await self._authorizer.identify(credentials_of(context))
+            set_access(await self._authorizer.admit(path, principal))
+        except DulyError as error:
+            await context.abort_with_status(rpc_status.to_status(status_of(error)))
+        service = path.rpartition("/")[0]
+        stream_admission.set(self._of_calls(service, principal))
+
+    def _of_calls(self, service: str, principal: Principal) -> Callable[[str], Any]:
+        async def admit(method: str) -> Access:
+            return await self._authorizer.admit(f"{service}/{method}", principal)
+
+        return admit
+
+
+def credentials_of(context: grpc.aio.ServicerContext[Any, Any]) -> Credentials:
+    """Return what a call came with."""
+    header = ""
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization":
+            header = value if isinstance(value, str) else value.decode("latin-1")
+            break
+    if header:
+        return Credentials(authorization=header)
+    return Credentials(certificate_name=_name_of(context.auth_context()))
+
+
+def _name_of(auth: Any) -> str:
+    """Return the name in a client certificate: its first alternative name, else its common name; empty: there is none."""
+    for key in (_ALTERNATIVE_NAME, _COMMON_NAME):
+        names = auth.get(key) or ()
+        for name in names:
+            return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+    return ""
