@@ -1,8 +1,12 @@
 """A channel to a Duly server: dead peers are noticed, and a server that is back is found soon."""
 
+from pathlib import Path
+
 import grpc
 
 from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.tls import channel_credentials
+from duly_core.rpc.token_file import show_token
 
 
 def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
@@ -23,4 +27,8 @@ def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
     if "," in address:
         address = "ipv4:" + address
         options.append(("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'))
-    return grpc.aio.insecure_channel(address, options=options)
+    credentials = None if address.startswith("unix") else channel_credentials(settings)
+    shows = show_token(Path(settings.token_file)) if settings.token_file else None
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=options, interceptors=shows)
+    return grpc.aio.secure_channel(address, credentials, options=options, interceptors=shows)

@@ -15,6 +15,7 @@ from duly_core.ready_pipe import tell_serving
 from duly_core.rpc.admission import Admitter
 from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
 from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.tls import refuse_strangers, server_credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class RpcServer:
 
         Raises:
             PortInUseError: somebody else listens there.
+            SettingsError: it would serve strangers without TLS, or its certificate cannot be read.
         """
         for service in self._services:
             service.add_to(self._server)
@@ -82,8 +84,16 @@ class RpcServer:
             [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
         )
         self._refuse_a_taken_socket()
+        is_local = self._listen.startswith("unix")
+        credentials = None if is_local else server_credentials(self._settings)
+        if credentials is None and not is_local and not self._settings.allow_plaintext:
+            refuse_strangers(self._listen)
         try:
-            port = self._server.add_insecure_port(self._listen)
+            port = (
+                self._server.add_insecure_port(self._listen)
+                if credentials is None
+                else self._server.add_secure_port(self._listen, credentials)
+            )
         except RuntimeError as error:
             raise PortInUseError(
                 f"cannot listen on {self._listen}: another process holds it, or the address is not this machine's; "

@@ -1,7 +1,7 @@
 """Settings of servers and of calls."""
 
 from datetime import timedelta
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from duly_core.settings import Duration, Section
 
@@ -18,6 +18,27 @@ class RpcSettings(Section):
     shutdown_grace: Duration = timedelta(seconds=5)
     """How long a stopping server lets running calls finish."""
 
+    cert_file: str = ""
+    """Certificate (PEM, with its chain) that this process shows. A server with one serves TLS only; changed files are
+    read without a restart."""
+    key_file: str = ""
+    """Private key (PEM) of `cert_file`."""
+    ca_file: str = ""
+    """Authorities (PEM) that sign the certificates of servers and of clients; `system`: those of the machine, for servers.
+    A client with one connects by TLS only."""
+    client_certificates: Literal["ignored", "required"] = "ignored"
+    """Whether a server with TLS asks each caller for a certificate of `ca_file`."""
+    allow_plaintext: bool = False
+    """Serve on other addresses than loopback without TLS. Everybody on the way can then read and change all that is said."""
+    token_file: str = ""
+    """File with the token that this process shows to Frontend and HSC. Changed files are read without a restart."""
+
     def for_local_socket(self) -> Self:
         """Without a limit on messages: on a host's own socket a batch may be as large as its tasks are."""
-        return self.model_copy(update={"max_message_bytes": -1})
+        plain = {
+            "cert_file": "",
+            "key_file": "",
+            "ca_file": "",
+            "token_file": "",
+        }  # the socket's file mode says who may
+        return self.model_copy(update={"max_message_bytes": -1, **plain})
