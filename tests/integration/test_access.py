@@ -2,16 +2,17 @@
 
 import hashlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import grpc
 import pytest
 
-from duly.v1 import frontend_pb2, hsc_pb2, hsc_pb2_grpc
+from duly.v1 import access_pb2, access_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc
 from duly_core.access.authorizer import Authorizer
 from duly_core.access.grants import Grant
-from duly_core.access.methods import NEEDS
+from duly_core.access.methods import KNOWN_CALLERS, NEEDS
 from duly_core.access.roles import Role
-from duly_core.store import access
+from duly_core.store import access, access_cache
 from duly_core.store.access_cache import AccessCache
 from duly_core.store.pool import Store
 from tests.fixtures.services import Frontend, Hsc, refusal, serve_frontend, serve_hsc
@@ -43,6 +44,7 @@ async def guarded_hsc(store: Store) -> AsyncIterator[Hsc]:
 
 def test_each_rpc_is_in_the_table_of_permissions():
     from duly.v1 import (
+        access_pb2,
         controller_pb2,
         frontend_pb2,
         graphs_pb2,
@@ -55,6 +57,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
     )
 
     modules = (
+        access_pb2,
         controller_pb2,
         frontend_pb2,
         graphs_pb2,
@@ -71,7 +74,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }
-    assert served == set(NEEDS)
+    assert served == set(NEEDS) | KNOWN_CALLERS
 
 
 async def test_a_call_without_a_token_is_unauthenticated(guarded):
@@ -119,10 +122,6 @@ async def test_a_stream_is_admitted_as_a_call_is(guarded_hsc, store):
 
 
 async def test_each_call_of_a_stream_is_admitted_by_the_grants_of_now(guarded_hsc, store, monkeypatch):
-    from datetime import timedelta
-
-    from duly_core.store import access_cache
-
     await give_token(store)
     await access.add_grants(store, [Grant("shop", Role.HOST, "*")])
     stream = hsc_pb2_grpc.HscServiceStub(guarded_hsc.channel).Work(metadata=headers())
@@ -141,3 +140,74 @@ async def test_health_is_asked_without_a_token(guarded):
 
     answer = await health_pb2_grpc.HealthStub(guarded.channel).Check(health_pb2.HealthCheckRequest())
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def operator(store: Store, pattern: str = "*") -> None:
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.OPERATOR, pattern)])
+
+
+def access_stub(guarded: Frontend) -> access_pb2_grpc.AccessServiceStub:
+    return access_pb2_grpc.AccessServiceStub(guarded.channel)
+
+
+async def test_an_operator_makes_a_token_that_works_until_it_is_revoked(guarded, store, monkeypatch):
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+    await operator(store)
+    stub = access_stub(guarded)
+    request = access_pb2.CreateTokenRequest(principal="mailer", note="for the mail team")
+    request.lifetime.FromTimedelta(timedelta(days=1))
+    made = await stub.CreateToken(request, metadata=headers())
+    grant = access_pb2.Grant(principal="mailer", role=access_pb2.ROLE_CLIENT, pattern="mail.*")
+    added = await stub.AddGrants(access_pb2.AddGrantsRequest(grants=[grant]), metadata=headers())
+    assert added.added == 1
+    seen = await stub.GetAccess(access_pb2.GetAccessRequest(), metadata=headers(made.token))
+    assert (seen.principal, list(seen.grants)) == ("mailer", [grant])
+    listed = await stub.ListTokens(access_pb2.ListTokensRequest(), metadata=headers())
+    assert [token.created_by for token in listed.tokens if token.token_id == made.token_id] == ["shop"]
+    revoked = await stub.RevokeTokens(
+        access_pb2.RevokeTokensRequest(token_ids=[made.token_id]), metadata=headers()
+    )
+    assert list(revoked.revoked) == [made.token_id]
+    refused = await refusal(stub.GetAccess(access_pb2.GetAccessRequest(), metadata=headers(made.token)))
+    assert refused.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_an_expired_token_is_unauthenticated(guarded, store):
+    await give_token(store, lifetime=timedelta(seconds=-1))
+    refused = await refusal(access_stub(guarded).GetAccess(access_pb2.GetAccessRequest(), metadata=headers()))
+    assert refused.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_an_operator_of_some_lambdas_grants_for_no_others(guarded, store):
+    await operator(store, "mail.*")
+    stub = access_stub(guarded)
+    grant = access_pb2.Grant(principal="x", role=access_pb2.ROLE_OWNER, pattern="mail.send")
+    assert (await stub.AddGrants(access_pb2.AddGrantsRequest(grants=[grant]), metadata=headers())).added == 1
+    for pattern in ("*", "mail*", "ma*", "shop"):
+        wider = access_pb2.Grant(principal="x", role=access_pb2.ROLE_OWNER, pattern=pattern)
+        refused = await refusal(
+            stub.AddGrants(access_pb2.AddGrantsRequest(grants=[wider]), metadata=headers())
+        )
+        assert refused.code is grpc.StatusCode.PERMISSION_DENIED, pattern
+
+
+@pytest.mark.parametrize(
+    ("grant", "field"),
+    [
+        ({"principal": "", "role": 1, "pattern": "*"}, "principal"),
+        ({"principal": "a\x00", "role": 1, "pattern": "*"}, "principal"),
+        ({"principal": "a", "role": 0, "pattern": "*"}, "role"),
+        ({"principal": "a", "role": 77, "pattern": "*"}, "role"),
+        ({"principal": "a", "role": 1, "pattern": ""}, "pattern"),
+        ({"principal": "a", "role": 1, "pattern": "Mail"}, "pattern"),
+        ({"principal": "a", "role": 1, "pattern": "a*b*"}, "pattern"),
+    ],
+)
+async def test_one_invalid_grant_and_none_is_written(guarded, store, grant, field):
+    await operator(store)
+    good = access_pb2.Grant(principal="x", role=access_pb2.ROLE_OWNER, pattern="mail.send")
+    request = access_pb2.AddGrantsRequest(grants=[good, access_pb2.Grant(**grant)])
+    answer = await access_stub(guarded).AddGrants(request, metadata=headers())
+    assert (answer.added, answer.results[1].error.field) == (0, field)
+    assert await access.list_grants(store, "x") == []

@@ -70,6 +70,12 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.TimeTableService/PauseTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/ResumeTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/BackfillTimeTable": Need(Action.REGISTER),
+    "/duly.v1.AccessService/AddGrants": Need(Action.GRANT),
+    "/duly.v1.AccessService/RemoveGrants": Need(Action.GRANT),
+    "/duly.v1.AccessService/ListGrants": Need(Action.AUDIT, Reach.ALL),
+    "/duly.v1.AccessService/CreateToken": Need(Action.GRANT, Reach.ALL),
+    "/duly.v1.AccessService/RevokeTokens": Need(Action.GRANT, Reach.ALL),
+    "/duly.v1.AccessService/ListTokens": Need(Action.AUDIT, Reach.ALL),
     "/duly.v1.HscService/ClaimTask": _RUN,
     "/duly.v1.HscService/ClaimWork": _RUN,
     "/duly.v1.HscService/Heartbeat": _RUN,
@@ -79,6 +85,9 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.ControllerService/AttachExecutor": _RUN,
     "/duly.v1.ControllerService/NextWork": _RUN,
 }
+
+KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess"})
+"""Methods that need no role: who calls must only say who it is."""
 
 OPEN_SERVICES = frozenset({"/grpc.health.v1.Health/"})
 """Services whose calls nobody has to be known for: a probe of a load balancer has no token."""

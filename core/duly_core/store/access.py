@@ -10,6 +10,8 @@ from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.store.pool import Store
 
+_CHANGED = b"update access_version set version = version + 1"
+
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
@@ -55,15 +57,20 @@ async def list_tokens(store: Store) -> list[TokenInfo]:
         return [TokenInfo(**row) for row in await cursor.fetchall()]
 
 
-async def revoke_token(store: Store, token_id: str) -> bool:
-    """Refuse a token from now on; False: there is none of this id, or it is revoked already."""
-    return bool(
-        await _run(
-            store,
-            "update access_token set revoked_at = duly_now() where token_id = %s and revoked_at is null",
-            (token_id,),
+async def revoke_tokens(store: Store, token_ids: Sequence[str]) -> list[str]:
+    """Refuse tokens from now on; return the ids of those that were not revoked before."""
+    async with (
+        store.connection() as connection,
+        connection.transaction(),
+        connection.cursor() as cursor,
+    ):
+        await cursor.execute(_CHANGED)
+        await cursor.execute(
+            "update access_token set revoked_at = duly_now() where token_id = any(%s) and revoked_at is null"
+            " returning token_id",
+            (list(token_ids),),
         )
-    )
+        return sorted(token_id for (token_id,) in await cursor.fetchall())
 
 
 async def add_grants(store: Store, grants: Sequence[Grant], granted_by: str = "") -> int:
@@ -112,6 +119,6 @@ async def _run(store: Store, statement: str, parameters: tuple[object, ...]) -> 
         connection.transaction(),
         connection.cursor() as cursor,
     ):
-        await cursor.execute(b"update access_version set version = version + 1")
+        await cursor.execute(_CHANGED)
         await cursor.execute(statement.encode(), parameters)
         return cursor.rowcount

@@ -3,6 +3,8 @@
 import asyncio
 
 from duly.v1 import (
+    access_pb2,
+    access_pb2_grpc,
     frontend_pb2,
     frontend_pb2_grpc,
     graphs_pb2,
@@ -31,6 +33,7 @@ from duly_core.store.notifications import Notifier
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
+from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.limits import LimitServicer
@@ -76,6 +79,7 @@ def build(
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
+            access = AccessServicer(store)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             server = RpcServer(
                 settings.listen,
@@ -83,6 +87,10 @@ def build(
                     Service(
                         frontend_pb2.DESCRIPTOR.services_by_name["FrontendService"].full_name,
                         lambda grpc: frontend_pb2_grpc.add_FrontendServiceServicer_to_server(frontend, grpc),
+                    ),
+                    Service(
+                        access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name,
+                        lambda grpc: access_pb2_grpc.add_AccessServiceServicer_to_server(access, grpc),
                     ),
                     Service(
                         graphs_pb2.DESCRIPTOR.services_by_name["GraphService"].full_name,

@@ -1,0 +1,168 @@
+"""AccessService: gives and takes roles and tokens."""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+
+from duly.time_conversion import to_timestamp
+from duly.v1 import access_pb2, access_pb2_grpc
+from duly_core.access.authorizer import TOKEN_PREFIX
+from duly_core.access.current import current_access, require
+from duly_core.access.grants import EVERYTHING, Grant
+from duly_core.access.roles import Action, Role
+from duly_core.errors import InvalidRequestError
+from duly_core.routing import LAMBDA_NAME
+from duly_core.rpc.checks import check_count, read_duration
+from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.stubs import Context
+from duly_core.store import access as store_access
+from duly_core.store.pool import Store
+
+_MOST = 1_000
+_LONGEST_NAME = 255
+_LONGEST_NOTE = 1_024
+_LIFETIMES = timedelta(minutes=1), timedelta(days=3650)
+_ID_BYTES = 6
+_SECRET_BYTES = 32
+
+_ROLES = {
+    access_pb2.ROLE_CLIENT: Role.CLIENT,
+    access_pb2.ROLE_OWNER: Role.OWNER,
+    access_pb2.ROLE_HOST: Role.HOST,
+    access_pb2.ROLE_OPERATOR: Role.OPERATOR,
+    access_pb2.ROLE_AUDITOR: Role.AUDITOR,
+}
+_ROLES_TO_WIRE = {role: number for number, role in _ROLES.items()}
+
+
+class AccessServicer(access_pb2_grpc.AccessServiceServicer):
+    """Who may grant for a pattern grants no more than that: an operator of `mail.*` makes no operator of `*`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def GetAccess(  # noqa: N802 (the wire's name)
+        self, _request: access_pb2.GetAccessRequest, _context: Context
+    ) -> access_pb2.GetAccessResponse:
+        principal = current_access().principal
+        grants = await store_access.list_grants(self._store, principal) if principal else []
+        return access_pb2.GetAccessResponse(principal=principal, grants=map(_to_wire, grants))
+
+    async def AddGrants(  # noqa: N802
+        self, request: access_pb2.AddGrantsRequest, _context: Context
+    ) -> access_pb2.AddGrantsResponse:
+        grants, results = _read(request.grants)
+        added = 0
+        if len(grants) == len(results):
+            added = await store_access.add_grants(self._store, grants, current_access().principal)
+        return access_pb2.AddGrantsResponse(results=results, added=added)
+
+    async def RemoveGrants(  # noqa: N802
+        self, request: access_pb2.RemoveGrantsRequest, _context: Context
+    ) -> access_pb2.RemoveGrantsResponse:
+        grants, results = _read(request.grants)
+        removed = 0
+        if len(grants) == len(results):
+            removed = await store_access.remove_grants(self._store, grants)
+        return access_pb2.RemoveGrantsResponse(results=results, removed=removed)
+
+    async def ListGrants(  # noqa: N802
+        self, request: access_pb2.ListGrantsRequest, _context: Context
+    ) -> access_pb2.ListGrantsResponse:
+        _check_text("principal", request.principal, least=0)
+        grants = await store_access.list_grants(self._store, request.principal)
+        return access_pb2.ListGrantsResponse(grants=map(_to_wire, grants))
+
+    async def CreateToken(  # noqa: N802
+        self, request: access_pb2.CreateTokenRequest, _context: Context
+    ) -> access_pb2.CreateTokenResponse:
+        require(Action.GRANT, EVERYTHING)
+        _check_text("principal", request.principal)
+        _check_text("note", request.note, least=0, most=_LONGEST_NOTE)
+        lifetime = None
+        if request.HasField("lifetime"):
+            lifetime = read_duration("lifetime", request.lifetime, _LIFETIMES[1])
+            if lifetime < _LIFETIMES[0]:
+                raise InvalidRequestError("lifetime", "must be at least 1m")
+        token_id, token, digest = new_token()
+        await store_access.add_token(
+            self._store,
+            digest,
+            token_id,
+            request.principal,
+            note=request.note,
+            lifetime=lifetime,
+            created_by=current_access().principal,
+        )
+        return access_pb2.CreateTokenResponse(token=token, token_id=token_id)
+
+    async def RevokeTokens(  # noqa: N802
+        self, request: access_pb2.RevokeTokensRequest, _context: Context
+    ) -> access_pb2.RevokeTokensResponse:
+        check_count("token_ids", len(request.token_ids), _MOST)
+        for token_id in request.token_ids:
+            _check_text("token_ids", token_id)
+        revoked = await store_access.revoke_tokens(self._store, request.token_ids)
+        return access_pb2.RevokeTokensResponse(revoked=revoked)
+
+    async def ListTokens(  # noqa: N802
+        self, _request: access_pb2.ListTokensRequest, _context: Context
+    ) -> access_pb2.ListTokensResponse:
+        response = access_pb2.ListTokensResponse()
+        for info in await store_access.list_tokens(self._store):
+            token = response.tokens.add(
+                token_id=info.token_id,
+                principal=info.principal,
+                note=info.note,
+                created_at=to_timestamp(info.created_at),
+                created_by=info.created_by,
+            )
+            if info.expires_at is not None:
+                token.expires_at.CopyFrom(to_timestamp(info.expires_at))
+            if info.revoked_at is not None:
+                token.revoked_at.CopyFrom(to_timestamp(info.revoked_at))
+        return response
+
+
+def new_token() -> tuple[str, str, bytes]:
+    """Return a token's id, the token, and the SHA-256 that the store keeps of it."""
+    token_id = secrets.token_hex(_ID_BYTES)
+    token = f"{TOKEN_PREFIX}{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    return token_id, token, hashlib.sha256(token.encode()).digest()
+
+
+def _read(asked: Sequence[access_pb2.Grant]) -> tuple[list[Grant], list[access_pb2.GrantResult]]:
+    check_count("grants", len(asked), _MOST)
+    grants, results = [], []
+    for each in asked:
+        try:
+            grants.append(_grant(each))
+            results.append(access_pb2.GrantResult())
+        except Problem as problem:
+            results.append(access_pb2.GrantResult(error=problem.to_wire()))
+    for grant in grants:
+        require(Action.GRANT, grant.pattern)
+    return grants, results
+
+
+def _grant(asked: access_pb2.Grant) -> Grant:
+    if asked.role not in _ROLES:
+        raise Problem("role", "must be one of client, owner, host, operator, auditor")
+    if not 1 <= len(asked.principal.encode()) <= _LONGEST_NAME or "\x00" in asked.principal:
+        raise Problem("principal", f"must be 1 to {_LONGEST_NAME} bytes without NUL")
+    prefix = asked.pattern.removesuffix("*")
+    if prefix == asked.pattern and not LAMBDA_NAME.fullmatch(prefix):
+        raise Problem("pattern", f"{asked.pattern!r} is no lambda's name: write a name, a prefix and *, or *")
+    if prefix and not LAMBDA_NAME.fullmatch(prefix.rstrip(".-_") or "a"):
+        raise Problem("pattern", f"{asked.pattern!r} fits no lambda: write a name, a prefix and *, or *")
+    return Grant(asked.principal, _ROLES[asked.role], asked.pattern)
+
+
+def _check_text(field: str, text: str, least: int = 1, most: int = _LONGEST_NAME) -> None:
+    if not least <= len(text.encode()) <= most or "\x00" in text:
+        raise InvalidRequestError(field, f"must be {least} to {most} bytes without NUL")
+
+
+def _to_wire(grant: Grant) -> access_pb2.Grant:
+    return access_pb2.Grant(principal=grant.principal, role=_ROLES_TO_WIRE[grant.role], pattern=grant.pattern)
