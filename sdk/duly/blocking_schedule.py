@@ -13,6 +13,7 @@ import grpc
 from duly import error_mapping
 from duly.caller import ONE_TRY, RETRIED, Reachability, seconds
 from duly.channel import open_blocking_channel
+from duly.credentials import Credentials
 from duly.errors import UnavailableError
 from duly.schedule_stream import SHORTEST_TIMEOUT_S, ScheduleStream, StreamEndedError
 from duly.v1 import frontend_pb2
@@ -25,9 +26,7 @@ _SOON_S = 1.0
 class BlockingSchedule:
     """One call at a time; any threads may share it. Connects with the first call."""
 
-    def __init__(
-        self, address: str, credentials: grpc.ChannelCredentials | None, reach: Reachability
-    ) -> None:
+    def __init__(self, address: str, credentials: Credentials, reach: Reachability) -> None:
         self._address = address
         self._credentials = credentials
         self._reach = reach

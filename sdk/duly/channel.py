@@ -5,6 +5,7 @@ import re
 
 import grpc
 
+from duly.credentials import Credentials, interceptors, show_blocking
 from duly.errors import AddressError
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
@@ -54,15 +55,18 @@ def check_address(address: object, source: str = "") -> str:
     )
 
 
-def open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
-    """Open a channel on the running event loop; it connects when it is first used. None: no TLS."""
-    if credentials is None:
-        return grpc.aio.insecure_channel(address, options=_OPTIONS)
-    return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+def open_channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
+    """Open a channel on the running event loop; it connects when it is first used."""
+    shown = interceptors(credentials.token)
+    if credentials.tls is None:
+        return grpc.aio.insecure_channel(address, options=_OPTIONS, interceptors=shown)
+    return grpc.aio.secure_channel(address, credentials.tls, options=_OPTIONS, interceptors=shown)
 
 
-def open_blocking_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+def open_blocking_channel(address: str, credentials: Credentials) -> grpc.Channel:
     """Open a channel for blocking calls; otherwise as `open_channel`."""
-    if credentials is None:
-        return grpc.insecure_channel(address, options=_OPTIONS)
-    return grpc.secure_channel(address, credentials, options=_OPTIONS)
+    if credentials.tls is None:
+        channel = grpc.insecure_channel(address, options=_OPTIONS)
+    else:
+        channel = grpc.secure_channel(address, credentials.tls, options=_OPTIONS)
+    return show_blocking(channel, credentials.token)

@@ -12,6 +12,7 @@ from duly.errors import (
     NotADeadLetterError,
     NotPendingError,
     PayloadTooLargeError,
+    PermissionDeniedError,
     QuotaExceededError,
     RequestError,
     ResourceInUseError,
@@ -20,6 +21,7 @@ from duly.errors import (
     TaskNotFoundError,
     TimeTableConflictError,
     TimeTableNotFoundError,
+    UnauthenticatedError,
     UnavailableError,
     UnknownLambdaError,
     UnknownResourceError,
@@ -87,6 +89,10 @@ def _of_answer(code: grpc.StatusCode, details: str, field: str, address: str) ->
         # what names the field already, as Duly's own Frontend does, need not name it twice
         named = not field or details.startswith(f"{field}: ")
         return InvalidTaskError(details if named else f"{field}: {details}", field)
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return UnauthenticatedError(details)
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return PermissionDeniedError(details)
     if code is grpc.StatusCode.NOT_FOUND:
         return TaskNotFoundError(details)
     if code is grpc.StatusCode.UNIMPLEMENTED:

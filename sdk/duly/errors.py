@@ -130,6 +130,18 @@ class InvalidSettingError(DulyError):
     """The value is invalid. The setting is unchanged."""
 
 
+class CredentialsError(DulyError, ValueError):
+    """A token, a certificate or a key cannot be used: the file is missing, or has something else."""
+
+
+class PermissionDeniedError(DulyError):
+    """Whoever the token or certificate names may not do this; an operator can grant a role."""
+
+
+class UnauthenticatedError(DulyError):
+    """The Frontend asks who calls, and the token or certificate is missing, unknown, revoked or expired."""
+
+
 class AddressError(DulyError, ValueError):
     """The address has no port, or is a URL. Write HOST:PORT."""
 

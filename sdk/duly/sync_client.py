@@ -66,13 +66,16 @@ class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls, SyncResour
         address: str | None = None,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
         unreachable_after: timedelta | None = None,
     ) -> None:
         """Name the Frontend, as for AsyncClient."""
-        self._client = AsyncClient(address, credentials=credentials, unreachable_after=unreachable_after)
+        self._client = AsyncClient(
+            address, credentials=credentials, token=token, unreachable_after=unreachable_after
+        )
         self._process = os.getpid()
         keep_in_children(self)
-        self._direct = BlockingSchedule(self._client.address, credentials, self._client.reach)
+        self._direct = BlockingSchedule(self._client.address, self._client.credentials, self._client.reach)
         self._closed = False
         # Held to give the loop work, and to close: the loop drops silently what comes after its end. A signal
         # handler may use the client, too.

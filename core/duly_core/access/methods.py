@@ -76,6 +76,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.AccessService/CreateToken": Need(Action.GRANT, Reach.ALL),
     "/duly.v1.AccessService/RevokeTokens": Need(Action.GRANT, Reach.ALL),
     "/duly.v1.AccessService/ListTokens": Need(Action.AUDIT, Reach.ALL),
+    "/duly.v1.AccessService/ListAuditEvents": Need(Action.AUDIT, Reach.ALL),
     "/duly.v1.HscService/ClaimTask": _RUN,
     "/duly.v1.HscService/ClaimWork": _RUN,
     "/duly.v1.HscService/Heartbeat": _RUN,
@@ -85,6 +86,13 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.ControllerService/AttachExecutor": _RUN,
     "/duly.v1.ControllerService/NextWork": _RUN,
 }
+
+AUDITED = frozenset(
+    path
+    for path, need in NEEDS.items()
+    if need.action in {Action.CHANGE, Action.REDRIVE, Action.REGISTER, Action.OPERATE, Action.GRANT}
+)
+"""Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it."""
 
 KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess"})
 """Methods that need no role: who calls must only say who it is."""

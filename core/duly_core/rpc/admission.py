@@ -11,7 +11,7 @@ from duly_core.access.authorizer import Authorizer, Credentials
 from duly_core.access.current import set_access, stream_admission
 from duly_core.access.grants import Access
 from duly_core.access.principal import Principal
-from duly_core.errors import DulyError
+from duly_core.errors import DulyError, PermissionDeniedError
 from duly_core.rpc.error_status import status_of
 
 _ALTERNATIVE_NAME = "x509_subject_alternative_name"
@@ -36,7 +36,11 @@ class Admitter:
             PermissionDeniedError: the call is not the caller's to make.
         """
         principal = await self._authorizer.identify(credentials_of(context))
-        set_access(await self._authorizer.admit(path, principal))
+        try:
+            set_access(await self._authorizer.admit(path, principal))
+        except PermissionDeniedError:
+            set_access(Access(principal.name, ()))  # the audit log says who was refused
+            raise
 
     def wrap_stream(self, serve: Callable[..., Any], path: str) -> Callable[..., Any]:
         """Return what admits a stream and then serves it; each call that it carries is admitted for itself."""

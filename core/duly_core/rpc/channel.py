@@ -4,9 +4,9 @@ from pathlib import Path
 
 import grpc
 
+from duly.credentials import TokenFile, interceptors
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.tls import channel_credentials
-from duly_core.rpc.token_file import show_token
 
 
 def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
@@ -28,7 +28,7 @@ def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
         address = "ipv4:" + address
         options.append(("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'))
     credentials = None if address.startswith("unix") else channel_credentials(settings)
-    shows = show_token(Path(settings.token_file)) if settings.token_file else None
+    shows = interceptors(TokenFile(Path(settings.token_file)).read if settings.token_file else None)
     if credentials is None:
         return grpc.aio.insecure_channel(address, options=options, interceptors=shows)
     return grpc.aio.secure_channel(address, credentials, options=options, interceptors=shows)

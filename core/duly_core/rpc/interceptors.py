@@ -10,8 +10,10 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2
 from grpc_status import rpc_status
 
+from duly_core.access.audit import AuditLog
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.rpc.admission import Admitter
+from duly_core.rpc.call_audit import CallAudit
 from duly_core.rpc.decode_errors import explain
 from duly_core.rpc.error_status import status_of
 from duly_core.rpc.field_count import check_field_count
@@ -36,6 +38,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         *,
         counts_fields: bool = True,
         admitter: Admitter | None = None,
+        audit_log: AuditLog | None = None,
     ) -> None:
         """Make one.
 
@@ -43,7 +46,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             observe: told of each call that ended.
             counts_fields: refuse requests with very many fields before they are read.
             admitter: asks each caller who it is; None: nobody is asked.
+            audit_log: keeps who changed what, and who was refused; None: nothing is kept.
         """
+        self._audit_log = audit_log
         self._observe = observe
         self._admitter = admitter
         self._counts_fields = counts_fields
@@ -96,6 +101,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         read = self._reader(deserialize)
         admitter = self._admitter
         asks = admitter if admitter is not None and not admitter.is_open(path) else None
+        audit = None if self._audit_log is None else CallAudit(self._audit_log, path)
 
         async def call(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             started = time.perf_counter()
@@ -108,6 +114,8 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     request = read(data)
                     del data
                     response = await behavior(request, context)
+                    if audit is not None and audit.keeps_all:
+                        await audit.record(context, request, response, "OK")
                 except DulyError as error:
                     refusal = status_of(error)
                     # its frames and it hold each other, and the request: an outage would pile up thousands of them
@@ -124,8 +132,10 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                 else:
                     code = "OK"
                     return response
-                request = None
                 code = grpc.StatusCode[code_pb2.Code.Name(refusal.code)].name
+                if audit is not None and audit.keeps(code):
+                    await audit.record_refusal(context, request, code)
+                request = None
                 await context.abort_with_status(rpc_status.to_status(refusal))
             finally:
                 if self._observe:

@@ -9,6 +9,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from duly_core.access.audit import AuditLog
 from duly_core.access.authorizer import Authorizer
 from duly_core.errors import PortInUseError
 from duly_core.ready_pipe import tell_serving
@@ -36,6 +37,7 @@ class RpcServer:
         settings: RpcSettings,
         observe: CallObserver | None = None,
         authorizer: Authorizer | None = None,
+        audit_log: AuditLog | None = None,
     ) -> None:
         """Make one.
 
@@ -45,6 +47,7 @@ class RpcServer:
             settings: limits of calls.
             observe: told of each call that ended.
             authorizer: asks each caller who it is; None: nobody is asked.
+            audit_log: keeps who changed what, and who was refused; None: nothing is kept.
         """
         self._listen = listen
         self._address = listen
@@ -58,6 +61,7 @@ class RpcServer:
                     observe,
                     counts_fields=settings.max_message_bytes >= 0,
                     admitter=None if authorizer is None else Admitter(authorizer),
+                    audit_log=audit_log,
                 )
             ],
             options=[

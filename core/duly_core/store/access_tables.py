@@ -1,8 +1,22 @@
-"""The tables of tokens and grants as SQLAlchemy sees them; see tables.py."""
+"""The tables of tokens, grants and the audit log as SQLAlchemy sees them; see tables.py."""
 
 import sqlalchemy as sa
 
 from duly_core.store.tables import metadata
+
+audit_event = sa.Table(
+    "audit_event",
+    metadata,
+    sa.Column("event_id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
+    sa.Column("at", sa.TIMESTAMP(timezone=True), nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("peer", sa.Text, nullable=False),
+    sa.Column("method", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+    sa.Column("request", sa.Text, nullable=False),
+    sa.Column("answer", sa.Text, nullable=False),
+    sa.Index("audit_event_by_actor", "actor", "event_id"),
+)
 
 access_version = sa.Table("access_version", metadata, sa.Column("version", sa.BigInteger, nullable=False))
 

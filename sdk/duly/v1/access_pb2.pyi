@@ -455,3 +455,122 @@ class Token(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Token: _TypeAlias = Token  # noqa: Y015
+
+@_typing.final
+class ListAuditEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTOR_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    MENTIONS_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    actor: _builtins.str
+    """Of this principal only."""
+    method: _builtins.str
+    """Of this method only, such as CancelTask."""
+    mentions: _builtins.str
+    """Whose request has this text only, such as a task's id or a lambda's name."""
+    refused: _builtins.bool
+    """Only calls that were refused for want of a token or a role."""
+    page_size: _builtins.int
+    """1 to 1,000; 0 is 100."""
+    page_token: _builtins.str
+    """From the answer before."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Not older than this."""
+
+    def __init__(
+        self,
+        *,
+        actor: _builtins.str = ...,
+        method: _builtins.str = ...,
+        mentions: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        refused: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "mentions", b"mentions", "method", b"method", "page_size", b"page_size", "page_token", b"page_token", "refused", b"refused", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditEventsRequest: _TypeAlias = ListAuditEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditEventsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty: there are no more."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditEvent]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___AuditEvent] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditEventsResponse: _TypeAlias = ListAuditEventsResponse  # noqa: Y015
+
+@_typing.final
+class AuditEvent(_message.Message):
+    """A call that changed something, or that was refused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.int
+    actor: _builtins.str
+    """The principal; empty: the server asked nobody who they are."""
+    peer: _builtins.str
+    """Where the call came from, as gRPC writes it: ipv4:10.0.0.7:51234."""
+    method: _builtins.str
+    """Such as FrontendService/CancelTask."""
+    outcome: _builtins.str
+    """The call's status: OK, PERMISSION_DENIED. An item of the answer may have an error though the call is OK."""
+    request: _builtins.str
+    """JSON: what the request named, without payloads, and shortened if it is long."""
+    answer: _builtins.str
+    """JSON: what was answered."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        actor: _builtins.str = ...,
+        peer: _builtins.str = ...,
+        method: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        request: _builtins.str = ...,
+        answer: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "answer", b"answer", "at", b"at", "event_id", b"event_id", "method", b"method", "outcome", b"outcome", "peer", b"peer", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditEvent: _TypeAlias = AuditEvent  # noqa: Y015

@@ -69,6 +69,11 @@ class AccessServiceStub:
                 request_serializer=duly_dot_v1_dot_access__pb2.ListTokensRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_access__pb2.ListTokensResponse.FromString,
                 _registered_method=True)
+        self.ListAuditEvents = channel.unary_unary(
+                '/duly.v1.AccessService/ListAuditEvents',
+                request_serializer=duly_dot_v1_dot_access__pb2.ListAuditEventsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_access__pb2.ListAuditEventsResponse.FromString,
+                _registered_method=True)
 
 
 class AccessServiceServicer:
@@ -123,6 +128,13 @@ class AccessServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAuditEvents(self, request, context):
+        """Lists who changed what, and who was refused, the newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AccessServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -160,6 +172,11 @@ def add_AccessServiceServicer_to_server(servicer, server):
                     servicer.ListTokens,
                     request_deserializer=duly_dot_v1_dot_access__pb2.ListTokensRequest.FromString,
                     response_serializer=duly_dot_v1_dot_access__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'ListAuditEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditEvents,
+                    request_deserializer=duly_dot_v1_dot_access__pb2.ListAuditEventsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_access__pb2.ListAuditEventsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -351,6 +368,33 @@ class AccessService:
             '/duly.v1.AccessService/ListTokens',
             duly_dot_v1_dot_access__pb2.ListTokensRequest.SerializeToString,
             duly_dot_v1_dot_access__pb2.ListTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.AccessService/ListAuditEvents',
+            duly_dot_v1_dot_access__pb2.ListAuditEventsRequest.SerializeToString,
+            duly_dot_v1_dot_access__pb2.ListAuditEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

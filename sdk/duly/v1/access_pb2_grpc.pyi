@@ -45,6 +45,8 @@ class AccessServiceStub:
     """Refuses tokens from now on, within two seconds."""
     ListTokens: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListTokensRequest, _access_pb2.ListTokensResponse]
     """Lists tokens, the newest first, without their secrets."""
+    ListAuditEvents: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListAuditEventsRequest, _access_pb2.ListAuditEventsResponse]
+    """Lists who changed what, and who was refused, the newest first."""
 
 @_typing.type_check_only
 class AccessServiceAsyncStub(AccessServiceStub):
@@ -63,6 +65,8 @@ class AccessServiceAsyncStub(AccessServiceStub):
     """Refuses tokens from now on, within two seconds."""
     ListTokens: _aio.UnaryUnaryMultiCallable[_access_pb2.ListTokensRequest, _access_pb2.ListTokensResponse]  # type: ignore[assignment]
     """Lists tokens, the newest first, without their secrets."""
+    ListAuditEvents: _aio.UnaryUnaryMultiCallable[_access_pb2.ListAuditEventsRequest, _access_pb2.ListAuditEventsResponse]  # type: ignore[assignment]
+    """Lists who changed what, and who was refused, the newest first."""
 
 class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -120,5 +124,13 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.ListTokensResponse, _abc.Awaitable[_access_pb2.ListTokensResponse]]:
         """Lists tokens, the newest first, without their secrets."""
+
+    @_abc_1.abstractmethod
+    def ListAuditEvents(
+        self,
+        request: _access_pb2.ListAuditEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.ListAuditEventsResponse, _abc.Awaitable[_access_pb2.ListAuditEventsResponse]]:
+        """Lists who changed what, and who was refused, the newest first."""
 
 def add_AccessServiceServicer_to_server(servicer: AccessServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,6 +26,7 @@ from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.access_cache import AccessCache
+from duly_core.store.audit import StoredAuditLog
 from duly_core.store.health import HealthFollower
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.local_notifications import LocalNotifications
@@ -122,6 +123,7 @@ def build(
                 rpc_settings,
                 observe_call,
                 open_authorizer(auth_settings, AccessCache(stores.reads)),
+                StoredAuditLog(store),
             )
             address = await server.start()
             if await migration.done(store_settings, stop):

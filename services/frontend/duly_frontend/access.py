@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 
 from duly.time_conversion import to_timestamp
@@ -13,16 +14,19 @@ from duly_core.access.grants import EVERYTHING, Grant
 from duly_core.access.roles import Action, Role
 from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
-from duly_core.rpc.checks import check_count, read_duration
+from duly_core.rpc.checks import check_count, read_duration, read_instant
 from duly_core.rpc.new_tasks import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import access as store_access
+from duly_core.store.audit import list_events
 from duly_core.store.pool import Store
 
 _MOST = 1_000
 _LONGEST_NAME = 255
 _LONGEST_NOTE = 1_024
 _LIFETIMES = timedelta(minutes=1), timedelta(days=3650)
+_DEFAULT_PAGE = 100
+_NEWEST = 2**62
 _ID_BYTES = 6
 _SECRET_BYTES = 32
 
@@ -122,6 +126,35 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
                 token.expires_at.CopyFrom(to_timestamp(info.expires_at))
             if info.revoked_at is not None:
                 token.revoked_at.CopyFrom(to_timestamp(info.revoked_at))
+        return response
+
+    async def ListAuditEvents(  # noqa: N802
+        self, request: access_pb2.ListAuditEventsRequest, _context: Context
+    ) -> access_pb2.ListAuditEventsResponse:
+        size = request.page_size or _DEFAULT_PAGE
+        if not 1 <= size <= _MOST:
+            raise InvalidRequestError("page_size", f"must be from 1 to {_MOST:,}")
+        for field in ("actor", "method", "mentions"):
+            _check_text(field, getattr(request, field), least=0)
+        if request.page_token and not (request.page_token.isascii() and request.page_token.isdigit()):
+            raise InvalidRequestError("page_token", "must be the next_page_token of an answer")
+        before = int(request.page_token[:18]) if request.page_token else _NEWEST
+        events = await list_events(
+            self._store,
+            before=before,
+            limit=size + 1,
+            actor=request.actor,
+            method=request.method,
+            mentions=request.mentions,
+            since=read_instant("since", request.since) if request.HasField("since") else None,
+            refused=request.refused,
+        )
+        page = events[:size]
+        response = access_pb2.ListAuditEventsResponse()
+        for event in page:
+            response.events.add(event_id=event.event_id, at=to_timestamp(event.at), **asdict(event.entry))
+        if len(events) > size:
+            response.next_page_token = str(page[-1].event_id)
         return response
 
 

@@ -10,6 +10,7 @@ from duly_core.rpc.server import RpcServer, Service
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.access_cache import AccessCache
+from duly_core.store.audit import StoredAuditLog
 from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
@@ -63,7 +64,8 @@ def build(
                 lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),
             )
             authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
-            server = RpcServer(settings.listen, [service], rpc_settings, observe_call, authorizer)
+            audit_log = StoredAuditLog(stores.results)
+            server = RpcServer(settings.listen, [service], rpc_settings, observe_call, authorizer, audit_log)
             address = await server.start()
             if await migration.done(store_settings, stop):
                 log.info("hsc serves", address=address)

@@ -91,6 +91,19 @@ create table role_grant (
     primary key (principal, role, pattern)
 );
 
+-- Who did what, and who was refused. Rows are added, and removed by age (store.audit_retention); nothing changes them.
+create table audit_event (
+    event_id bigint generated always as identity primary key,
+    at timestamptz not null,
+    actor text not null,
+    peer text not null,
+    method text not null,
+    outcome text not null,
+    request text not null,
+    answer text not null
+);
+create index audit_event_by_actor on audit_event (actor, event_id);
+
 -- The entity: wide and cold. Written when the task is scheduled and when it ends (and when an attempt fails).
 -- Partitioned by the time in the task's id: finished rows leave with their partition. Ends are written by "insert ... on
 -- conflict do update", because that finds its partition without planning for all of them (decision 0017). The defaults are
@@ -1220,7 +1233,7 @@ def downgrade() -> None:
     op.execute(
         "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
         "resource_hold, resource_use, resource, "
-        "access_token, role_grant, access_version, task_assoc, dead_letter, attempt, task, lambda;"
+        "audit_event, access_token, role_grant, access_version, task_assoc, dead_letter, attempt, task, lambda;"
         "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_parked, "
         "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, "
         "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
