@@ -8,9 +8,11 @@ import psycopg
 import pytest
 
 from duly.enums import FailureKind, Outcome
+from duly_core.access.audit import AuditEntry
 from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
 from duly_core.store import dead_letters, polling, tasks
+from duly_core.store.audit import StoredAuditLog, list_events
 from duly_core.store.partitions import Partition, add, first_id, list_partitions
 from duly_core.store.resources import ResourceLimit, put_resource
 from duly_core.store.results import set_results
@@ -256,3 +258,17 @@ async def test_keys_of_resources_that_nobody_uses_are_forgotten_and_others_are_k
     await retention.run_once()
 
     assert ask(dsn, "select key from resource_use order by key") == [("later",), ("parked",), ("used",)]
+
+
+async def test_audit_events_are_kept_for_their_time(
+    retention: Retention, task_states: TaskStates, clock: Clock, uptime: Uptime
+) -> None:
+    log = StoredAuditLog(task_states.store)
+    await log.record(AuditEntry("ann", "", "old", "OK", ""))
+    for days, method in ((300, "young"), (66, "new")):
+        await clock.tick(days * DAY)
+        uptime.now += days * DAY
+        await log.record(AuditEntry("ann", "", method, "OK", ""))
+    await until_nothing_is_left(retention)
+    kept = await list_events(task_states.store, before=2**62, limit=10)
+    assert [event.entry.method for event in kept] == ["new", "young"]

@@ -72,8 +72,11 @@ class Retention:
         dead_letter_retention: timedelta,
         span: timedelta,
         since_boot: Callable[[], int] = since_boot_ns,
+        *,
+        audit_retention: timedelta = timedelta(days=365),
     ) -> None:
-        """Make one: how long tasks are kept after their end, and how much time a partition holds."""
+        """Make one: how long tasks are kept after their end, and audit events; how much time a partition holds."""
+        self._audit_retention = audit_retention
         self._store = store
         self._retention = retention
         self._dead_letter_retention = dead_letter_retention
@@ -119,6 +122,7 @@ class Retention:
         await self._forget("abandoned_sessions", limits)
         await self._forget("expired_graphs", limits)
         await self._forget("idle_resource_keys", limits)
+        await self._forget("old_audit_events", {"audited_before": now - self._audit_retention})
         problem: StoreUnavailableError | None = None
         for partition in there:
             if partition.ends_at > now - min(self._retention, self._dead_letter_retention):

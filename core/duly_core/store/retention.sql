@@ -22,6 +22,16 @@ with abandoned as materialized (
 )
 select key from abandoned where duly_unblock_session(key)
 
+-- name: old_audit_events
+-- They are in the order of their ids, but for those whose transactions overlapped.
+delete from audit_event
+where event_id in (
+    select event_id
+    from (select event_id, at from audit_event order by event_id limit %(limit)b) as oldest
+    where at < %(audited_before)b
+)
+returning event_id
+
 -- name: idle_resource_keys
 -- Keys of resources that nobody uses any more: what their rate gave has come by. Who takes one makes it anew.
 delete from resource_use as use

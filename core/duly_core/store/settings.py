@@ -33,6 +33,8 @@ class StoreSettings(Section):
     """How long finished tasks are kept, with results and idempotency keys. Then they are unknown."""
     dead_letter_retention: Duration = Field(default=timedelta(days=30), ge=timedelta(minutes=1))
     """How long dead letters are kept."""
+    audit_retention: Duration = Field(default=timedelta(days=365), ge=timedelta(days=1))
+    """How long the audit log keeps who changed what."""
     partition_span: Duration = Field(
         default=timedelta(days=1), ge=timedelta(minutes=1), le=timedelta(days=366)
     )

@@ -85,6 +85,7 @@ def build(
                 store_settings.retention,
                 store_settings.dead_letter_retention,
                 store_settings.partition_span,
+                audit_retention=store_settings.audit_retention,
             )
 
             async def retain() -> timedelta:
