@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from duly import error_mapping
 from duly.caller import DEFAULT_TIMEOUT, Caller, seconds
@@ -18,6 +18,8 @@ from duly.new_graph import NewGraph
 from duly.time_conversion import to_duration
 from duly.v1 import graphs_pb2, task_pb2
 
+Receipt = TypeVar("Receipt")
+
 _LONGEST_POLL = timedelta(seconds=20)
 _POLL_GRACE = timedelta(seconds=5)
 _SHORTEST_POLL_S = 0.1
@@ -25,15 +27,34 @@ _SHORTEST_POLL_S = 0.1
 _ONE_TRY = timedelta(seconds=30)
 
 
-class AsyncGraphBlock(NewGraph):
-    """A graph that is scheduled at the end of its `async with` block, unless the block raises."""
+class _Block(NewGraph, Generic[Receipt]):
+    """A graph with what schedules it."""
 
-    def __init__(self, calls: GraphCalls, name: str, graph_id: str | None, timeout: timedelta) -> None:
+    def __init__(
+        self, schedule: Callable[..., Receipt], name: str, graph_id: str | None, timeout: timedelta
+    ) -> None:
         super().__init__(name, graph_id=graph_id)
-        self._calls = calls
+        self._schedule: Callable[..., Receipt] = schedule
         self._timeout = timeout
         self.scheduled: ScheduledGraph | None = None
         """The receipt, after the block."""
+
+
+class GraphBlock(_Block[ScheduledGraph]):
+    """A graph that is scheduled at the end of its `with` block, unless the block raises."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.scheduled = self._schedule(self, timeout=self._timeout)
+
+
+class AsyncGraphBlock(_Block[Awaitable[ScheduledGraph]]):
+    """A graph that is scheduled at the end of its `async with` block, unless the block raises."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -42,7 +63,7 @@ class AsyncGraphBlock(NewGraph):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self.scheduled = await self._calls.schedule_graph(self, timeout=self._timeout)
+            self.scheduled = await self._schedule(self, timeout=self._timeout)
 
 
 class GraphCalls(ABC):
@@ -67,7 +88,7 @@ class GraphCalls(ABC):
 
         The end of the block raises what `schedule_graph` does.
         """
-        return AsyncGraphBlock(self, name, graph_id, timeout)
+        return AsyncGraphBlock(self.schedule_graph, name, graph_id, timeout)
 
     async def schedule_graph(
         self, graph: NewGraph, *, timeout: timedelta = DEFAULT_TIMEOUT * 6

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -165,39 +163,3 @@ class Backlog:
             held=backlog.held,
             parked=backlog.parked,
         )
-
-
-class SyncResourceCalls(ABC):
-    """The part of the blocking client that is about resources; each method runs its namesake of AsyncClient."""
-
-    _client: Any
-
-    @abstractmethod
-    def _run(self, coroutine: Any) -> Any:
-        """Run a coroutine on the client's loop and return its value, or raise what it raises."""
-
-    def resources(self, *, max_keys: int = 0) -> list[Resource]:
-        """Return the declared resources by name; see AsyncClient.resources."""
-        found: list[Resource] = self._run(self._client.resources(max_keys=max_keys))
-        return found
-
-    def backlog(self, lambdas: Sequence[str] = ()) -> list[Backlog]:
-        """Return what is due, runs and is parked of each lambda; see AsyncClient.backlog."""
-        found: list[Backlog] = self._run(self._client.backlog(lambdas))
-        return found
-
-    def put_resource(
-        self,
-        name: str,
-        capacity: int | None = None,
-        *,
-        rate: Rate | None = None,
-        per_key: bool = False,
-        note: str = "",
-    ) -> None:
-        """Declare a resource, or change it; see AsyncClient.put_resource."""
-        self._run(self._client.put_resource(name, capacity, rate=rate, per_key=per_key, note=note))
-
-    def delete_resource(self, name: str) -> None:
-        """Remove a resource that is not in use; see AsyncClient.delete_resource."""
-        self._run(self._client.delete_resource(name))
