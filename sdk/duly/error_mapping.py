@@ -1,5 +1,7 @@
 """Turns what the Frontend says went wrong into the SDK's errors."""
 
+from typing import Any
+
 import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
@@ -54,6 +56,12 @@ def from_item(error: task_pb2.ItemError) -> DulyError:
             f"{error.field}: {error.message}" if error.field else error.message, error.field
         )
     return _BY_CODE.get(error.code, RequestError)(error.message)
+
+
+def check(result: Any) -> None:
+    """Raise the error of one item's result, if it has one."""
+    if result.HasField("error"):
+        raise from_item(result.error)
 
 
 def of_graph(error: task_pb2.ItemError) -> DulyError:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from duly import error_mapping
-from duly.caller import DEFAULT_TIMEOUT, Caller, seconds
+from duly.caller import DEFAULT_TIMEOUT, seconds
+from duly.client_part import ClientPart
 from duly.errors import GraphWaitTimeoutError
 from duly.graph import Graph, GraphNode, GraphRef, ScheduledGraph, graph_id_of
 from duly.graph_definition import GraphDefinition, run_of
@@ -66,12 +66,8 @@ class AsyncGraphBlock(_Block[Awaitable[ScheduledGraph]]):
             self.scheduled = await self._schedule(self, timeout=self._timeout)
 
 
-class GraphCalls(ABC):
+class GraphCalls(ClientPart):
     """Schedules graphs and follows them."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, Any]:
-        """Return the connection of this event loop."""
 
     def graph(
         self, name: str, *, graph_id: str | None = None, timeout: timedelta = DEFAULT_TIMEOUT * 6
@@ -98,7 +94,7 @@ class GraphCalls(ABC):
         Raises InvalidTaskError (a cycle, an unknown label, too many nodes: the message names the nodes),
         UnknownLambdaError, PayloadTooLargeError, KeyConflictError, or UnavailableError (the outcome is then unknown).
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = graph.to_proto()
         response = await caller.call(caller.graphs.ScheduleGraph, request, timeout, one_try=_ONE_TRY)
         _check(response.error)
@@ -107,7 +103,7 @@ class GraphCalls(ABC):
 
     async def get_graph(self, graph: GraphRef, *, nodes: bool = True) -> Graph:
         """Return a graph as it stands now, with its nodes unless told otherwise. Raises GraphNotFoundError."""
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.GetGraphRequest(graph_id=graph_id_of(graph), without_nodes=not nodes)
         response = await caller.call(caller.graphs.GetGraph, request)
         _check(response.error)
@@ -118,7 +114,7 @@ class GraphCalls(ABC):
 
         `timeout` None waits for ever. Raises GraphWaitTimeoutError, GraphNotFoundError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         clock = asyncio.get_running_loop().time
         deadline = None if timeout is None else clock() + seconds(timeout)
         while True:
@@ -143,7 +139,7 @@ class GraphCalls(ABC):
         Nothing that waits runs any more. What runs has been asked to stop. Raises TaskFinalError if all had ended before,
         GraphNotFoundError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.CancelGraphRequest(graph_id=graph_id_of(graph))
         response = await caller.call(caller.graphs.CancelGraph, request, one_try=DEFAULT_TIMEOUT)
         _check(response.error)
@@ -161,21 +157,17 @@ class GraphCalls(ABC):
         self, *, name: str = "", running: bool = False, page_size: int = 100
     ) -> AsyncIterator[list[Graph]]:
         """Yield what `list_graphs` yields a page at a time; `page_size` is 1 to 1,000."""
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.ListGraphsRequest(name=name, running=running, page_size=page_size)
-        while True:
-            response = await caller.call(caller.graphs.ListGraphs, request)
-            yield [Graph.from_proto(state) for state in response.graphs]
-            if not response.next_page_token:
-                return
-            request.page_token = response.next_page_token
+        async for page in caller.pages(caller.graphs.ListGraphs, request):
+            yield [Graph.from_proto(state) for state in page.graphs]
 
     async def put_graph_definition(self, graph: NewGraph) -> GraphDefinition:
         """Store a graph under its name, as the next version, and return that version.
 
         The same nodes as the newest version make no new one. Raises InvalidTaskError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.PutGraphDefinitionRequest(name=graph.name, nodes=graph.to_definition())
         response = await caller.call(caller.graphs.PutGraphDefinition, request, one_try=_ONE_TRY)
         _check(response.error)
@@ -187,15 +179,10 @@ class GraphCalls(ABC):
 
     async def graph_definitions(self) -> list[GraphDefinition]:
         """Return the newest version of each definition, by name."""
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.ListGraphDefinitionsRequest(page_size=1000)
-        found: list[GraphDefinition] = []
-        while True:
-            response = await caller.call(caller.graphs.ListGraphDefinitions, request)
-            found += [GraphDefinition.from_proto(each) for each in response.definitions]
-            if not response.next_page_token:
-                return found
-            request.page_token = response.next_page_token
+        pages = caller.pages(caller.graphs.ListGraphDefinitions, request)
+        return [GraphDefinition.from_proto(each) async for page in pages for each in page.definitions]
 
     async def run_graph(
         self,
@@ -218,7 +205,7 @@ class GraphCalls(ABC):
         return await self.schedule_graph(graph, timeout=timeout)
 
     async def _definition(self, name: str, version: int) -> graphs_pb2.GraphDefinition:
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.GetGraphDefinitionRequest(name=name, version=version)
         response = await caller.call(caller.graphs.GetGraphDefinition, request)
         _check(response.error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +9,7 @@ from typing import Any
 
 from duly import error_mapping
 from duly.caller import Caller
+from duly.client_part import ClientPart, only
 from duly.enums import SettingSource
 from duly.errors import DulyError, InvalidSettingError, InvalidTaskError
 from duly.time_conversion import to_datetime
@@ -48,16 +48,12 @@ class Setting:
         )
 
 
-class SettingCalls(ABC):
+class SettingCalls(ClientPart):
     """The part of AsyncClient that is about settings."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, object]:
-        """Return the connection of this event loop."""
 
     async def settings(self) -> list[Setting]:
         """Return every setting that can be changed while Duly runs, by name."""
-        caller, _ = self._open()
+        caller = self._caller
         response = await caller.call(caller.settings.ListSettings, settings_pb2.ListSettingsRequest())
         return [Setting.from_proto(setting) for setting in response.settings]
 
@@ -68,10 +64,7 @@ class SettingCalls(ABC):
 
         Seen within one poll interval. Raises UnknownSettingError, InvalidSettingError.
         """
-        result = (await self.set_settings({name: value}))[0]
-        if isinstance(result, DulyError):
-            raise result
-        return result
+        return only(await self.set_settings({name: value}))
 
     async def set_settings(self, values: Mapping[str, str]) -> list[Setting | DulyError]:
         """Set settings, each for itself; return each, in order, as it is now, or why it was not set.
@@ -83,7 +76,7 @@ class SettingCalls(ABC):
                 raise TypeError(
                     f"{name}: a setting's value is a text, as in the file, not {type(value).__name__}"
                 )
-        caller, _ = self._open()
+        caller = self._caller
         asked = [settings_pb2.NewSetting(name=name, value=value) for name, value in values.items()]
         if not asked:  # which the Frontend refuses
             return []
@@ -95,7 +88,7 @@ class SettingCalls(ABC):
         """Undo what operators set; return each setting, in order, as it is now, or why it was not reset."""
         if isinstance(names, str):
             raise TypeError(f"give a list of names: [{names!r}]")
-        caller, _ = self._open()
+        caller = self._caller
         asked = list(names)
         if not asked:
             return []

@@ -95,12 +95,8 @@ def list_request(
 
 async def list_pages(caller: Caller, request: frontend_pb2.ListTasksRequest) -> AsyncIterator[list[Task]]:
     """Yield the pages of a listing, newest tasks first."""
-    while True:
-        response = await caller.call(caller.frontend.ListTasks, request)
-        yield [Task.from_proto(task) for task in response.tasks]
-        if not response.next_page_token:
-            return
-        request.page_token = response.next_page_token
+    async for page in caller.pages(caller.frontend.ListTasks, request):
+        yield [Task.from_proto(task) for task in page.tasks]
 
 
 async def wait_tasks(caller: Caller, ids: Sequence[str], timeout: timedelta | None) -> list[Task]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from duly import error_mapping
-from duly.caller import Caller
+from duly.client_part import ClientPart
 from duly.enums import CatchUp, Overlap, Priority
 from duly.handles import name_of
 from duly.new_task import aware
@@ -26,8 +25,6 @@ KEEP: Any = object()
 """A payload that is not to be changed: None is one."""
 _BACKFILL = timedelta(seconds=30)
 _PAGE = 1_000
-
-_TimeTables: TypeAlias = "list[TimeTable]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +113,8 @@ class Backfill:
     created: int
 
 
-class TimeTableCalls(ABC):
+class TimeTableCalls(ClientPart):
     """The part of AsyncClient that is about time tables."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, object]:
-        """Return the connection of this event loop."""
 
     async def create_table(
         self,
@@ -178,22 +171,17 @@ class TimeTableCalls(ABC):
         """Return a time table with so many of its next ticks (at most 1,000). Raises TimeTableNotFoundError."""
         return TimeTable.from_proto(await self._state(name, next_ticks))
 
-    async def tables(self, *, lambda_name: str = "") -> _TimeTables:
+    async def tables(self, *, lambda_name: str = "") -> list[TimeTable]:
         """Return the time tables, of a lambda or all, by name, without their payloads."""
-        caller, _ = self._open()
-        found: _TimeTables = []
+        caller = self._caller
         request = time_tables_pb2.ListTimeTablesRequest(page_size=_PAGE)
         setattr(request, "lambda", lambda_name)
-        while True:
-            response = await caller.call(caller.time_tables.ListTimeTables, request)
-            found += map(TimeTable.from_proto, response.tables)
-            if not response.next_page_token:
-                return found
-            request.page_token = response.next_page_token
+        pages = caller.pages(caller.time_tables.ListTimeTables, request)
+        return [TimeTable.from_proto(each) async for page in pages for each in page.tables]
 
     async def pause_table(self, name: str, *, note: str = "") -> TimeTable:
         """Pause a time table until it is resumed; nothing else ends that. Raises TimeTableNotFoundError."""
-        caller, _ = self._open()
+        caller = self._caller
         request = time_tables_pb2.PauseTimeTablesRequest(names=[name], note=note)
         return _one((await caller.call(caller.time_tables.PauseTimeTables, request)).results[0])
 
@@ -202,7 +190,7 @@ class TimeTableCalls(ABC):
 
         What fell into the pause is left out: `backfill_table` schedules it.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = time_tables_pb2.ResumeTimeTablesRequest(names=[name])
         return _one((await caller.call(caller.time_tables.ResumeTimeTables, request)).results[0])
 
@@ -211,7 +199,7 @@ class TimeTableCalls(ABC):
 
         One that an application declares comes back when a worker attaches: pause it instead.
         """
-        caller, _ = self._open()
+        caller = self._caller
         before = TimeTable.from_proto(await self._state(name, 0))
         request = time_tables_pb2.DeleteTimeTablesRequest(names=[name])
         tries: list[int] = []
@@ -229,7 +217,7 @@ class TimeTableCalls(ABC):
         A tick that has its task already is left out, so that a repeat does no harm. Overlap and catch-up policies do not
         count. `dry_run`: only count. Raises TimeTableNotFoundError, InvalidTaskError for an impossible range.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = time_tables_pb2.BackfillTimeTableRequest(name=name, dry_run=dry_run)
         getattr(request, "from").CopyFrom(to_timestamp(aware("start", start)))
         if end is not None:
@@ -237,29 +225,26 @@ class TimeTableCalls(ABC):
         response = await caller.call(
             caller.time_tables.BackfillTimeTable, request, _BACKFILL, one_try=_BACKFILL
         )
-        if response.HasField("error"):
-            raise error_mapping.from_item(response.error)
+        error_mapping.check(response)
         return Backfill(ticks=response.ticks, created=response.created)
 
     async def _put(self, table: time_tables_pb2.TimeTable, if_revision: int) -> TimeTable:
-        caller, _ = self._open()
+        caller = self._caller
         new = time_tables_pb2.NewTimeTable(table=table, if_revision=if_revision)
         request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
         return _one((await caller.call(caller.time_tables.PutTimeTables, request)).results[0])
 
     async def _state(self, name: str, next_ticks: int) -> time_tables_pb2.TimeTableState:
-        caller, _ = self._open()
+        caller = self._caller
         request = time_tables_pb2.GetTimeTablesRequest(names=[name], next=next_ticks)
         response = await caller.call(caller.time_tables.GetTimeTables, request)
         result: time_tables_pb2.TimeTableResult = response.results[0]
-        if result.HasField("error"):
-            raise error_mapping.from_item(result.error)
+        error_mapping.check(result)
         return result.table
 
 
 def _one(result: time_tables_pb2.TimeTableResult) -> TimeTable:
-    if result.HasField("error"):
-        raise error_mapping.from_item(result.error)
+    error_mapping.check(result)
     return TimeTable.from_proto(result.table)
 
 
