@@ -12,7 +12,7 @@ from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, say_answers
 from duly_cli.text import say
 
 if TYPE_CHECKING:
-    from duly.bulk import CancelFilter
+    from duly.filters import CancelFilter
 
 
 def add_command(app: typer.Typer) -> None:

@@ -15,7 +15,8 @@ from duly_cli.text import say
 from duly_core.durations import format_duration
 
 if TYPE_CHECKING:  # these load gRPC, which `duly up` does not need
-    from duly.dead_letters import DeadLetterFilter, Redrive
+    from duly.dead_letters import Redrive
+    from duly.filters import DeadLetterFilter
 
 _PANEL = "Tasks"
 _NONE = "no dead letters match"

@@ -11,7 +11,7 @@ from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected
 from duly_cli.text import say
 
 if TYPE_CHECKING:
-    from duly.bulk import PurgeFilter
+    from duly.filters import PurgeFilter
 
 
 def add_command(app: typer.Typer) -> None:

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from duly import error_mapping
-from duly.bulk import CancelFilter, PurgeFilter, cancel_request, purge_request, run_pages
+from duly.bulk import run_pages
 from duly.caller import Caller
 from duly.client_part import ClientPart, only
 from duly.enums import Priority, TaskStatus
 from duly.errors import DulyError, NotPendingError
+from duly.filters import CancelFilter, PurgeFilter, filtered
 from duly.task_reads import TaskRef, in_chunks
 from duly.task_update import KEEP, TaskUpdate
 from duly.v1 import frontend_pb2
@@ -56,7 +57,8 @@ class ChangeCalls(ClientPart):
         stop. What is scheduled meanwhile is not cancelled. `limit`: at most so many. `dry_run`: only count. Raises
         InvalidTaskError, UnavailableError (it is safe to call again).
         """
-        return await run_pages(self._caller, cancel_request(**which), limit, dry_run=dry_run)
+        request = filtered(frontend_pb2.CancelTasksRequest(), which, CancelFilter)
+        return await run_pages(self._caller, request, limit, dry_run=dry_run)
 
     async def purge(
         self, *, limit: int | None = None, dry_run: bool = False, **which: Unpack[PurgeFilter]
@@ -68,7 +70,8 @@ class ChangeCalls(ClientPart):
         Their results, histories and idempotency keys go with them. Live tasks are left alone, and so are
         tasks of graphs that run. `limit`: at most so many. `dry_run`: only count. Raises InvalidTaskError, UnavailableError (it is safe to call again).
         """
-        return await run_pages(self._caller, purge_request(**which), limit, dry_run=dry_run)
+        request = filtered(frontend_pb2.PurgeTasksRequest(), which, PurgeFilter)
+        return await run_pages(self._caller, request, limit, dry_run=dry_run)
 
 
 async def _update_tasks(caller: Caller, updates: Sequence[TaskUpdate]) -> list[TaskStatus | DulyError]:

@@ -14,9 +14,10 @@ from duly.caller import Caller, Reachability
 from duly.change_calls import ChangeCalls
 from duly.channel import resolve_address
 from duly.client_part import only
-from duly.dead_letters import DeadLetterFilter, Redrive
+from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
+from duly.filters import DeadLetterFilter, TaskFilter, filtered
 from duly.graph_calls import GraphCalls
 from duly.lambda_info import LambdaInfo
 from duly.resource_calls import ResourceCalls
@@ -25,9 +26,9 @@ from duly.scheduling import Scheduler
 from duly.session_calls import SessionCalls
 from duly.settings import SettingCalls
 from duly.task import Task
-from duly.task_reads import TaskFilter, TaskRef, id_of
+from duly.task_reads import TaskRef, id_of
 from duly.time_tables import TimeTableCalls
-from duly.v1 import frontend_pb2, registry_pb2
+from duly.v1 import frontend_pb2, registry_pb2, task_pb2
 
 # Within the class `list` is a method, so these say what it would hide.
 _Tasks: TypeAlias = list[Task]
@@ -176,7 +177,7 @@ class AsyncClient(
         What fails again meanwhile is not redriven again. Raises InvalidTaskError, UnavailableError (a note
         tells how many were redriven before).
         """
-        request = dead_letters.redrive_request(**which)
+        request = filtered(frontend_pb2.RedriveTasksRequest(), which, DeadLetterFilter)
         return await dead_letters.redrive_where(self._caller, request, rate, limit, dry_run=dry_run)
 
     async def dead_letters(
@@ -191,7 +192,9 @@ class AsyncClient(
         self, *, page_size: int = 100, **which: Unpack[DeadLetterFilter]
     ) -> AsyncIterator[_Tasks]:
         """Yield what `dead_letters` yields a page at a time; `page_size` is 1 to 1,000."""
-        return task_reads.list_pages(self._caller, dead_letters.list_request(page_size, **which))
+        request = frontend_pb2.ListTasksRequest(page_size=page_size)
+        request.statuses.append(task_pb2.TASK_STATUS_FATAL_FAILURE)
+        return task_reads.list_pages(self._caller, filtered(request, which, DeadLetterFilter))
 
     async def lambdas(self) -> _Lambdas:
         """Return the registered lambdas with their policies."""
@@ -212,5 +215,5 @@ class AsyncClient(
 
     def list_pages(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> AsyncIterator[_Tasks]:
         """Yield what `list` yields a page at a time; `page_size` is 1 to 1,000."""
-        request = task_reads.list_request(page_size, **which)
-        return task_reads.list_pages(self._caller, request)
+        request = frontend_pb2.ListTasksRequest(page_size=page_size)
+        return task_reads.list_pages(self._caller, filtered(request, which, TaskFilter))

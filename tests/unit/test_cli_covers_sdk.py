@@ -7,10 +7,8 @@ import pytest
 from typer.main import get_command
 
 import duly
-from duly.bulk import CancelFilter, PurgeFilter
-from duly.dead_letters import DeadLetterFilter
+from duly.filters import CancelFilter, DeadLetterFilter, PurgeFilter, TaskFilter
 from duly.new_time_table import TimeTableOptions
-from duly.task_reads import TaskFilter
 from duly_cli.__main__ import app
 
 METHODS = {
