@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.errors import InvalidTaskError
-from duly.time_conversion import to_datetime, to_duration, to_timedelta
+from duly.time_conversion import to_duration, to_timedelta
+from duly.views import view
 
 if TYPE_CHECKING:
     from duly.v1 import limits_pb2, task_pb2
@@ -123,17 +124,12 @@ class Resource:
     @classmethod
     def from_proto(cls, resource: limits_pb2.Resource) -> Resource:
         """Return the view of a resource as it came over the wire."""
-        return cls(
-            name=resource.limit.name,
-            capacity=resource.limit.capacity if resource.limit.HasField("capacity") else None,
-            per_key=resource.limit.per_key,
-            note=resource.limit.note,
-            changed_at=to_datetime(resource.changed_at),
-            used=resource.used,
-            parked=resource.parked,
-            keys=tuple(ResourceKey(each.key, each.used, each.parked) for each in resource.keys),
+        return view(
+            cls,
+            resource.limit,
+            resource,
+            keys=tuple(view(ResourceKey, key) for key in resource.keys),
             rate=Rate.from_proto(resource.limit.rate) if resource.limit.HasField("rate") else None,
-            starts_until=to_datetime(resource.starts_until) if resource.HasField("starts_until") else None,
         )
 
 
@@ -155,11 +151,4 @@ class Backlog:
     @classmethod
     def from_proto(cls, backlog: limits_pb2.LambdaBacklog) -> Backlog:
         """Return the view of a backlog as it came over the wire."""
-        return cls(
-            lambda_name=getattr(backlog, "lambda"),
-            ready=backlog.ready,
-            ready_since=to_datetime(backlog.ready_since) if backlog.HasField("ready_since") else None,
-            enqueued=backlog.enqueued,
-            held=backlog.held,
-            parked=backlog.parked,
-        )
+        return view(cls, backlog)

@@ -12,8 +12,8 @@ from duly.caller import Caller
 from duly.client_part import ClientPart, only
 from duly.enums import SettingSource
 from duly.errors import DulyError, InvalidSettingError, InvalidTaskError
-from duly.time_conversion import to_datetime
 from duly.v1 import settings_pb2, task_pb2
+from duly.views import view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +36,7 @@ class Setting:
     @classmethod
     def from_proto(cls, setting: settings_pb2.Setting) -> Setting:
         """Return the view of a setting as it came over the wire."""
-        return cls(
-            name=setting.name,
-            value=setting.value,
-            source=SettingSource(setting.source),
-            changed_at=to_datetime(setting.changed_at) if setting.HasField("changed_at") else None,
-            default_value=setting.default_value,
-            own_value=setting.own_value,
-            effect=setting.effect,
-            ignored_value=setting.ignored_value,
-        )
+        return view(cls, setting)
 
 
 class SettingCalls(ClientPart):

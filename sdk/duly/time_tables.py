@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from duly import error_mapping
 from duly.client_part import ClientPart
@@ -14,12 +14,9 @@ from duly.handles import name_of
 from duly.new_task import aware
 from duly.new_time_table import NewTimeTable, TimeTableOptions, write_options, write_payload
 from duly.payload import decode
-from duly.time_conversion import to_datetime, to_timedelta, to_timestamp
+from duly.time_conversion import to_timedelta, to_timestamp
 from duly.v1 import task_pb2, time_tables_pb2
-
-if TYPE_CHECKING:
-    from google.protobuf.duration_pb2 import Duration
-    from google.protobuf.timestamp_pb2 import Timestamp
+from duly.views import view
 
 KEEP: Any = object()
 """A payload that is not to be changed: None is one."""
@@ -73,33 +70,14 @@ class TimeTable:
     def from_proto(cls, state: time_tables_pb2.TimeTableState) -> TimeTable:
         """Return the view of a time table as it came over the wire."""
         table = state.table
-        return cls(
-            name=table.name,
-            lambda_name=getattr(table, "lambda"),
+        return view(
+            cls,
+            table,
+            state,
             payload=decode(table.payload, table.payload_encoding),
-            priority=Priority(table.priority),
-            collection=table.collection,
             cron=table.cron or None,
-            every=_delta(table, "every"),
             offset=to_timedelta(table.offset),
-            zone=table.zone,
-            catch_up=CatchUp(table.catch_up),
-            catch_up_window=_delta(table, "catch_up_window"),
-            overlap=Overlap(table.overlap),
             jitter=to_timedelta(table.jitter),
-            revision=state.revision,
-            declared=state.declared,
-            pause_note=state.pause_note,
-            last_task_id=state.last_task_id,
-            problem=state.problem,
-            created_at=to_datetime(state.created_at),
-            updated_at=to_datetime(state.updated_at),
-            next_ticks=tuple(map(to_datetime, state.next_ticks)),
-            paused_at=_instant(state, "paused_at"),
-            next_tick_at=_instant(state, "next_tick_at"),
-            next_fire_at=_instant(state, "next_fire_at"),
-            buffered_tick_at=_instant(state, "buffered_tick_at"),
-            last_tick_at=_instant(state, "last_tick_at"),
         )
 
 
@@ -246,13 +224,3 @@ class TimeTableCalls(ClientPart):
 def _one(result: time_tables_pb2.TimeTableResult) -> TimeTable:
     error_mapping.check(result)
     return TimeTable.from_proto(result.table)
-
-
-def _delta(table: time_tables_pb2.TimeTable, field: str) -> timedelta | None:
-    duration: Duration = getattr(table, field)
-    return to_timedelta(duration) if table.HasField(field) else None  # type: ignore[arg-type]  # its own fields
-
-
-def _instant(state: time_tables_pb2.TimeTableState, field: str) -> datetime | None:
-    stamp: Timestamp = getattr(state, field)
-    return to_datetime(stamp) if state.HasField(field) else None  # type: ignore[arg-type]  # its own fields
