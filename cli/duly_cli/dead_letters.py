@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import duly
-from duly_cli.formatting import dead_letter_table
+from duly_cli.formatting import dead_letter_table, listed_as_json
+from duly_cli.json_text import show_all
 from duly_cli.option_values import invalid, parse_moment_or_distance
-from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, say_answers, show_listed
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, say_answers
 from duly_cli.text import say
 from duly_core.durations import format_duration
 
@@ -65,11 +66,8 @@ def dead_letters(
     which = _filter(lambda_name, collection, kind, since, until)
     with connected(address) as client:
         found = list(islice(client.dead_letters(page_size=min(limit + 1, 1000), **which), limit + 1))
-    if as_json:
-        show_listed(found[:limit])
-        return
-    say("\n".join(dead_letter_table(found[:limit])))
-    if len(found) > limit:
+    show_all(found[:limit], dead_letter_table, listed_as_json, as_json=as_json)
+    if len(found) > limit and not as_json:
         say(f"there are more than these {limit}: raise --limit, or filter", err=True)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import duly
+from duly_cli.json_text import as_object
 from duly_cli.table import columns
 from duly_cli.text import printable
 
@@ -26,15 +27,7 @@ def status_of(node: "duly.GraphNode") -> str:
 
 def node_as_json(node: "duly.GraphNode") -> dict[str, Any]:
     """Return all that is known of a node."""
-    return {
-        "label": node.label,
-        "task_id": node.task_id,
-        "lambda": node.lambda_name,
-        "status": status_of(node),
-        "waits_for": {label: condition.name.lower() for label, condition in node.waits_for.items()},
-        "any_of": node.any_of,
-        "ignore_failure": node.ignore_failure,
-    }
+    return as_object(node, status=status_of(node))
 
 
 def text(graph: "duly.Graph") -> Iterator[str]:

@@ -9,6 +9,7 @@ import typer
 import duly
 from duly.enums import SettingSource
 from duly_cli.formatting import moment_text
+from duly_cli.json_text import as_object, show_all
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
@@ -42,11 +43,9 @@ def list_settings(
         return
     with connected(address) as client:
         found = client.settings()
+    show_all(found, _table, _as_json, as_json=as_json)
     if as_json:
-        for setting in found:
-            say(json.dumps(_as_json(setting)))
         return
-    say("\n".join(_table(found)))
     for setting in found:
         if setting.ignored_value:
             say(
@@ -126,13 +125,10 @@ def _table(settings: "Sequence[Setting]") -> Iterator[str]:
 
 
 def _as_json(setting: "Setting") -> dict[str, str | None]:
-    return {
-        "name": setting.name,
-        "value": setting.value,
-        "default": setting.default_value,
-        "own": setting.own_value,
-        "source": setting.source.name.lower(),
-        "changed_at": setting.changed_at.isoformat() if setting.changed_at else None,
-        "effect": setting.effect,
-        "ignored": setting.ignored_value or None,
-    }
+    return as_object(
+        setting,
+        left_out=["default_value", "own_value", "ignored_value"],
+        default=setting.default_value,
+        own=setting.own_value,
+        ignored=setting.ignored_value or None,
+    )

@@ -2,9 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import islice
 from types import MappingProxyType
 from typing import Annotated
 
@@ -13,6 +14,7 @@ import typer
 import duly
 from duly_cli.error_text import error_text
 from duly_cli.formatting import listed_as_json, task_as_json, task_lines, task_table
+from duly_cli.json_text import show_all
 from duly_cli.option_values import invalid, parse_duration, parse_priority
 from duly_cli.text import say
 
@@ -146,24 +148,18 @@ def list_tasks(
         raise invalid("--status", f"{error.args[0].lower()!r} is not a status: {known}") from error
     priorities = [parse_priority(name) for name in priority or ()]
     with connected(address) as client:
-        found = []
-        for task in client.list(
+        listed = client.list(
             lambda_name=lambda_name,
             collection=collection,
             statuses=statuses,
             priorities=priorities,
             page_size=min(limit, 1000),
-        ):
-            found.append(task)
-            if len(found) == limit:
-                break
-    if as_json:
-        show_listed(found)
+        )
+        found = list(islice(listed, limit))
+    if not (found or as_json) and (lambda_name or collection or statuses or priorities):
+        say("no tasks match")
     else:
-        if not found and (lambda_name or collection or statuses or priorities):
-            say("no tasks match")
-            return
-        say("\n".join(task_table(found)))
+        show_all(found, task_table, listed_as_json, as_json=as_json)
 
 
 def lambdas(address: Address = DEFAULT_ADDRESS) -> None:
@@ -180,12 +176,6 @@ def _max_attempts(client: duly.Client, tasks: Sequence[duly.Task]) -> dict[str, 
     if not names:
         return {}
     return {each.name: each.max_attempts for each in client.lambdas() if each.name in names}
-
-
-def show_listed(tasks: Iterable[duly.Task]) -> None:
-    """Print what a list tells of tasks, a JSON object a line."""
-    for task in tasks:
-        say(json.dumps(listed_as_json(task)))
 
 
 def show(

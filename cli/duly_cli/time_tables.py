@@ -1,16 +1,19 @@
 """`duly tables`: periodic tasks from the shell."""
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 import duly
+from duly_cli.formatting import moment_text
+from duly_cli.json_text import show_all
 from duly_cli.option_values import parse_duration, parse_moment, parse_priority
 from duly_cli.payloads import Raw, read_payload
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
-from duly_cli.time_table_text import as_json_text, described, rhythm_of, short, status_of
+from duly_cli.time_table_text import described, rhythm_of, status_of, table_as_json
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
     from duly.new_time_table import TimeTableOptions
@@ -70,22 +73,7 @@ def list_tables(
         return
     with connected(address) as client:
         found = client.tables(lambda_name=lambda_name)
-    if as_json:
-        for table in found:
-            say(as_json_text(table))
-        return
-    rows = [
-        (
-            each.name,
-            each.lambda_name,
-            rhythm_of(each),
-            short(each.next_fire_at),
-            short(each.last_tick_at),
-            status_of(each),
-        )
-        for each in found
-    ]
-    say("\n".join(columns(("NAME", "LAMBDA", "FIRES", "NEXT", "LAST TICK", "STATUS"), rows)))
+    show_all(found, _table, table_as_json, as_json=as_json)
 
 
 @_tables.command()
@@ -100,7 +88,7 @@ def show(
     """Show a time table, with its next ticks."""
     with connected(address) as client:
         table = client.table(name, next_ticks=next_ticks)
-        say(as_json_text(table) if as_json else "\n".join(described(table)))
+        show_all([table], lambda _: described(table), table_as_json, as_json=as_json)
 
 
 @_tables.command()
@@ -214,6 +202,21 @@ def backfill(
     with connected(address) as client:
         done = client.backfill_table(name, begin, parse_moment(end, "--to", needs_zone=True), dry_run=dry_run)
     say(f"{done.ticks} ticks" if dry_run else f"{done.ticks} ticks, {done.created} tasks scheduled")
+
+
+def _table(tables: "Iterable[TimeTable]") -> Iterator[str]:
+    rows = [
+        (
+            each.name,
+            each.lambda_name,
+            rhythm_of(each),
+            moment_text(each.next_fire_at),
+            moment_text(each.last_tick_at),
+            status_of(each),
+        )
+        for each in tables
+    ]
+    return columns(("NAME", "LAMBDA", "FIRES", "NEXT", "LAST TICK", "STATUS"), rows)
 
 
 def _options(

@@ -36,4 +36,11 @@ class LambdaInfo:
             factor=declared.backoff.factor or None,
             maximum=to_timedelta(declared.backoff.max) or None,
         )
-        return view(cls, declared, registered, backoff=backoff)
+        return view(
+            cls,
+            declared,
+            registered,
+            crash_window=to_timedelta(declared.crash_window),
+            max_runtime=to_timedelta(declared.max_runtime),
+            backoff=backoff,
+        )
