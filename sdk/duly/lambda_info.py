@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from duly.policy import Backoff
-from duly.time_conversion import to_timedelta
+from duly.time_conversion import to_datetime, to_timedelta
 from duly.v1 import registry_pb2
-from duly.views import view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +30,20 @@ class LambdaInfo:
     def from_proto(cls, registered: registry_pb2.RegisteredLambda) -> LambdaInfo:
         """Return the view of a lambda as it came over the wire."""
         declared = getattr(registered, "lambda")
-        backoff = Backoff(
-            initial=to_timedelta(declared.backoff.initial) or None,
-            factor=declared.backoff.factor or None,
-            maximum=to_timedelta(declared.backoff.max) or None,
-        )
-        return view(
-            cls,
-            declared,
-            registered,
+        return cls(
+            name=declared.name,
+            owner=declared.owner,
+            version=declared.version,
+            max_attempts=declared.max_attempts,
+            max_crashes=declared.max_crashes,
             crash_window=to_timedelta(declared.crash_window),
             max_runtime=to_timedelta(declared.max_runtime),
-            backoff=backoff,
+            backoff=Backoff(
+                initial=to_timedelta(declared.backoff.initial) or None,
+                factor=declared.backoff.factor or None,
+                maximum=to_timedelta(declared.backoff.max) or None,
+            ),
+            payload_limit=declared.payload_limit,
+            registered_at=to_datetime(registered.registered_at),
+            updated_at=to_datetime(registered.updated_at),
         )
