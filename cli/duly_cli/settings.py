@@ -10,6 +10,7 @@ import duly
 from duly.enums import SettingSource
 from duly_cli.formatting import moment_text
 from duly_cli.json_text import as_object, show_all
+from duly_cli.option_values import refuse_misplaced
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
@@ -39,7 +40,7 @@ def list_settings(
 ) -> None:
     """List the settings that can be changed while Duly runs; `set` and `reset` change them, without a restart."""
     if context.invoked_subcommand is not None:
-        _refuse_misplaced(context)
+        refuse_misplaced(context)
         return
     with connected(address) as client:
         found = client.settings()
@@ -93,16 +94,6 @@ def reset(
                 _say(result, as_json=as_json)
     if failed:
         raise typer.Exit(1)
-
-
-def _refuse_misplaced(context: typer.Context) -> None:
-    """What stands before `set` or `reset` would go unheard there."""
-    for option, parameter in (("--json", "as_json"), ("--address", "address")):
-        source = context.get_parameter_source(parameter)
-        if source is not None and source.name == "COMMANDLINE":
-            command = context.invoked_subcommand
-            message = f"write {option} after `{command}`: duly settings {command} ... {option}"
-            raise typer.BadParameter(message)
 
 
 def _say(setting: "Setting", *, as_json: bool) -> None:

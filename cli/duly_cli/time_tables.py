@@ -1,14 +1,20 @@
 """`duly tables`: periodic tasks from the shell."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import duly
 from duly_cli.formatting import moment_text
 from duly_cli.json_text import show_all
-from duly_cli.option_values import parse_duration, parse_moment, parse_priority
+from duly_cli.option_values import (
+    parse_duration,
+    parse_member,
+    parse_moment,
+    parse_priority,
+    refuse_misplaced,
+)
 from duly_cli.payloads import Raw, read_payload
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
@@ -18,8 +24,6 @@ from duly_cli.time_table_text import described, rhythm_of, status_of, table_as_j
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
     from duly.new_time_table import TimeTableOptions
     from duly.time_tables import TimeTable
-
-Policy = TypeVar("Policy", duly.CatchUp, duly.Overlap)
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly tables` lists it.")]
 _LambdaOption = Annotated[str, typer.Option("--lambda", help="Only those of this lambda.")]
@@ -69,7 +73,7 @@ def list_tables(
 ) -> None:
     """List time tables: periodic tasks, by a cron expression or an interval."""
     if context.invoked_subcommand is not None:
-        _refuse_misplaced(context)
+        refuse_misplaced(context)
         return
     with connected(address) as client:
         found = client.tables(lambda_name=lambda_name)
@@ -237,9 +241,9 @@ def _options(
         "every": parse_duration(every, "--every"),
         "offset": parse_duration(offset, "--offset"),
         "zone": zone,
-        "catch_up": catch_up and _policy("catch-up", catch_up, duly.CatchUp),
+        "catch_up": catch_up and parse_member("--catch-up", catch_up, duly.CatchUp, "a policy"),
         "catch_up_window": parse_duration(catch_up_window, "--catch-up-window"),
-        "overlap": overlap and _policy("overlap", overlap, duly.Overlap),
+        "overlap": overlap and parse_member("--overlap", overlap, duly.Overlap, "a policy", "-"),
         "jitter": parse_duration(jitter, "--jitter"),
         "priority": priority and parse_priority(priority),
         "collection": collection,
@@ -248,24 +252,5 @@ def _options(
     return options  # type: ignore[no-any-return]  # keys and values are those of TimeTableOptions
 
 
-def _policy(option: str, name: str, kind: type[Policy]) -> Policy:
-    try:
-        return kind[name.upper().replace("-", "_")]
-    except KeyError as error:
-        names = ", ".join(each.name.lower().replace("_", "-") for each in kind)
-        message = f"--{option}: {name!r} is none of {names}"
-        raise typer.BadParameter(message) from error
-
-
 def _say(client: "duly.Client", table: "TimeTable") -> None:
     say("\n".join(described(client.table(table.name, next_ticks=3))))
-
-
-def _refuse_misplaced(context: typer.Context) -> None:
-    """What stands before a verb would go unheard there."""
-    for option, parameter in (("--json", "as_json"), ("--address", "address"), ("--lambda", "lambda_name")):
-        source = context.get_parameter_source(parameter)
-        if source is not None and source.name == "COMMANDLINE":
-            command = context.invoked_subcommand
-            message = f"write {option} after `{command}`: duly tables {command} ... {option}"
-            raise typer.BadParameter(message)
