@@ -9,12 +9,10 @@ from duly import handles
 from duly.callbacks import Callback, make_callback
 from duly.errors import DulyError, RegistrationError
 from duly.new_time_table import NewTimeTable, TimeTableOptions
-from duly.payload import DEFAULT_LIMIT_BYTES
-from duly.policy import Backoff, OnException, Policy
+from duly.policy import Policy, PolicyOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import timedelta
 
     from duly.v1 import registry_pb2, time_tables_pb2
 
@@ -48,16 +46,8 @@ class App:
         self,
         name: str,
         *,
-        max_attempts: int | None = None,
-        max_crashes: int | None = None,
-        crash_window: timedelta | None = None,
-        max_runtime: timedelta | None = None,
-        backoff: Backoff | None = None,
-        payload_limit: int | None = None,
-        result_limit: int = DEFAULT_LIMIT_BYTES,
         raw: bool = False,
-        fatal_exceptions: tuple[type[BaseException], ...] = (),
-        on_exception: OnException = "retry",
+        **options: Unpack[PolicyOptions],
     ) -> Callable[[F], F]:
         """Register a function, sync or async, as the callback of a lambda; the function is left as it was.
 
@@ -77,17 +67,7 @@ class App:
 
         Raises RegistrationError for a name taken or badly formed, and for what could never work.
         """
-        policy = Policy(
-            max_attempts=max_attempts,
-            max_crashes=max_crashes,
-            crash_window=crash_window,
-            max_runtime=max_runtime,
-            backoff=backoff,
-            payload_limit=payload_limit,
-            result_limit=result_limit,
-            fatal_exceptions=fatal_exceptions,
-            on_exception=on_exception,
-        )
+        policy = Policy(**options)
 
         def register(function: F) -> F:
             callback = make_callback(name, function, policy, raw=raw)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Unpack, overload
 
 from duly.caller import DEFAULT_TIMEOUT
 from duly.client_part import ClientPart
-from duly.enums import Priority
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
 from duly.new_task import NewTask, ScheduledTask
-from duly.resource import ResourceNeed
-from duly.session import Session
 from duly.v1 import frontend_pb2
 
 
@@ -36,15 +33,8 @@ class ScheduleCalls(ClientPart):
         lambda_name: str | Callable[..., Any],
         payload: Any = None,
         *,
-        priority: Priority = Priority.NORMAL,
-        collection: str = "",
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        expires_at: datetime | None = None,
-        idempotency_key: str | None = None,
-        session: Session | str | None = None,
-        resources: Iterable[ResourceNeed | str] = (),
         timeout: timedelta = DEFAULT_TIMEOUT,
+        **options: Any,
     ) -> ScheduledTask:
         """Schedule a task; when this returns, the task is durable.
 
@@ -67,19 +57,7 @@ class ScheduleCalls(ClientPart):
         Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError,
         InvalidTaskError, EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
         """
-        task = NewTask(
-            name_of(lambda_name),
-            payload,
-            priority,
-            collection,
-            at,
-            delay,
-            expires_at,
-            idempotency_key,
-            session,
-            tuple(resources),
-        )
-        return await self._scheduler.schedule(task, timeout)
+        return await self._scheduler.schedule(NewTask(name_of(lambda_name), payload, **options), timeout)
 
     async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
         """Schedule a task that may have been sent before, under the id or key that it has."""

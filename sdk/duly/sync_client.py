@@ -12,8 +12,8 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
@@ -24,14 +24,11 @@ from duly.blocking import Blocking, Value, blocking, iterating
 from duly.blocking_schedule import BlockingSchedule
 from duly.caller import DEFAULT_TIMEOUT, seconds
 from duly.client import AsyncClient
-from duly.enums import Priority
 from duly.errors import ClosedError
 from duly.graph_calls import GraphBlock
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
 from duly.new_task import NewTask, ScheduledTask
-from duly.resource import ResourceNeed
 from duly.scheduling import receipt
-from duly.session import Session
 
 
 class Client(Blocking):
@@ -110,21 +107,11 @@ class Client(Blocking):
         lambda_name: str | Callable[..., Any],
         payload: Any = None,
         *,
-        priority: Priority = Priority.NORMAL,
-        collection: str = "",
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        expires_at: datetime | None = None,
-        idempotency_key: str | None = None,
-        session: Session | str | None = None,
-        resources: Iterable[ResourceNeed | str] = (),
         timeout: timedelta = DEFAULT_TIMEOUT,
+        **options: Any,
     ) -> ScheduledTask:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
-        name = name_of(lambda_name)
-        told = (priority, collection, at, delay, expires_at, idempotency_key, session, tuple(resources))
-        new = NewTask(name, payload, *told)
-        task, patience = new.to_proto(), seconds(timeout)
+        task, patience = NewTask(name_of(lambda_name), payload, **options).to_proto(), seconds(timeout)
         self._check_usable()
         began_at = time.monotonic()
         result = self._direct.schedule(task, patience)
