@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from duly import handles
 from duly.callbacks import Callback, make_callback
 from duly.errors import DulyError, RegistrationError
-from duly.new_time_table import NewTimeTable, TimeTableOptions
+from duly.new_time_table import TimeTableOptions, new_time_table
 from duly.policy import Policy, PolicyOptions
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class App:
         Raises RegistrationError for a name taken, and for a lambda that this application does not declare.
         """
         try:
-            table = NewTimeTable(name, handles.name_of(lambda_name), payload, **options).to_proto()
+            table = new_time_table(name, handles.name_of(lambda_name), payload, **options)
         except (DulyError, TypeError, ValueError) as error:
             raise RegistrationError(f"time table {name!r}: {error}") from error
         served = getattr(table, "lambda")

@@ -12,7 +12,7 @@ from duly.client_part import ClientPart
 from duly.enums import CatchUp, Overlap, Priority
 from duly.handles import name_of
 from duly.new_task import aware
-from duly.new_time_table import NewTimeTable, TimeTableOptions, write_options, write_payload
+from duly.new_time_table import TimeTableOptions, new_time_table, write_options, write_payload
 from duly.payload import decode
 from duly.time_conversion import to_timedelta, to_timestamp
 from duly.v1 import task_pb2, time_tables_pb2
@@ -115,7 +115,7 @@ class TimeTableCalls(ClientPart):
         Creating the same one twice does no harm. Raises TimeTableConflictError for a name that is taken,
         UnknownLambdaError, InvalidTaskError.
         """
-        table = NewTimeTable(name, name_of(lambda_name), payload, **options).to_proto()
+        table = new_time_table(name, name_of(lambda_name), payload, **options)
         return await self._put(table, if_revision=0)
 
     async def change_table(
