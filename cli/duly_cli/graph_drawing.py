@@ -1,10 +1,8 @@
 """Draws graphs: as text, in Mermaid's notation, and in Graphviz's."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import duly
-from duly_cli.json_text import as_object
 from duly_cli.table import columns
 from duly_cli.text import printable
 
@@ -23,11 +21,6 @@ def status_of(node: "duly.GraphNode") -> str:
     if node.status is None:
         return "removed"
     return "skipped" if node.is_skipped else node.status.name.lower()
-
-
-def node_as_json(node: "duly.GraphNode") -> dict[str, Any]:
-    """Return all that is known of a node."""
-    return as_object(node, status=status_of(node))
 
 
 def text(graph: "duly.Graph") -> Iterator[str]:

@@ -49,7 +49,7 @@ def show(
     with connected(address) as client:
         graph = client.get_graph(graph_id)
     if as_json:
-        nodes = [graph_drawing.node_as_json(node) for node in graph.nodes.values()]
+        nodes = [as_object(node, status=graph_drawing.status_of(node)) for node in graph.nodes.values()]
         say(json.dumps(_as_json(graph) | {"nodes": nodes}))
     else:
         say("\n".join(graph_drawing.FORMATS[drawn_as](graph)))
