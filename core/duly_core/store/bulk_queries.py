@@ -7,9 +7,8 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from duly_core.store.graph_tables import graph
 from duly_core.store.pool import Store
-from duly_core.store.tables import task, task_assoc
+from duly_core.store.tables import graph, task, task_assoc
 from duly_core.store.task_queries import conditions, select
 from duly_core.store.tasks import TaskFilter
 from duly_core.task import TaskId
@@ -70,7 +69,7 @@ def _finished(wanted: TaskFilter, as_of: datetime) -> list[sa.ColumnElement[bool
 async def _ids(
     store: Store,
     query: sa.Select[Any],
-    column: sa.Column[Any],
+    column: sa.ColumnElement[Any],
     after: TaskId | None,
     limit: int,
 ) -> list[TaskId]:
