@@ -82,16 +82,17 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         except Problem as problem:
             if await self._was_written(request):  # when its times had not passed, and its lambdas were there
                 return await self._repeated(validation.parse_graph_id(request.graph_id), len(request.nodes))
-            events.graph_refused()
+            events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         answer = await store_graphs.schedule_graph(self._stores.writes, graph)
         if answer.verdict in _REFUSALS:
-            events.graph_refused()
+            events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=_REFUSALS[answer.verdict].to_wire())
         if answer.due_in is not None:
             roots = store_graphs.roots(graph)
             self._notifier.due_in(answer.due_in, {task.lambda_name for task in roots}, len(roots))
-            events.graph_scheduled(len(graph.nodes))
+            events.graphs_taken.inc()
+            events.taken.inc(len(graph.nodes))
         if answer.verdict is GraphScheduling.REPEATED:
             return await self._repeated(graph.graph_id, len(graph.nodes))
         return graphs_pb2.ScheduleGraphResponse(

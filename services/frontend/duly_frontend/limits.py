@@ -71,7 +71,8 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
                 f"{limit.name} is in use: wait until no task holds it or waits for it, or declare another resource",
                 task_pb2.ERROR_CODE_RESOURCE_IN_USE,
             )
-        events.resource_put(limit.name, limit.capacity)
+        events.resources_changed.inc()
+        events.log.info("resource declared", resource=limit.name, capacity=limit.capacity)
         self._tell(released)
 
     def _tell(self, lambdas: Collection[str]) -> None:
@@ -109,7 +110,8 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
                 f"{name} is in use: wait until no task holds it or waits for it, or cancel those",
                 task_pb2.ERROR_CODE_RESOURCE_IN_USE,
             )
-        events.resource_deleted(name)
+        events.resources_changed.inc()
+        events.log.info("resource removed", resource=name)
 
     async def ListResources(  # noqa: N802
         self, request: limits_pb2.ListResourcesRequest, _context: Context

@@ -77,7 +77,7 @@ class FrontendServicer(TaskChanges):
             max_items=settings.max_group,
             weigh=_weight,
             concurrency=settings.group_concurrency,
-            observe=events.group_written,
+            observe=events.groups.observe,
         )
 
         self._streams = CallStreams(
@@ -136,7 +136,8 @@ class FrontendServicer(TaskChanges):
             else:
                 scheduled = check if isinstance(check, Scheduled) else next(answers)
                 refused += not add_result(response, asked.task_id, scheduled)
-        events.scheduled(len(checked) - refused, refused)
+        events.taken.inc(len(checked) - refused)
+        events.refused.inc(refused)
         return response
 
     async def ScheduleStream(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
@@ -241,7 +242,7 @@ class FrontendServicer(TaskChanges):
     def _redriven(self, count: int, due_in: timedelta | None) -> None:
         if count and due_in is not None:
             self._notifier.due_in(due_in, tasks=count)
-            events.redriven(count)
+            events.redriven.inc(count)
 
     async def WaitTask(  # noqa: N802
         self, request: frontend_pb2.WaitTaskRequest, _context: Context

@@ -77,7 +77,7 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         unblocked = await store_sessions.unblock_sessions(self._stores.writes, asked, named)
         if unblocked.now:
             self._notifier.due_in(timedelta(), tasks=len(unblocked.now))
-            events.sessions_unblocked(len(unblocked.now))
+            events.unblocked.inc(len(unblocked.now))
         done = unblocked.now | unblocked.before
         return sessions_pb2.UnblockSessionResponse(
             results=[

@@ -67,7 +67,9 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
                 page = await store_bulk.count_finished(lists, wanted, place)
             else:
                 page = await store_bulk.purge_where(lists, wanted, place, limit)
-                events.purged(page.count)
+                if page.count:
+                    events.purged.inc(page.count)
+                    events.log.info("tasks purged", count=page.count)
         return bulk_pages.to_wire(page, frontend_pb2.PurgeTasksResponse())
 
     def _tell_due(self, answers: Collection[Changed], released: Collection[str]) -> None:
@@ -78,6 +80,6 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
             if due:
                 ahead = min(each.due_in or timedelta() for each in due)
                 self._notifier.due_in(ahead, {each.lambda_name for each in due}, len(due))
-            events.updated(len(changed))
+            events.updated.inc(len(changed))
         if released:
             self._notifier.due_in(timedelta(), released, len(released))

@@ -20,7 +20,7 @@ from duly_core.store.pool import Store
 from duly_core.store.time_table_rows import TableRow
 from duly_core.ticks import ticks_from
 from duly_core.time_table import MOST_TICKS
-from duly_frontend import events
+from duly_frontend.events import log
 from duly_frontend.time_table_definitions import time_table
 from duly_frontend.time_table_wire import put_problem, state_to_wire, unknown_table
 
@@ -60,7 +60,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         refused = put_problem(answer, table.name, table.lambda_name)
         if refused is not None or answer.row is None:
             return time_tables_pb2.TimeTableResult(error=refused.to_wire() if refused else None)
-        events.time_table_put(table.name, answer.verdict.value)
+        log.info("time table defined", time_table=table.name, verdict=answer.verdict.value)
         return time_tables_pb2.TimeTableResult(table=state_to_wire(answer.row))
 
     async def GetTimeTables(  # noqa: N802
@@ -110,7 +110,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     ) -> time_tables_pb2.DeleteTimeTablesResponse:
         _check_names(request.names)
         found = await store_time_tables.delete(self._store, request.names)
-        events.time_tables_changed("deleted", found)
+        log.info("time tables changed", change="deleted", time_tables=sorted(found))
         return time_tables_pb2.DeleteTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
     async def PauseTimeTables(  # noqa: N802
@@ -120,7 +120,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         if len(request.note) > _LONGEST_NOTE or "\x00" in request.note:
             raise InvalidRequestError("note", f"must be at most {_LONGEST_NOTE} characters, without NUL")
         found = await store_time_tables.pause(self._store, request.names, request.note)
-        events.time_tables_changed("paused", found)
+        log.info("time tables changed", change="paused", time_tables=sorted(found))
         return time_tables_pb2.PauseTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
     async def ResumeTimeTables(  # noqa: N802
@@ -128,7 +128,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     ) -> time_tables_pb2.ResumeTimeTablesResponse:
         _check_names(request.names)
         found = await store_time_tables.resume(self._store, request.names)
-        events.time_tables_changed("resumed", found)
+        log.info("time tables changed", change="resumed", time_tables=sorted(found))
         return time_tables_pb2.ResumeTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
     async def BackfillTimeTable(  # noqa: N802
@@ -153,7 +153,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         )
         if created:
             self._notifier.due_in(timedelta(), lambdas, created)
-        events.time_table_backfilled(row.name, created)
+        log.info("time table backfilled", time_table=row.name, created=created)
         return time_tables_pb2.BackfillTimeTableResponse(ticks=len(instants), created=created)
 
 

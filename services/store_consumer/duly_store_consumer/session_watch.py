@@ -23,5 +23,5 @@ class SessionWatch:
         Raises:
             StoreUnavailableError: the metric keeps its value.
         """
-        events.sessions_blocked(await sessions.count_blocked(self._store, _MOST))
+        events.sessions_blocked.set(await sessions.count_blocked(self._store, _MOST))
         return _PAUSE
