@@ -8,8 +8,10 @@ from uuid import UUID
 from duly.ids import new_task_id
 from duly.v1 import graphs_pb2
 from duly_core.graph_rules import Edge, GraphError, Node, check
+from duly_core.rpc.checks import check_text
 from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field
-from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.problem import Problem
 from duly_core.store.graphs import NewGraph
 from duly_core.task import HARD_PAYLOAD_LIMIT, NewTask
 
@@ -113,8 +115,7 @@ def check_name(field: str, name: str) -> None:
     Raises:
         Problem: it is empty, too long, or has a NUL.
     """
-    if not 1 <= len(name.encode()) <= _LONGEST_NAME or "\x00" in name:
-        raise Problem(field, f"must be 1 to {_LONGEST_NAME} bytes without NUL")
+    check_text(field, name, _LONGEST_NAME, least=1)
 
 
 def parse_graph_id(text: str) -> bytes:

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from duly.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError, TooMuchError
-from duly_core.rpc.checks import read_duration
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.checks import page_size, read_duration
+from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import graph_definitions, graph_reads
@@ -22,8 +22,6 @@ from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 
 _DEFAULT_WAIT = timedelta(seconds=20)
-_DEFAULT_PAGE = 100
-_LARGEST_PAGE = 1000
 _REFUSALS = {
     GraphScheduling.CONFLICT: Problem(
         "graph_id",
@@ -42,11 +40,6 @@ _REFUSALS = {
     ),
 }
 _FINISHED = Problem("graph_id", "it has finished already", task_pb2.ERROR_CODE_ALREADY_FINAL)
-_NOT_FOUND = Problem(
-    "graph_id",
-    "there is no such graph: never scheduled, or removed some days after its end",
-    task_pb2.ERROR_CODE_NOT_FOUND,
-)
 
 
 class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
@@ -147,7 +140,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     async def ListGraphs(  # noqa: N802
         self, request: graphs_pb2.ListGraphsRequest, _context: Context
     ) -> graphs_pb2.ListGraphsResponse:
-        size = _page_size(request.page_size)
+        size = page_size(request.page_size)
         if "\x00" in request.name:
             raise InvalidRequestError("name", "must be without NUL")
         before = page_token.read(request)
@@ -204,7 +197,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     async def ListGraphDefinitions(  # noqa: N802
         self, request: graphs_pb2.ListGraphDefinitionsRequest, _context: Context
     ) -> graphs_pb2.ListGraphDefinitionsResponse:
-        size = _page_size(request.page_size)
+        size = page_size(request.page_size)
         if "\x00" in request.page_token:
             raise InvalidRequestError("page_token", "use the next_page_token of the page before")
         with self._stores.listing("ListGraphDefinitions") as lists:
@@ -217,20 +210,17 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     async def _state(self, graph_id: bytes) -> graphs_pb2.GraphState:
         row = (await graph_reads.get_graphs(self._stores.reads, [graph_id])).get(graph_id)
         if row is None:
-            raise _NOT_FOUND
+            raise Problem(
+                "graph_id",
+                "there is no such graph: never scheduled, or removed some days after its end",
+                task_pb2.ERROR_CODE_NOT_FOUND,
+            )
         return graph_answers.graph_to_wire(row)
 
     def _timeout(self, request: graphs_pb2.WaitGraphRequest) -> timedelta:
         if not request.HasField("timeout"):
             return _DEFAULT_WAIT
         return read_duration("timeout", request.timeout, self._settings.max_wait)
-
-
-def _page_size(asked: int) -> int:
-    size = asked or _DEFAULT_PAGE
-    if not 1 <= size <= _LARGEST_PAGE:
-        raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE}")
-    return size
 
 
 def _no_definition(request: graphs_pb2.GetGraphDefinitionRequest) -> Problem:

@@ -8,7 +8,7 @@ from duly_core import live_settings
 from duly_core.errors import SettingsError
 from duly_core.live_settings import UnknownSettingError
 from duly_core.rpc.checks import check_count
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import StoredSetting

@@ -10,15 +10,11 @@ from duly_core import failpoints
 from duly_core.errors import InvalidRequestError
 from duly_core.group_commit import GroupCommit
 from duly_core.lifecycle import FINAL, Status
+from duly_core.rpc import checks
 from duly_core.rpc.call_streams import CallStreams
-from duly_core.rpc.checks import check_count, read_duration
-from duly_core.rpc.new_tasks import (
-    Problem,
-    ProblemUnlessRepeatedError,
-    new_task,
-    parse_task_id,
-    unknown_lambda,
-)
+from duly_core.rpc.checks import check_count, page_size, read_duration
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id, unknown_lambda
+from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import dead_letters as store_dead_letters
@@ -41,10 +37,8 @@ from duly_frontend.task_changes import TaskChanges
 from duly_frontend.task_reader import TaskReader, not_found
 
 _DEFAULT_WAIT = timedelta(seconds=20)
-_DEFAULT_PAGE = 100
 _WEIGHTY = 16 * 1024
 """Bytes of payload that count for another task in a group: a thousand of 1 MiB would be too much for one statement."""
-_LARGEST_PAGE = 1000
 _FEW_TASKS = 4
 _SELDOM = 0.02
 """Seconds since the group before: such a small group tells the Store Consumers itself that something is due."""
@@ -173,9 +167,7 @@ class FrontendServicer(TaskChanges):
     async def ListTasks(  # noqa: N802
         self, request: frontend_pb2.ListTasksRequest, _context: Context
     ) -> frontend_pb2.ListTasksResponse:
-        size = request.page_size or _DEFAULT_PAGE
-        if not 1 <= size <= _LARGEST_PAGE:
-            raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE}")
+        size = page_size(request.page_size)
         wanted, before = filters.of_list(request), page_token.read(request)
         with self._stores.listing("ListTasks") as lists:
             rows = await store_tasks.list_tasks(lists, wanted, before, limit=size + 1)
@@ -227,7 +219,7 @@ class FrontendServicer(TaskChanges):
     ) -> frontend_pb2.RedriveTasksResponse:
         wanted = filters.of_redrive(request)
         spread = dead_letters.spread(request, self._settings.horizon)
-        limit = dead_letters.limit(request)
+        limit = checks.limit(request.limit)
         name = wanted.lambda_name
         if name and name not in await self._known.payload_limits({name}):
             raise InvalidRequestError("lambda", unknown_lambda(name))

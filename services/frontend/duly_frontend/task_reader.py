@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.errors import TooMuchError
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.problem import Problem
 from duly_core.store import tasks as store_tasks
 from duly_core.store.pool import Store
 from duly_core.task import TaskId

@@ -8,9 +8,8 @@ from duly.ids import new_task_id
 from duly.time_conversion import EPOCH
 from duly.v1 import time_tables_pb2, time_tables_pb2_grpc
 from duly_core.errors import InvalidRequestError, TooMuchError
-from duly_core.rpc.checks import check_count
-from duly_core.rpc.convert import from_timestamp
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.checks import check_count, page_size, read_instant
+from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import ticks as store_ticks
@@ -25,8 +24,6 @@ from duly_frontend.time_table_definitions import time_table
 from duly_frontend.time_table_wire import put_problem, state_to_wire, unknown_table
 
 _MOST = 100
-_LARGEST_PAGE = 1_000
-_DEFAULT_PAGE = 100
 _MOST_NEXT = 1_000
 _LONGEST_NOTE = 256
 _FRAMING_BYTES = 16
@@ -91,9 +88,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     async def ListTimeTables(  # noqa: N802
         self, request: time_tables_pb2.ListTimeTablesRequest, _context: Context
     ) -> time_tables_pb2.ListTimeTablesResponse:
-        size = request.page_size or _DEFAULT_PAGE
-        if not 1 <= size <= _LARGEST_PAGE:
-            raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE:,}")
+        size = page_size(request.page_size)
         for field in ("lambda", "page_token"):
             if "\x00" in getattr(request, field):
                 raise InvalidRequestError(field, "must not contain NUL")
@@ -183,10 +178,7 @@ def _range(request: time_tables_pb2.BackfillTimeTableRequest, now: datetime) -> 
     ends = {"from": now, "to": now}
     for field in ends:
         if request.HasField(field):  # type: ignore[arg-type]  # they stand above
-            try:
-                ends[field] = from_timestamp(getattr(request, field))
-            except ValueError as error:
-                raise InvalidRequestError(field, f"not an instant: {error}") from error
+            ends[field] = read_instant(field, getattr(request, field))
     if ends["from"] < EPOCH:
         raise InvalidRequestError("from", "must be in 1970 or later")
     if ends["to"] > now:
