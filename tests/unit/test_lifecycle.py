@@ -6,8 +6,9 @@ from itertools import chain
 
 import pytest
 
-from duly_core.lifecycle import FINAL, HELD, LIVE, MOVES, READY, Status, Writer
+from duly_core.lifecycle import FINAL, HELD, LIVE, READY, Status
 from duly_core.store.statements import LOCKS, READS, TRANSITIONS, fragment
+from tests.fixtures.moves import MOVES, Writer
 
 NAMES = [move.name for move in MOVES]
 OUT_OF_HELD = [move for move in MOVES if move.before & HELD]
