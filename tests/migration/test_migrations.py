@@ -1,4 +1,4 @@
-"""The schema: what queries name is there, safe to bring up from many processes, closed to nonsense."""
+"""The schema: safe to bring up from many processes, closed to nonsense."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,6 @@ import duly_core.store.migrate as migrate_module
 from duly.ids import new_task_id
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.lifecycle import Status
-from duly_core.store import tables
 from duly_core.store.migrate import migrate
 from duly_core.store.migrations.url import sqlalchemy_url
 from duly_core.store.partitions import first_id
@@ -69,20 +68,6 @@ def schema_of(dsn):
 def revision_of(dsn):
     with psycopg.connect(dsn) as connection:
         return connection.execute("select version_num from alembic_version").fetchall()
-
-
-@pytest.mark.parametrize("name", ["task", "task_assoc", "dead_letter", "lambda_", "graph"])
-def test_migrations_make_the_columns_that_queries_name(alembic, name):
-    connection, _ = alembic
-    named = getattr(tables, name)
-
-    made = {column["name"]: column["type"] for column in sa.inspect(connection).get_columns(named.name)}
-
-    assert set(named.c.keys()) <= made.keys()
-    for column in named.c:
-        assert isinstance(column.type, sa.types.NullType) or (
-            made[column.name].python_type is column.type.python_type
-        )
 
 
 def test_the_store_spells_every_status_as_the_lifecycle_does(dsn):

@@ -19,6 +19,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import dead_letters as store_dead_letters
 from duly_core.store import schedule as store_schedule
+from duly_core.store import task_queries
 from duly_core.store import tasks as store_tasks
 from duly_core.store.dead_letters import Verdict
 from duly_core.store.lambda_cache import LambdaCache
@@ -170,7 +171,7 @@ class FrontendServicer(TaskChanges):
         size = page_size(request.page_size)
         wanted, before = filters.of_list(request), page_token.read(request)
         with self._stores.listing("ListTasks") as lists:
-            rows = await store_tasks.list_tasks(lists, wanted, before, limit=size + 1)
+            rows = await task_queries.list_tasks(lists, wanted, before, limit=size + 1)
         page = [task_to_wire(row) for row in rows[:size]]
         token = page_token.write(request, UUID(page[-1].task_id).bytes) if len(rows) > size else ""
         return frontend_pb2.ListTasksResponse(tasks=page, next_page_token=token)

@@ -51,7 +51,7 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
         )
         with self._stores.listing("CancelTasks") as lists:
             if request.dry_run:
-                page = await store_bulk.count_live(lists, wanted, place)
+                page = await store_bulk.count_where(lists, wanted, place)
             else:
                 page = await store_bulk.cancel_where(lists, wanted, place, most)
                 if page.released:
@@ -64,7 +64,7 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
         wanted, place, most = filters.of_purge(request), bulk_pages.place(request), limit(request.limit)
         with self._stores.listing("PurgeTasks") as lists:
             if request.dry_run:
-                page = await store_bulk.count_finished(lists, wanted, place)
+                page = await store_bulk.count_where(lists, wanted, place)
             else:
                 page = await store_bulk.purge_where(lists, wanted, place, most)
                 if page.count:
