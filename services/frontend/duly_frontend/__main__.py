@@ -31,13 +31,7 @@ def build(
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
-    """Read the settings.
-
-    Args:
-        notifications: connects the services of this process; None: the others are processes of their own.
-        migration: shared with the other services of this process.
-        overrides: settings of [frontend].
-    """
+    """Read the settings; services of one process share `notifications` and `migration`."""
     settings = FrontendSettings.load(**overrides)
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()

@@ -12,7 +12,7 @@ from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.store.dead_letters import Answer, Page, Spread, Verdict
 from duly_core.task import TaskId
-from duly_frontend.convert import STATUS_TO_WIRE
+from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_frontend.filters import instant
 
 
@@ -60,8 +60,7 @@ def _result(answer: Answer | Problem | None) -> frontend_pb2.RedriveTaskResult:
     if isinstance(answer, Problem):
         return frontend_pb2.RedriveTaskResult(error=answer.to_wire())
     if answer is None:
-        problem = Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND)
-        return frontend_pb2.RedriveTaskResult(error=problem.to_wire())
+        return frontend_pb2.RedriveTaskResult(error=NO_SUCH_TASK.to_wire())
     result = frontend_pb2.RedriveTaskResult(status=STATUS_TO_WIRE[answer.status])
     if answer.verdict is Verdict.NOT_DEAD:
         problem = Problem(

@@ -7,6 +7,7 @@ from uuid import UUID
 from duly.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError, TooMuchError
 from duly_core.rpc.checks import page_size, read_duration
+from duly_core.rpc.new_tasks import parse_task_id
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
@@ -68,13 +69,13 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     async def ScheduleGraph(  # noqa: N802 (the wire's name)
         self, request: graphs_pb2.ScheduleGraphRequest, _context: Context
     ) -> graphs_pb2.ScheduleGraphResponse:
-        limits = await self._known.payload_limits(validation.lambdas_of(request.nodes))
+        limits = await self._known.payload_limits({getattr(node.task, "lambda") for node in request.nodes})
         try:
             # a large one takes a while: other calls have their turn meanwhile
             graph = await asyncio.to_thread(validation.new_graph, request, limits, self._settings.horizon)
         except Problem as problem:
             if await self._was_written(request):  # when its times had not passed, and its lambdas were there
-                return await self._repeated(validation.parse_graph_id(request.graph_id), len(request.nodes))
+                return await self._repeated(parse_task_id(request.graph_id, "graph_id"), len(request.nodes))
             events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         answer = await store_graphs.schedule_graph(self._stores.writes, graph)
@@ -89,12 +90,14 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if answer.verdict is GraphScheduling.REPEATED:
             return await self._repeated(graph.graph_id, len(graph.nodes))
         return graphs_pb2.ScheduleGraphResponse(
-            graph_id=str(UUID(bytes=graph.graph_id)), created=True, task_ids=validation.task_ids(graph)
+            graph_id=str(UUID(bytes=graph.graph_id)),
+            created=True,
+            task_ids=[str(UUID(bytes=task.task_id)) for task in graph.tasks],
         )
 
     async def _was_written(self, request: graphs_pb2.ScheduleGraphRequest) -> bool:
         try:
-            graph_id = validation.parse_graph_id(request.graph_id)
+            graph_id = parse_task_id(request.graph_id, "graph_id")
         except Problem:
             return False
         return await store_graphs.is_repeated(self._stores.writes, graph_id, validation.digest_of(request))
@@ -110,7 +113,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.GetGraphRequest, _context: Context
     ) -> graphs_pb2.GetGraphResponse:
         try:
-            graph_id = validation.parse_graph_id(request.graph_id)
+            graph_id = parse_task_id(request.graph_id, "graph_id")
             state = await self._state(graph_id)
         except Problem as problem:
             return graphs_pb2.GetGraphResponse(error=problem.to_wire())
@@ -131,7 +134,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     ) -> graphs_pb2.WaitGraphResponse:
         timeout = self._timeout(request)
         try:
-            graph_id = validation.parse_graph_id(request.graph_id)
+            graph_id = parse_task_id(request.graph_id, "graph_id")
             await self._ends.wait([graph_id], timeout)
             return graphs_pb2.WaitGraphResponse(graph=await self._state(graph_id))
         except Problem as problem:
@@ -156,7 +159,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.CancelGraphRequest, _context: Context
     ) -> graphs_pb2.CancelGraphResponse:
         try:
-            graph_id = validation.parse_graph_id(request.graph_id)
+            graph_id = parse_task_id(request.graph_id, "graph_id")
             state = await self._state(graph_id)
             if state.status != graphs_pb2.GRAPH_STATUS_RUNNING:
                 if state.cancel_requested:  # by an earlier call, of which the reply may have been lost

@@ -28,14 +28,14 @@ from duly_core.task import NewTask, Scheduled
 from duly_core.telemetry import observe_call
 from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.completion_watcher import CompletionWatcher
-from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
+from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
 from duly_frontend.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_frontend.schedule_answers import add_result
 from duly_frontend.scheduling_quotas import SchedulingQuotas
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 from duly_frontend.task_changes import TaskChanges
-from duly_frontend.task_reader import TaskReader, not_found
+from duly_frontend.task_reader import TaskReader
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _WEIGHTY = 16 * 1024
@@ -202,7 +202,7 @@ class FrontendServicer(TaskChanges):
                     frontend_pb2.CancelTaskResult(status=STATUS_TO_WIRE[status], error=problem.to_wire())
                 )
             else:
-                results.append(frontend_pb2.CancelTaskResult(error=not_found()))
+                results.append(frontend_pb2.CancelTaskResult(error=NO_SUCH_TASK.to_wire()))
         return frontend_pb2.CancelTaskResponse(results=results)
 
     async def RedriveTask(  # noqa: N802

@@ -25,13 +25,7 @@ def build(
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
-    """Read the settings.
-
-    Args:
-        notifications: connects the services of this process; None: the others are processes of their own.
-        migration: shared with the other services of this process.
-        overrides: settings of [hsc].
-    """
+    """Read the settings; services of one process share `notifications` and `migration`."""
     settings = HscSettings.load(**overrides)
     timing = Timing.load()
     store_settings = StoreSettings.load()

@@ -66,17 +66,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         rpc: RpcSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
     ) -> None:
-        """Make one.
-
-        Args:
-            stores: the HSC's connections.
-            settings: of [hsc].
-            timing: the timeouts that it applies.
-            notifier: told of what runs again.
-            live_settings: tells the live settings of triggering.
-            rpc: limits of calls; None: the defaults.
-            now: seconds that no clock setting moves.
-        """
+        """Make one; `rpc` has the limits of calls (None: the defaults), `now` tells seconds that no clock setting moves."""
         rpc = rpc or RpcSettings()
         self._stores = stores
         self._settings = settings
