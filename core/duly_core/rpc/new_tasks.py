@@ -248,13 +248,14 @@ def _session(asked: task_pb2.Session) -> Session:
     return Session(asked.key, order, policy)
 
 
-def check_session_key(field: str, key: str) -> None:
-    """Check a session's key.
+def check_session_key(field: str, key: str) -> str:
+    """Check a session's key, and return it.
 
     Raises:
         Problem: names the field and the fix.
     """
     check_text(field, key, _KEY_LIMIT, least=1, remedy=": use a hash of a longer key")
+    return key
 
 
 def _task_id(text: str, key: str) -> bytes:

@@ -1,7 +1,13 @@
 """Why a request, or one item of it, cannot be taken."""
 
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 from duly.v1 import task_pb2
 from duly_core.errors import InvalidRequestError
+
+Asked = TypeVar("Asked")
+Checked = TypeVar("Checked")
 
 
 class Problem(InvalidRequestError):  # noqa: N818 (it is an answer for one item, not a failure of ours)
@@ -18,3 +24,14 @@ class Problem(InvalidRequestError):  # noqa: N818 (it is an answer for one item,
 
     def to_wire(self) -> task_pb2.ItemError:
         return task_pb2.ItemError(code=self.code, field=self.field, message=self.message)
+
+
+def check_each(check: Callable[[Asked], Checked], items: Iterable[Asked]) -> list[Checked | Problem]:
+    """Return what `check` makes of each item, or the Problem that it raises."""
+    checked: list[Checked | Problem] = []
+    for item in items:
+        try:
+            checked.append(check(item))
+        except Problem as problem:
+            checked.append(problem)
+    return checked

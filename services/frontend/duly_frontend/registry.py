@@ -10,7 +10,7 @@ from duly.v1 import registry_pb2, registry_pb2_grpc
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count, read_duration
 from duly_core.rpc.new_tasks import check_name
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
 from duly_core.store.declared_tables import put_declared
@@ -56,7 +56,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 f"there must be at most {_MOST_TABLES_A_CALL:,} in one call, not {number:,}: register fewer lambdas at a time",
             )
         # many of them take a while: other calls have their turn meanwhile
-        read = await asyncio.to_thread(lambda: [_read(declared) for declared in request.lambdas])
+        read = await asyncio.to_thread(check_each, _read, request.lambdas)
         results = []
         valid: dict[str, LambdaPolicy] = {}
         tables: dict[str, list[TimeTable]] = {}
@@ -121,11 +121,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         return registry_pb2.ListLambdasResponse(lambdas=[_to_wire(each) for each in registered])
 
 
-def _read(declared: registry_pb2.Lambda) -> tuple[LambdaPolicy, list[TimeTable]] | Problem:
-    try:
-        return policy_from_wire(declared), declared_tables(declared)
-    except Problem as problem:
-        return problem
+def _read(declared: registry_pb2.Lambda) -> tuple[LambdaPolicy, list[TimeTable]]:
+    return policy_from_wire(declared), declared_tables(declared)
 
 
 def _some(problems: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from duly_core.rpc import checks
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.checks import check_count, page_size, read_duration
 from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id, unknown_lambda
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import dead_letters as store_dead_letters
@@ -257,13 +257,7 @@ class FrontendServicer(TaskChanges):
 
     def _ids(self, texts: Sequence[str]) -> list[bytes | Problem]:
         check_count("task_ids", len(texts), self._settings.max_waited_per_call)
-        ids: list[bytes | Problem] = []
-        for text in texts:
-            try:
-                ids.append(parse_task_id(text))
-            except Problem as problem:
-                ids.append(problem)
-        return ids
+        return check_each(parse_task_id, texts)
 
 
 def _has_bodies(view: int) -> bool:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count, page_size
 from duly_core.rpc.new_tasks import check_session_key, parse_task_id
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.store import sessions as store_sessions
 from duly_core.store.notifications import Notifier
@@ -95,15 +96,7 @@ _NOT_FOUND = Problem(
 
 def _checked(keys: Sequence[str]) -> list[str | Problem]:
     check_count("keys", len(keys), _MOST)
-    checked: list[str | Problem] = []
-    for key in keys:
-        try:
-            check_session_key("key", key)
-        except Problem as problem:
-            checked.append(problem)
-        else:
-            checked.append(key)
-    return checked
+    return check_each(partial(check_session_key, "key"), keys)
 
 
 def _read_blockers(request: sessions_pb2.UnblockSessionRequest) -> dict[str, TaskId]:
