@@ -197,6 +197,8 @@ resource_use = sa.Table(
     sa.Column("used", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("starts_until", sa.TIMESTAMP(timezone=True)),
     sa.Column("started_until", sa.TIMESTAMP(timezone=True)),
+    sa.Column("skipped_at", sa.TIMESTAMP(timezone=True)),
+    sa.Index("resource_use_skipped", "skipped_at", postgresql_where=sa.text("skipped_at is not null")),
 )
 
 resource_hold = sa.Table(
