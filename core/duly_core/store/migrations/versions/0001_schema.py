@@ -1112,11 +1112,12 @@ begin
     return keys[2000];
 end $$;
 
--- Makes due what is put off to a start time of a resource, of some tasks from an id on. Returns their lambdas, and the id to
+-- Makes due what is put off to a start time of these resources, of some tasks from an id on. Returns their lambdas, and the id to
 -- go on from; null: that was all.
-create function duly_end_delays(asked text, after_id uuid, out lambdas text[], out next_id uuid) language plpgsql as $$
+create function duly_end_delays(asked text[], after_id uuid, out lambdas text[], out next_id uuid) language plpgsql as $$
 declare
     ids uuid[];
+    needs jsonb[] := array(select jsonb_build_array(jsonb_build_object('name', each.name)) from unnest(asked) as each (name));
 begin
     select array_agg(page.task_id order by page.task_id) into ids
     from (
@@ -1128,7 +1129,7 @@ begin
         from task_assoc as assoc
         where assoc.task_id between ids[1] and ids[cardinality(ids)] and assoc.start_at > duly_now()
             and assoc.status::text in ('new', 'retriable_failure')
-            and assoc.resources @> jsonb_build_array(jsonb_build_object('name', asked))
+            and assoc.resources @> any (needs)
         order by assoc.task_id
         for update
     ), due as (
