@@ -30,8 +30,6 @@ PLANNED_FOR_ALL = {
     "existing",
     "applied_before",
     "redrive",
-    "update_pending",
-    "update_waiting",
     "claim_work",
     "claim_again",
     "graph_places",
@@ -286,7 +284,7 @@ CASES = {
             "scheduled_at": [None] * 3,
             "delays": [SECOND] * 3,
         },
-        ASSOC | ENTITY | LAMBDAS,
+        ASSOC | END | LAMBDAS,
     ),
     "update_waiting": (
         {
@@ -297,10 +295,10 @@ CASES = {
             "scheduled_at": [None] * 3,
             "delays": [SECOND] * 3,
         },
-        ASSOC | ENTITY | LAMBDAS,
+        ASSOC | END | LAMBDAS,
     ),
     "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
-    "next_timeout": ({}, WATCHED | EXPIRING | WAITING_UNTIL),
+    "next_timeout": ({}, WATCHED | EXPIRING | WAITING_UNTIL | {"resource_use_skipped"}),
     "live": ({"task_ids": IDS}, ASSOC),
     "attempts": ({"task_ids": IDS, "tracebacks": 3}, {"attempt_first_pkey"}),
 }

@@ -291,21 +291,25 @@ asked as (
 
 -- fragment: change_entity
 -- Changes the entities of the tasks in `changed`, with the assocs. The first change of payload or priority keeps a digest
--- of what was scheduled.
+-- of what was scheduled. A proposed result_encoding says that the payload is new; a time of the epoch stays. An update would
+-- choose partitions of `task` at run time: Postgres 18 crashes if the statement compared a row again before (decision 0017).
 entity as (
-    update task
-    set payload = coalesce(changed.payload, task.payload),
-        payload_encoding = coalesce(changed.encoding, task.payload_encoding),
-        priority = coalesce(changed.priority, task.priority),
-        scheduled_at = case when changed.is_moved then changed.due_at else task.scheduled_at end,
+    insert into task (task_id, payload, payload_encoding, result_encoding, priority, scheduled_at)
+    select task_id, coalesce(payload, ''), coalesce(encoding, 1), encoding, priority_now,
+        case when is_moved then due_at else 'epoch' end
+    from changed
+    on conflict (task_id) do update
+    set payload = case when excluded.result_encoding is not null then excluded.payload else task.payload end,
+        payload_encoding = coalesce(excluded.result_encoding, task.payload_encoding),
+        priority = excluded.priority,
+        scheduled_at = coalesce(nullif(excluded.scheduled_at, 'epoch'), task.scheduled_at),
         edits = task.edits + 1,
         scheduled_as = case
-            when task.scheduled_as is null and coalesce(changed.encoding, changed.priority) is not null
+            when task.scheduled_as is null and (excluded.result_encoding is not null or excluded.priority <> task.priority)
                 then sha256(task.payload || int2send(task.payload_encoding) || int2send(task.priority))
             else task.scheduled_as
         end
-    from changed
-    where task.task_id = any (array[changed.task_id]) and task.status is null
+    where task.status is null
 )
 
 -- fragment: time_table_columns

@@ -72,6 +72,7 @@ from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, prior
 
 -- name: next_timeout
 -- The instant at which the next silence becomes suspicious, or the next task expires or is to end without a run, as time from now.
+-- It has passed if parked tasks were passed over.
 select least(
     (
         select next_trigger_at from task_assoc
@@ -87,6 +88,11 @@ select least(
         select next_trigger_at from task_assoc
         where status = 'waiting' and next_trigger_at < 'infinity'
         order by next_trigger_at
+        limit 1
+    ), (
+        select skipped_at from resource_use
+        where skipped_at is not null
+        order by skipped_at
         limit 1
     )
 ) - (select duly_now())

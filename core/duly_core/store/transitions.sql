@@ -864,7 +864,7 @@ with clock as materialized (
         and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and coalesce(octet_length(found.payload), 0) <= found.payload_limit
         and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
-    returning found.*, assoc.status::text as status, assoc.next_trigger_at
+    returning found.*, assoc.status::text as status, assoc.next_trigger_at, assoc.priority as priority_now
 ), {{change_entity}}, {{free: changed}}
 select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
     coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status,
@@ -899,7 +899,7 @@ with clock as materialized (
         and assoc.parked_on is null
         and coalesce(octet_length(found.payload), 0) <= found.payload_limit
         and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
-    returning found.*, assoc.status::text as status
+    returning found.*, assoc.status::text as status, assoc.priority as priority_now
 ), {{change_entity}}
 select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
     coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status, coalesce(assoc.doom is not null or assoc.parked_on is not null, false) as is_fixed

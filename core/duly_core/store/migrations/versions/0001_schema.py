@@ -719,11 +719,15 @@ create table resource_use (
     -- The same of the units that did start, which is never later; null: none did. By it a task that missed its start time is
     -- judged.
     started_until timestamptz,
+    -- Since when parked tasks may fit that were not released, because somebody else had locked them; null: there are none. The
+    -- Store Consumer releases them (duly_release_skipped).
+    skipped_at timestamptz,
     primary key (resource, key)
 ) with (
     fillfactor = 60,
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
+create index resource_use_skipped on resource_use (skipped_at) where skipped_at is not null;
 
 -- What each task took. The sums of these are `used`.
 create table resource_hold (
@@ -739,12 +743,15 @@ create table resource_hold (
 
 -- Releases parked tasks of these use rows, which the caller has locked: of each lambda and priority the first ones that
 -- fit into what is free, up to 1,000. They compete at the pick, so a lambda without workers keeps nothing from the others.
+-- It never waits for a parked task. A statement that looked at the task before it was parked may have locked it, and may wait
+-- for these use rows. The use row of a task that was passed over keeps that.
 -- move: waiting -> new
 create function duly_unpark(names text[], keys text[]) returns table (lambda text, number integer) language plpgsql strict rows 10 as $$
 #variable_conflict use_column
 declare
     place record;
     line record;
+    fitting integer;
 begin
     for place in
         select use.resource, use.key, coalesce(resource.capacity, 1000000) as capacity,
@@ -777,17 +784,31 @@ begin
                     sum(least(need.weight, place.capacity)) over (order by first.due_at, first.task_id) as total
                 from first cross join lateral jsonb_to_recordset(first.resources) as need (name text, key text, weight int4)
                 where need.name = place.resource and need.key = place.key
+            ), fitting as materialized (
+                select counted.task_id from counted where counted.total <= place.free
+            ), locked as materialized (
+                select assoc.task_id
+                from fitting join task_assoc as assoc on assoc.task_id = any (array[fitting.task_id])
+                where assoc.status::text = 'waiting' and assoc.parked_on is not null
+                for update of assoc skip locked
+            ), released as (
+                update task_assoc as assoc
+                set status = 'new', parked_on = null, parked_key = null,
+                    next_trigger_at = greatest(assoc.due_at, (select duly_now()))
+                from locked
+                where assoc.task_id = any (array[locked.task_id])
+                    and assoc.status::text = 'waiting' and assoc.parked_on is not null
+                returning assoc.task_id
             )
-            update task_assoc as assoc
-            set status = 'new', parked_on = null, parked_key = null,
-                next_trigger_at = greatest(assoc.due_at, (select duly_now()))
-            from counted
-            where counted.total <= place.free and assoc.task_id = any (array[counted.task_id])
-                and assoc.status::text = 'waiting' and assoc.parked_on is not null;
-            if found then
+            select (select count(*) from fitting), (select count(*) from released) into fitting, number;
+            if number > 0 then
                 lambda := line.lambda;
-                get diagnostics number = row_count;
                 return next;
+            end if;
+            if number < fitting then
+                update resource_use as use
+                set skipped_at = duly_now()
+                where use.resource = place.resource and use.key = place.key and use.skipped_at is null;
             end if;
         end loop;
     end loop;
@@ -1088,6 +1109,29 @@ begin
     from duly_unpark(array_fill(asked, array[cardinality(keys)]), keys) as unparked;
 end $$;
 
+-- Releases parked tasks that were passed over while somebody else had locked them, of some use rows. A use row that somebody
+-- else works on is left to the next call.
+create function duly_release_skipped(most integer) returns setof text language plpgsql as $$
+declare
+    names text[];
+    keys text[];
+begin
+    select array_agg(page.resource), array_agg(page.key) into names, keys
+    from (
+        select use.resource, use.key
+        from resource_use as use
+        where use.skipped_at is not null
+        order by use.skipped_at
+        limit most
+        for update skip locked
+    ) as page;
+    update resource_use as use
+    set skipped_at = null
+    from unnest(names, keys) as page (resource, key)
+    where use.resource = any (array[page.resource]) and use.key = page.key;
+    return query select distinct unparked.lambda from duly_unpark(names, keys) as unparked;
+end $$;
+
 -- Forgets which start times a resource gave, from a key on. Returns the key to go on from; null: that was all.
 create function duly_forget_starts(asked text, from_key text) returns text language plpgsql as $$
 declare
@@ -1105,11 +1149,12 @@ begin
     return keys[2000];
 end $$;
 
--- Makes due what is put off to a start time of a resource, of some tasks from an id on. Returns their lambdas, and the id to
+-- Makes due what is put off to a start time of these resources, of some tasks from an id on. Returns their lambdas, and the id to
 -- go on from; null: that was all.
-create function duly_end_delays(asked text, after_id uuid, out lambdas text[], out next_id uuid) language plpgsql as $$
+create function duly_end_delays(asked text[], after_id uuid, out lambdas text[], out next_id uuid) language plpgsql as $$
 declare
     ids uuid[];
+    needs jsonb[] := array(select jsonb_build_array(jsonb_build_object('name', each.name)) from unnest(asked) as each (name));
 begin
     select array_agg(page.task_id order by page.task_id) into ids
     from (
@@ -1121,7 +1166,7 @@ begin
         from task_assoc as assoc
         where assoc.task_id between ids[1] and ids[cardinality(ids)] and assoc.start_at > duly_now()
             and assoc.status::text in ('new', 'retriable_failure')
-            and assoc.resources @> jsonb_build_array(jsonb_build_object('name', asked))
+            and assoc.resources @> any (needs)
         order by assoc.task_id
         for update
     ), due as (
@@ -1234,7 +1279,7 @@ def downgrade() -> None:
         "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
         "resource_hold, resource_use, resource, "
         "audit_event, access_token, role_grant, access_version, task_assoc, dead_letter, attempt, task, lambda;"
-        "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_parked, "
+        "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_skipped, duly_release_parked, "
         "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, "
         "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
         "duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, duly_recent, duly_backoff, duly_now;"
