@@ -6,6 +6,7 @@ The poller, the watchdog and the heartbeats call this; it calls none of them. Wh
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core import failpoints
@@ -13,7 +14,7 @@ from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
-from duly_executor.dispatch import Capacity, Dispatcher
+from duly_executor.dispatch import Dispatcher
 from duly_executor.exit_handler import ExitHandler
 from duly_executor.failure_results import cancelled, with_checkpoint
 from duly_executor.held_claims import HeldClaims
@@ -24,6 +25,7 @@ from duly_executor.process_supervisor import ProcessSupervisor
 from duly_executor.process_tree import Containment
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
+from duly_executor.slot_use import ReservedSlots
 
 
 class CallbackPool:
@@ -56,9 +58,10 @@ class CallbackPool:
         self._dying: set[CallbackProcess] = set()
         """No longer fed, and not buried yet."""
         self._moves_within = settings.recall_after.total_seconds()
-        self._dispatcher = Dispatcher(
-            board.slots, self._moving, IsolatedLambdas(settings.isolate_for), settings.isolated_processes
-        )
+        apart, reserved = IsolatedLambdas(settings.isolate_for), ReservedSlots(settings, held_claims.task)
+        self._dispatcher = Dispatcher(board.slots, self._moving, apart, settings.isolated_processes, reserved)
+        self.capacity = partial(self._dispatcher.capacity, self._processes.values())
+        self.slot_use = partial(self._dispatcher.slot_use, self._processes.values())
         self.full_lambdas = self._dispatcher.full_lambdas
         self.unassigned = self._dispatcher.ordinary
         self._ordinary = settings.processes
@@ -116,10 +119,6 @@ class CallbackPool:
         """Hold as many tasks beyond the slots as will end soon."""
         ahead = self._prefetch.ahead(asyncio.get_running_loop().time())
         self._dispatcher.plan_prefetch(ahead, self._processes.values(), self._ordinary)
-
-    def capacity(self) -> Capacity:
-        """Return what can be held now, going by the plan."""
-        return self._dispatcher.capacity(self._processes.values())
 
     def _attempts_ended(self, count: int) -> None:
         if count:

@@ -14,6 +14,7 @@ from duly.v1 import hsc_pb2
 from duly_core.task import TaskId
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.isolation import IsolatedLambdas
+from duly_executor.slot_use import ReservedSlots, SlotUse
 
 Batch = tuple[CallbackProcess, list[hsc_pb2.ClaimedTask]]
 _Line = deque[tuple[hsc_pb2.ClaimedTask, float]]
@@ -53,6 +54,7 @@ class Dispatcher:
         moving: Callable[[CallbackProcess], bool],
         isolated_lambdas: IsolatedLambdas,
         isolated: int,
+        reserved: ReservedSlots | None = None,
     ) -> None:
         """Make one.
 
@@ -61,7 +63,9 @@ class Dispatcher:
             moving: whether tasks ended in a process lately: only there others may wait for a slot.
             isolated_lambdas: which lambdas are kept apart.
             isolated: how many isolated processes there may be.
+            reserved: who has slots for itself; None: nobody.
         """
+        self._reserved = reserved
         self._slots = slots
         self._moving = moving
         self._isolated_lambdas = isolated_lambdas
@@ -154,7 +158,7 @@ class Dispatcher:
         must not wait for its last free slot while another process could run them.
         """
         slow = sum(each.slow_slots for each in processes if each.killed_for is None and not each.isolated)
-        self._ahead = tasks
+        self._ahead = 0 if self._reserved else tasks  # what waits in a process would take any slot there
         self._quick = of * self._slots - slow
 
     def capacity(self, processes: Collection[CallbackProcess]) -> Capacity:
@@ -171,6 +175,15 @@ class Dispatcher:
         isolated = min(self._suspected(), _MOST_ISOLATED) + self._separated()
         return Capacity(running + ahead + isolated, ahead)
 
+    def slot_use(self, processes: Collection[CallbackProcess]) -> SlotUse | None:
+        """Return who uses the slots, or is going to; None: no slots are reserved, and `capacity` says all."""
+        if not self._reserved:
+            return None
+        use = self._reserved.use(processes, self._waiting)
+        for _ in range(self._suspected() - _MOST_ISOLATED):
+            use.take(None)
+        return use
+
     def _ahead_of(self, process: CallbackProcess) -> int:
         quick = self._slots - process.slow_slots
         if not self._ahead or quick <= 0 or not self._moving(process):
@@ -183,7 +196,13 @@ class Dispatcher:
         """Spread what waits; each batch must have been given to its process before the next is asked for."""
         usable = [process for process in processes if process.takes_any]
         yield from self._suspects_alone([process for process in usable if process.isolated])
-        yield from self._spread([process for process in usable if process.takes_others])
+        others = [process for process in usable if process.takes_others]
+        if not self._reserved:
+            yield from self._spread(self._waiting, others)
+        elif self._waiting:
+            may_start = self._may_start(self._reserved, processes)
+            yield from self._spread(may_start, others)
+            self._waiting.extendleft(reversed(may_start))  # a process that owes an answer has a free slot
         for name, line in [*self._separate.items()]:
             yield from self._separately(name, line, usable, now)
 
@@ -209,19 +228,37 @@ class Dispatcher:
                 yield process, [line.popleft()[0]]
                 process.alone = bool(process.tasks)  # the task may have been over already
 
-    def _spread(self, processes: list[CallbackProcess]) -> Iterator[Batch]:
+    def _may_start(
+        self, reserved: ReservedSlots, processes: Collection[CallbackProcess]
+    ) -> deque[hsc_pb2.ClaimedTask]:
+        """Take out those that wait for whom there is a slot that they may use."""
+        use = reserved.use(processes)
+        may_start, waiting = deque[hsc_pb2.ClaimedTask](), deque[hsc_pb2.ClaimedTask]()
+        for task in self._waiting:
+            reservation = reserved.of(task)
+            if use.may_start(reservation):
+                use.take(reservation)
+                may_start.append(task)
+            else:
+                waiting.append(task)
+        self._waiting = waiting
+        return may_start
+
+    def _spread(
+        self, waiting: deque[hsc_pb2.ClaimedTask], processes: list[CallbackProcess]
+    ) -> Iterator[Batch]:
         """The least loaded first, and as evenly as whole tasks allow."""
         batches: dict[int, list[hsc_pb2.ClaimedTask]] = {}
         room = {
             process.number: self._slots + self._ahead_of(process) - len(process.tasks)
             for process in processes
         }
-        while self._waiting and room:
+        while waiting and room:
             number = max(room, key=room.__getitem__)
             if room[number] <= 0:
                 break
-            share = max(1, min(len(self._waiting) // len(room), room[number]))
-            batches.setdefault(number, []).extend(self._waiting.popleft() for _ in range(share))
+            share = max(1, min(len(waiting) // len(room), room[number]))
+            batches.setdefault(number, []).extend(waiting.popleft() for _ in range(share))
             room[number] -= share
         for process in processes:
             if process.number in batches:
@@ -250,6 +287,8 @@ class Dispatcher:
         """Whether a process that runs nothing may be this lambda's from now on."""
         if not process.is_free:
             return False
+        if self._reserved and not process.isolated:
+            return False  # its reserved slots would be taken
         taken = [each for each in processes if each.separate and each.isolated == process.isolated]
         if process.isolated:  # one is left to suspects
             own = sum(each.separate == name for each in taken)
