@@ -88,5 +88,7 @@ class ReservedSlots:
             for task_id in process.tasks:
                 use.take(self.of(self._find(task_id)))
         for task in waiting:
-            use.take(self.of(task))
+            reservation = self.of(task)
+            if use.may_start(reservation):  # else it takes no slot soon
+                use.take(reservation)
         return use
