@@ -155,6 +155,15 @@ def test_only_lambdas_that_were_asked_for_are_taken() -> None:
     assert buffer.queues() == [QueueKey("mail", Priority.NORMAL)]
 
 
+def test_only_priorities_that_were_asked_for_are_taken() -> None:
+    buffer = filled(message(priority=Priority.URGENT), message(priority=Priority.LOW), share=0.5)
+
+    taken = [buffer.take(MAIL, 10, NOW, {Priority.LOW, Priority.HIGH}) for _ in range(2)]
+
+    assert [priorities(slices) for slices in taken] == [[Priority.LOW], []]
+    assert buffer.queues() == [QueueKey("mail", Priority.URGENT)]
+
+
 def test_what_was_buffered_too_long_is_dropped_and_its_message_is_left_to_come_back() -> None:
     stale, fresh = message(), message()
     buffer = ReferenceBuffer(0.0)

@@ -189,6 +189,8 @@ class Executor:
     async def _watch(self) -> timedelta:
         self._containment.look()
         self._journal.alive()
+        if (use := self._pool.slot_use()) is not None:
+            events.slots_used(use)
         return self._watchdog.look()
 
     def _make_poller(self, attach: controller_pb2.AttachExecutorRequest) -> WorkPoller:

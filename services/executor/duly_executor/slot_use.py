@@ -19,6 +19,7 @@ class SlotUse:
 
     def __init__(self, slots: int, reservations: Collection[Reservation]) -> None:
         """Begin with `slots` that nobody uses. They may be fewer than are reserved while a process is missing."""
+        self.reservations = reservations
         self._free = slots
         self._unfilled = {each: each.slots for each in reservations}
         self._shared = slots - sum(self._unfilled.values())
