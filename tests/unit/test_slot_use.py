@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,9 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_executor.dispatch import Dispatcher
 from duly_executor.isolation import IsolatedLambdas
 from duly_executor.reservations import Reservation
+from duly_executor.reserved_slots import ReservedSlots
 from duly_executor.settings import ExecutorSettings
-from duly_executor.slot_use import ReservedSlots, SlotUse
+from duly_executor.slot_use import SlotUse
 from tests.fixtures.host import SECOND, claimed
 from tests.unit.test_dispatch import Process
 
@@ -70,8 +72,8 @@ class Executor:
     def __init__(self) -> None:
         settings = ExecutorSettings.load(reserved_slots=RESERVED, slots=SLOTS, processes=PROCESSES)
         self.held: dict[bytes, hsc_pb2.ClaimedTask] = {}
-        reserved = ReservedSlots(settings, self.held.get)
-        self.dispatcher = Dispatcher(SLOTS, lambda _: True, IsolatedLambdas(60 * SECOND), 4, reserved)
+        self.reserved = ReservedSlots(settings, self.held.get)
+        self.dispatcher = Dispatcher(SLOTS, lambda _: True, IsolatedLambdas(60 * SECOND), 4, self.reserved)
         self.kinds: dict[bytes, str] = {}
         self.waiting: Counter[str] = Counter()
         self.processes = [Process(number) for number in range(PROCESSES)]
@@ -166,8 +168,8 @@ def test_no_task_waits_while_a_slot_that_it_may_use_is_free(taken: list[tuple[st
 @given(steps())
 def test_calls_for_work_ask_for_as_much_as_there_is_room_for(taken: list[tuple[str, object]]) -> None:
     for executor in after_each(taken):
-        use = executor.dispatcher.slot_use(executor.working())  # type: ignore[arg-type]
-        assert use is not None
+        processes: Any = executor.processes
+        use = executor.reserved.use(processes)
         rooms = [use.room(each) for each in (None, BILLING, MAIL)]
 
         assert sum(rooms) <= SLOTS * PROCESSES - executor.running().total()
@@ -191,16 +193,39 @@ def test_a_task_that_must_be_alone_takes_no_slot() -> None:
     suspect = claimed("other", crashes=1)
     executor.dispatcher.add(suspect, 0.0)
 
-    use = executor.dispatcher.slot_use(executor.processes)  # type: ignore[arg-type]
+    use = executor.reserved.use(executor.processes)  # type: ignore[arg-type]
 
-    assert use is not None
     assert use.room(None) == SLOTS * PROCESSES - 3
 
 
-def test_without_reservations_nothing_is_counted() -> None:
-    settings = ExecutorSettings.load()
-    dispatcher = Dispatcher(
-        SLOTS, lambda _: True, IsolatedLambdas(SECOND), 4, ReservedSlots(settings, {}.get)
-    )
+def test_a_line_of_which_nothing_ends_is_handed_back_while_tasks_of_another_end() -> None:
+    executor = Executor()
+    for _ in range(4):
+        executor.comes("other")
+    executor.comes("billing")
+    executor.assign()
+    billing = next(task for task, kind in executor.kinds.items() if kind == "billing")
 
-    assert dispatcher.slot_use([]) is None
+    assert executor.dispatcher.take_back(0.0) == []
+    executor.reserved.note_ended([(executor.held[billing], None)], 0.6)
+    stuck = executor.dispatcher.take_back(0.7)
+
+    assert [executor.kinds[task] for task in stuck] == ["other"]
+
+
+def test_each_line_is_prefetched_as_fast_as_its_own_tasks_end() -> None:
+    executor = Executor()
+    processes: Any = executor.processes
+    for number in range(200):
+        executor.reserved.note_ended([(task_of("billing"), None)], number / 100)
+
+    assert executor.reserved.room(BILLING, 0, processes, 2.0) >= 2 + 9
+    assert executor.reserved.room(None, 0, processes, 2.0) == SLOTS * PROCESSES - 3
+    assert executor.reserved.room(MAIL, 0, processes, 2.0) == 1
+    assert executor.reserved.room(MAIL, 1, processes, 2.0) == 0
+
+
+def test_without_reservations_nothing_is_counted() -> None:
+    reserved = ReservedSlots(ExecutorSettings.load(), {}.get)
+
+    assert not reserved

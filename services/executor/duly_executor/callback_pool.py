@@ -23,9 +23,9 @@ from duly_executor.prefetch import Prefetch
 from duly_executor.process_starter import ProcessStarter
 from duly_executor.process_supervisor import ProcessSupervisor
 from duly_executor.process_tree import Containment
+from duly_executor.reserved_slots import ReservedSlots
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
-from duly_executor.slot_use import ReservedSlots
 
 
 class CallbackPool:
@@ -54,14 +54,18 @@ class CallbackPool:
         )
         starter = ProcessStarter(application, executor_id, board, containment, settings.import_timeout)
         self._supervisor = ProcessSupervisor(starter, settings, self._serve, self.reassign)
+        self.retire_isolated = self._supervisor.retire
         self._processes = self._supervisor.processes
         self._dying: set[CallbackProcess] = set()
         """No longer fed, and not buried yet."""
         self._moves_within = settings.recall_after.total_seconds()
-        apart, reserved = IsolatedLambdas(settings.isolate_for), ReservedSlots(settings, held_claims.task)
-        self._dispatcher = Dispatcher(board.slots, self._moving, apart, settings.isolated_processes, reserved)
+        self.reserved = ReservedSlots(settings, held_claims.task)
+        apart = IsolatedLambdas(settings.isolate_for)
+        self._dispatcher = Dispatcher(
+            board.slots, self._moving, apart, settings.isolated_processes, self.reserved
+        )
         self.capacity = partial(self._dispatcher.capacity, self._processes.values())
-        self.slot_use = partial(self._dispatcher.slot_use, self._processes.values())
+        self.crowding = self._dispatcher.crowding
         self.full_lambdas = self._dispatcher.full_lambdas
         self.unassigned = self._dispatcher.ordinary
         self._ordinary = settings.processes
@@ -90,10 +94,6 @@ class CallbackPool:
         """Give what waits to the processes as they are now."""
         self._assign()
         self.freed.set()
-
-    def retire_isolated(self, idle_since: float) -> None:
-        """End the isolated processes in which nothing has ended since then (the loop's time)."""
-        self._supervisor.retire(idle_since)
 
     async def close(self) -> None:
         """Kill all processes and hand back what they ran."""
@@ -135,8 +135,8 @@ class CallbackPool:
             if self.unstarted_in(process):
                 process.recall()
 
-    def hand_back_unassigned(self) -> None:
-        self._release(self._dispatcher.take_back())
+    def hand_back_unassigned(self, stuck_at: float | None = None) -> None:
+        self._release(self._dispatcher.take_back(stuck_at))
 
     def hand_back_isolated(self, came_before: float) -> None:
         """Hand back those that have waited since before then (the loop's time) for an isolated process."""
@@ -198,6 +198,7 @@ class CallbackPool:
             process.alone = False
             process.separate = ""
         self._reporter.results([result for _, result in ends])
+        self.reserved.note_ended(ends, asyncio.get_running_loop().time())
         self._assign()
         self._attempts_ended(len(ends))
 

@@ -14,7 +14,7 @@ from duly.v1 import hsc_pb2
 from duly_core.task import TaskId
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.isolation import IsolatedLambdas
-from duly_executor.slot_use import ReservedSlots, SlotUse
+from duly_executor.reserved_slots import ReservedSlots
 
 Batch = tuple[CallbackProcess, list[hsc_pb2.ClaimedTask]]
 _Line = deque[tuple[hsc_pb2.ClaimedTask, float]]
@@ -83,7 +83,7 @@ class Dispatcher:
         """By lambda."""
 
     def __len__(self) -> int:
-        return len(self._waiting) + self._suspected() + self._separated()
+        return self.ordinary() + self._suspected() + self._separated()
 
     def _suspected(self) -> int:
         return len(self._suspects) + len(self._likely)
@@ -105,7 +105,10 @@ class Dispatcher:
         elif apart:
             self._separate.setdefault(name, deque()).append((task, now))
         else:
-            self._waiting.append(task)
+            if self._reserved:
+                self._reserved.add(task)
+            else:
+                self._waiting.append(task)
             self._others_at = now
 
     def isolate(self, lambda_name: str, now: float) -> bool:
@@ -123,25 +126,36 @@ class Dispatcher:
         return isolation_ended
 
     def _sort_again(self, now: float) -> None:
-        waiting = [*self._waiting]
-        self._waiting.clear()
+        waiting = self._take_ordinary()
         for name in [name for name in self._separate if name not in self._isolated_lambdas.separate]:
             waiting += [task for task, _ in self._separate.pop(name)]
         others_at = self._others_at
         for task in waiting:
             self.add(task, now)
-        if not self._waiting:
+        if not self.ordinary():
             self._others_at = others_at
 
     def ordinary(self) -> int:
         """How many wait that any process may run."""
-        return len(self._waiting)
+        return self._reserved.waiting() if self._reserved else len(self._waiting)
 
-    def take_back(self) -> list[TaskId]:
-        """Those that wait, who wait no more. Those that run isolated keep waiting: other processes are theirs."""
-        taken = [task.claim.task_id for task in self._waiting]
+    def _take_ordinary(self) -> list[hsc_pb2.ClaimedTask]:
+        waiting = [*self._waiting]
         self._waiting.clear()
-        return taken
+        return [*self._reserved.take_all()] if self._reserved else waiting
+
+    def take_back(self, stuck_at: float | None = None) -> list[TaskId]:
+        """Those that wait, who wait no more. Those that run isolated keep waiting: other processes are theirs.
+
+        With `stuck_at` (where slots are reserved): only those that no slot was freed for lately.
+        """
+        if self._reserved and stuck_at is not None:
+            return [task.claim.task_id for task in self._reserved.take_stuck(stuck_at)]
+        return [task.claim.task_id for task in self._take_ordinary()]
+
+    def crowding(self) -> int:
+        """How many more suspects wait for an isolated process than may: so many fewer tasks are asked for."""
+        return max(0, self._suspected() - _MOST_ISOLATED)
 
     def take_back_isolated(self, came_before: float) -> list[TaskId]:
         """Those that came before then and wait for an isolated process, who wait no more."""
@@ -158,7 +172,7 @@ class Dispatcher:
         must not wait for its last free slot while another process could run them.
         """
         slow = sum(each.slow_slots for each in processes if each.killed_for is None and not each.isolated)
-        self._ahead = 0 if self._reserved else tasks  # what waits in a process would take any slot there
+        self._ahead = 0 if self._reserved else tasks  # what waits in a process takes any slot there
         self._quick = of * self._slots - slow
 
     def capacity(self, processes: Collection[CallbackProcess]) -> Capacity:
@@ -175,15 +189,6 @@ class Dispatcher:
         isolated = min(self._suspected(), _MOST_ISOLATED) + self._separated()
         return Capacity(running + ahead + isolated, ahead)
 
-    def slot_use(self, processes: Collection[CallbackProcess]) -> SlotUse | None:
-        """Return who uses the slots, or is going to; None: no slots are reserved, and `capacity` says all."""
-        if not self._reserved:
-            return None
-        use = self._reserved.use(processes, self._waiting)
-        for _ in range(self._suspected() - _MOST_ISOLATED):
-            use.take(None)
-        return use
-
     def _ahead_of(self, process: CallbackProcess) -> int:
         quick = self._slots - process.slow_slots
         if not self._ahead or quick <= 0 or not self._moving(process):
@@ -199,10 +204,10 @@ class Dispatcher:
         others = [process for process in usable if process.takes_others]
         if not self._reserved:
             yield from self._spread(self._waiting, others)
-        elif self._waiting:
-            may_start = self._may_start(self._reserved, processes)
-            yield from self._spread(may_start, others)
-            self._waiting.extendleft(reversed(may_start))  # a process that owes an answer has a free slot
+        elif self.ordinary():
+            startable = self._reserved.take_startable(processes)
+            yield from self._spread(startable, others)
+            self._reserved.put_back(startable)  # a process that owes an answer has a free slot
         for name, line in [*self._separate.items()]:
             yield from self._separately(name, line, usable, now)
 
@@ -227,22 +232,6 @@ class Dispatcher:
                 process.alone = True
                 yield process, [line.popleft()[0]]
                 process.alone = bool(process.tasks)  # the task may have been over already
-
-    def _may_start(
-        self, reserved: ReservedSlots, processes: Collection[CallbackProcess]
-    ) -> deque[hsc_pb2.ClaimedTask]:
-        """Take out those that wait for whom there is a slot that they may use."""
-        use = reserved.use(processes)
-        may_start, waiting = deque[hsc_pb2.ClaimedTask](), deque[hsc_pb2.ClaimedTask]()
-        for task in self._waiting:
-            reservation = reserved.of(task)
-            if use.may_start(reservation):
-                use.take(reservation)
-                may_start.append(task)
-            else:
-                waiting.append(task)
-        self._waiting = waiting
-        return may_start
 
     def _spread(
         self, waiting: deque[hsc_pb2.ClaimedTask], processes: list[CallbackProcess]
@@ -274,7 +263,7 @@ class Dispatcher:
             if process.separate != name and not self._may_take(name, process, processes, now):
                 continue
             room = self._slots - len(process.tasks)
-            if room <= 0 or (self._waiting and not process.isolated):
+            if room <= 0 or (self.ordinary() and not process.isolated):
                 continue
             process.separate = name
             yield process, [line.popleft()[0] for _ in range(min(room, len(line)))]

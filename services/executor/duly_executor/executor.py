@@ -189,8 +189,8 @@ class Executor:
     async def _watch(self) -> timedelta:
         self._containment.look()
         self._journal.alive()
-        if (use := self._pool.slot_use()) is not None:
-            events.slots_used(use)
+        if self._pool.reserved:
+            events.slots_used(self._pool.reserved.use(self._pool.processes()))
         return self._watchdog.look()
 
     def _make_poller(self, attach: controller_pb2.AttachExecutorRequest) -> WorkPoller:

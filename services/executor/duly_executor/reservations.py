@@ -120,6 +120,5 @@ def check_served(reservations: Collection[Reservation], lambdas: Collection[str]
             meant = f"do you mean {close[0]}?" if close else f"it has {', '.join(sorted(lambdas))}."
             raise SettingsError(
                 f"executor.reserved_slots: {application} has no lambda {each.lambda_name}; {meant} "
-                "If workers of several applications share this setting, give each its own: "
-                "DULY_EXECUTOR_RESERVED_SLOTS goes before the file"
+                "If workers of several applications read this setting, set DULY_EXECUTOR_RESERVED_SLOTS for each"
             )

@@ -24,7 +24,7 @@ class ExecutorSettings(Section):
     """How many callbacks one callback process runs at a time, each on a thread of its own."""
     reserved_slots: ReservedSlotsText = ""
     """Slots of an Executor that only these lambdas may use: {"billing" = 2, "mail:high" = 1} in the file, or
-    "billing=2, mail:high=1". An Executor with reserved slots prefetches nothing. Empty: all may use all slots."""
+    "billing=2, mail:high=1". Empty: all may use all slots."""
     prefetch_limit: int = Field(default=1_000, ge=0)
     """The most tasks held beyond the slots; `prefetch_time` decides how many are."""
     prefetch_time: Duration = timedelta(milliseconds=100)

@@ -4,14 +4,9 @@ A task uses a slot of its reservation while there is one, and else one of the sh
 slots - what they use - what is reserved and not used.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 
-from duly.enums import Priority
-from duly.v1 import hsc_pb2
-from duly_core.task import TaskId
-from duly_executor.callback_process import CallbackProcess
 from duly_executor.reservations import Reservation
-from duly_executor.settings import ExecutorSettings
 
 
 class SlotUse:
@@ -33,6 +28,14 @@ class SlotUse:
         else:
             self._shared -= 1
 
+    def take_up_to(self, count: int, reservation: Reservation | None) -> int:
+        """Count up to so many tasks, as far as they may start; return how many may."""
+        for number in range(count):
+            if not self.may_start(reservation):
+                return number
+            self.take(reservation)
+        return count
+
     def may_start(self, reservation: Reservation | None) -> bool:
         """Tell whether one more task may start."""
         own = reservation is not None and self._unfilled[reservation] > 0
@@ -46,50 +49,3 @@ class SlotUse:
     def used(self, reservation: Reservation) -> int:
         """Return how many slots of a reservation are used."""
         return reservation.slots - self._unfilled[reservation]
-
-
-class ReservedSlots:
-    """Which reservation a task has, and who uses the slots of processes."""
-
-    def __init__(
-        self,
-        settings: ExecutorSettings,
-        find: Callable[[TaskId], hsc_pb2.ClaimedTask | None],
-    ) -> None:
-        """Args: `find` returns the task of an id, if it is held."""
-        self._reservations = settings.reservations
-        self._by_queue: dict[tuple[str, int | None], Reservation] = {
-            (each.lambda_name, each.priority): each for each in self._reservations
-        }
-        self._slots = settings.slots
-        self._find = find
-
-    def __bool__(self) -> bool:
-        return bool(self._reservations)
-
-    def of(self, task: hsc_pb2.ClaimedTask | None) -> Reservation | None:
-        """Return the reservation of a task, if it has one."""
-        if task is None:
-            return None
-        name = getattr(task, "lambda")
-        whole = self._by_queue.get((name, None))
-        return whole or self._by_queue.get((name, task.priority or Priority.NORMAL))
-
-    def use(
-        self, processes: Iterable[CallbackProcess], waiting: Iterable[hsc_pb2.ClaimedTask] = ()
-    ) -> SlotUse:
-        """Count what these processes were given, and what waits for them.
-
-        The slots are those of ordinary processes that take work. Whatever runs elsewhere takes none of them: tasks that
-        must be alone, lambdas that are kept apart, and what is left in a process that is being replaced.
-        """
-        ordinary = [process for process in processes if process.works and not process.isolated]
-        use = SlotUse(self._slots * len(ordinary), self._reservations)
-        for process in ordinary:
-            for task_id in process.tasks:
-                use.take(self.of(self._find(task_id)))
-        for task in waiting:
-            reservation = self.of(task)
-            if use.may_start(reservation):  # else it takes no slot soon
-                use.take(reservation)
-        return use

@@ -1,5 +1,6 @@
 """The parts of an Executor's slots for which it asks for work separately: one for each reservation, and the rest."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -25,15 +26,11 @@ class WorkShare:
     """Tasks that open calls may bring."""
 
     def room(self, pool: CallbackPool, held_claims: HeldClaims) -> int:
-        """Return how many more tasks to ask for.
-
-        What the calls of a reservation may bring takes nothing from the rest: those slots are not part of it. When a
-        call of the rest has brought such a task meanwhile, one task too many may come. It waits for a slot, or is handed back.
-        """
-        use = pool.slot_use()
-        if use is None:
+        """Return how many more tasks to ask for; 0: not worth a call yet."""
+        if not pool.reserved:
             return pool.capacity().room(held_claims.unfinished() + self.asked)
-        return max(0, use.room(self.reservation) - self.asked)
+        now = asyncio.get_running_loop().time()
+        return pool.reserved.room(self.reservation, self.asked + pool.crowding(), pool.processes(), now)
 
 
 def make_shares(
