@@ -1,11 +1,14 @@
 """The setting `executor.reserved_slots`."""
 
+from pathlib import Path
+
 import pytest
 
 from duly.enums import Priority
 from duly_core.errors import SettingsError
 from duly_executor.reservations import Reservation, check_served, parse_reservations
 from duly_executor.settings import ExecutorSettings
+from tests.fixtures.forked_process import ROOT
 
 BILLING = Reservation("billing", None, 2)
 MAIL = Reservation("mail", Priority.HIGH, 1)
@@ -30,6 +33,19 @@ def test_a_name_with_a_point_needs_no_quotes_in_the_file() -> None:
     settings = ExecutorSettings.load(reserved_slots={"mail": {"send": 1, "large": {"send:low": 2}}})
 
     assert [each.whose for each in settings.reservations] == ["mail.send", "mail.large.send:low"]
+
+
+def test_the_example_of_the_documentation_is_read_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    (tmp_path / "duly.toml").write_text(page.partition("```toml\n")[2].partition("```")[0], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    settings = ExecutorSettings.load()
+
+    assert settings.reserved_slots == "billing.charge=2, mail.send:high=1"
+    assert settings.reserved_slots in page
 
 
 def test_without_the_setting_nothing_is_reserved() -> None:
