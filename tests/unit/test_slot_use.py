@@ -85,6 +85,10 @@ class Executor:
         self.waiting[kind] += 1
         self.dispatcher.add(task, 0.0)
 
+    def floods(self, kind: str) -> None:
+        for _ in range(SLOTS * PROCESSES):
+            self.comes(kind)
+
     def assign(self) -> None:
         self.dispatcher.plan_prefetch(100, self.working(), PROCESSES)
         for process, batch in self.dispatcher.assign(self.processes, 0.0):  # type: ignore[arg-type]
@@ -125,6 +129,7 @@ def steps() -> st.SearchStrategy[list[tuple[str, object]]]:
     return st.lists(
         st.one_of(
             st.tuples(st.just("comes"), st.sampled_from(KINDS)),
+            st.tuples(st.just("floods"), st.sampled_from(KINDS)),
             st.tuples(st.just("ends"), number),
             st.tuples(st.just("is_replaced"), number),
             st.tuples(st.just("owes_an_answer"), number),
