@@ -102,7 +102,7 @@ async def test_a_deleted_time_table_is_gone_and_its_task_is_not(client, tables):
 
 async def test_a_delete_whose_reply_was_lost_answers_as_the_first(client, monkeypatch):
     created = await client.create_table(NAME, LAMBDA, {"to": "ann"}, every=HOUR)
-    caller, _ = client._open()
+    caller = client._caller
     lose_first_reply(monkeypatch, caller.time_tables, "DeleteTimeTables")
 
     deleted = await client.delete_table(NAME)
