@@ -17,7 +17,7 @@
      CANCEL_IN_ONE   a cancel reads what is parked before it waits for the row of the resource
      RESOURCE_FIRST  (with SESSION) an end locks the resource before the session
    Configuration: N tasks; CAPACITY; HEAVY: the first task needs two units; F holders that fall silent; MOVE: this task is moved;
-   CANCEL: this task is cancelled, if it is below N; RAISE: an operator adds a unit; KEYED: the row is gone when it is not used;
+   CANCEL: this task is cancelled, if it is below N; RAISE: an operator adds a unit; KEYED: the row is gone as soon as it is not used (retention removes it later);
    SESSION: tasks 0 and 1 have one session.
    Two resources are not modelled.
 

@@ -275,13 +275,15 @@ order by resource.name
 limit %(limit)b
 
 -- name: resource_keys
--- What is used of the keys of a resource, after a key, and how many tasks are parked on each.
-select use.key, use.used, (
+-- What is used of the keys of a resource that are in use, after a key, and how many tasks are parked on each.
+select use.key, use.used, parked.count
+from resource_use as use
+cross join lateral (
     select count(*) from task_assoc as assoc
     where assoc.parked_on = use.resource and assoc.parked_key = use.key and assoc.status = 'waiting'
 ) as parked
-from resource_use as use
 where use.resource = %(resource)b::text and use.key > %(after)b::text
+    and (use.used > 0 or parked.count > 0 or use.starts_until > duly_now())
 order by use.key
 limit %(limit)b
 

@@ -113,6 +113,7 @@ task_assoc = sa.Table(
     sa.Column("any_of", sa.Boolean),
     sa.Column("doom", sa.SmallInteger),
     sa.Column("resources", pg.JSONB),
+    sa.Column("taken", pg.JSONB),
     sa.Column("parked_on", sa.Text),
     sa.Column("parked_key", sa.Text),
     sa.Column("start_at", sa.TIMESTAMP(timezone=True)),
@@ -197,15 +198,6 @@ resource_use = sa.Table(
     sa.Column("used", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("starts_until", sa.TIMESTAMP(timezone=True)),
     sa.Column("started_until", sa.TIMESTAMP(timezone=True)),
-)
-
-resource_hold = sa.Table(
-    "resource_hold",
-    metadata,
-    sa.Column("task_id", sa.Uuid, primary_key=True),
-    sa.Column("resource", sa.Text, primary_key=True),
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("weight", sa.Integer, nullable=False),
 )
 
 store_epoch = sa.Table(

@@ -279,10 +279,10 @@ with clock as materialized (
 ), {{park}}
 update task_assoc as assoc
 set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, start_at = null,
-    resources = due.resources
+    resources = due.resources, taken = {{taken_by: due}}
 from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
-    and due.task_id not in (select task_id from parked)
+    and due.task_id not in (select task_id from parked where taken is null)
 returning assoc.task_id, assoc.lambda, assoc.priority
 
 -- name: claim_work
@@ -305,11 +305,11 @@ with clock as materialized (
 ), {{park}}, placed as materialized (
     select task_id, resources, (row_number() over () - 1)::int4 as place
     from due
-    where task_id not in (select task_id from parked)
+    where task_id not in (select task_id from parked where taken is null)
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
-        start_at = null, resources = placed.resources, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        start_at = null, resources = placed.resources, taken = {{taken_by: placed}}, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
         token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
             || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed
@@ -325,7 +325,7 @@ union all
 select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, null, null,
     {{eligible_in}}
 from queue
-where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked)
+where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null)
 
 -- name: enqueue_again
 -- move: enqueued -> enqueued
@@ -357,12 +357,18 @@ returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
 -- name: put_back
 -- move: enqueued -> new
 -- The message could not be sent: the task waits for its queue like any other that is due, spread out a little.
-with back as (
-    update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now()) + random() * %(delay)b::interval
+with sent as (
+    select assoc.task_id, assoc.taken
     from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'enqueued'
-    returning assoc.task_id, assoc.resources
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.status::text = 'enqueued'
+    for update of assoc
+), back as (
+    update task_assoc as assoc
+    set status = 'new', next_trigger_at = (select duly_now()) + random() * %(delay)b::interval, taken = null
+    from sent
+    where assoc.task_id = any (array[sent.task_id]) and assoc.status::text = 'enqueued'
+    returning assoc.task_id, assoc.resources, sent.taken
 ), {{free: back}}
 select task_id, null::text as lambda from back
 union all select null, freed.lambda from freed
@@ -371,7 +377,7 @@ union all select null, freed.lambda from freed
 -- move: enqueued -> new
 -- There is no queue beside the store any more: what was sent to one is due again when its enqueue_timeout is over.
 with waiting as (
-    select task_id
+    select task_id, taken
     from task_assoc
     where status = 'enqueued' and next_trigger_at <= (select duly_now())
     order by next_trigger_at
@@ -379,10 +385,10 @@ with waiting as (
     for update skip locked
 ), back as (
     update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now())
+    set status = 'new', next_trigger_at = (select duly_now()), taken = null
     from waiting
     where assoc.task_id = any (array[waiting.task_id]) and assoc.status::text = 'enqueued'
-    returning assoc.task_id, assoc.resources
+    returning assoc.task_id, assoc.resources, waiting.taken
 ), {{free: back}}
 select task_id, null::text as lambda from back
 union all select null, freed.lambda from freed
@@ -393,7 +399,7 @@ union all select null, freed.lambda from freed
 -- With a queue beside the store ("enqueued") the reference is sent at once; without one the task is due at once. What is
 -- enqueued keeps its units of resources.
 with silent as (
-    select assoc.task_id, {{silent_attempt}}, {{recent_crashes: (select duly_now())}} as crashed_at
+    select assoc.task_id, {{silent_attempt}}, {{recent_crashes: (select duly_now())}} as crashed_at, assoc.taken
     from task_assoc as assoc left join lambda on lambda.name = any (array[assoc.lambda])
     where assoc.status in ('claimed', 'processing') and {{is_silent}}
         and not assoc.cancel_requested and not {{crashed_too_often}}
@@ -403,7 +409,8 @@ with silent as (
 ), reclaimed as (
     update task_assoc as assoc
     set status = %(status)b::text::task_status, next_trigger_at = (select duly_now()) + %(trigger_in)b::interval,
-        crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()), {{let_go: null}}
+        crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()), {{let_go: null}},
+        taken = case when %(status)b::text = 'enqueued' then assoc.taken end
     from silent
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and {{is_silent}}
@@ -604,7 +611,7 @@ with clock as materialized (
     select * from unnest(%(held_back)b::text[], %(hold_back)b::interval[]) as held_back (lambda, delay)
 ), held as (
     select asked.*, clock.now, assoc.lambda, assoc.holder, assoc.fence, assoc.failures, assoc.crashes,
-        assoc.cancel_requested, asked.outcome = 'crashed' as crashed,
+        assoc.cancel_requested, assoc.taken as took, asked.outcome = 'crashed' as crashed,
         {{recent_crashes: clock.now}} as crashed_at, {{policy.crash_window}} as crash_window,
         {{policy.max_crashes}} as max_crashes, {{policy.max_attempts}} as max_attempts,
         greatest(
@@ -631,7 +638,7 @@ with clock as materialized (
         end as status
     from held
 ), planned as (
-    select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder,
+    select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder, took,
         outcome, crashed, crashed_at, failures + crashes + 1 as attempt,
         failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
         crashes + crashed::int as crashes, {{no_result}},
@@ -658,11 +665,11 @@ with clock as materialized (
     set status = 'retriable_failure', next_trigger_at = planned.ended_at + planned.wait,
         due_at = planned.ended_at + planned.wait, failures = planned.failures, crashes = planned.crashes,
         crashed_at = nullif(planned.crashed_at || case when planned.crashed then array[planned.ended_at] end, '{}'),
-        {{let_go: planned.token}}
+        taken = null, {{let_go: planned.token}}
     from planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
-    returning planned.*, {{no_links}}
+    returning planned.*, {{no_links: planned.took}}
 ), ended as (
     delete from task_assoc as assoc
     using planned
@@ -687,14 +694,14 @@ with asked as (
         %(failure_messages)b::text[], %(started_at)b::timestamptz[]
     ) as asked (task_id, token, retry_after, message, started_at)
 ), held as (
-    select asked.*, assoc.holder
+    select asked.*, assoc.holder, assoc.taken
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
 ), snoozed as (
     update task_assoc as assoc
     set status = 'new', next_trigger_at = (select duly_now()) + held.retry_after,
-        due_at = (select duly_now()) + held.retry_after, {{let_go: held.token}}
+        due_at = (select duly_now()) + held.retry_after, taken = null, {{let_go: held.token}}
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'snoozed' as outcome,
@@ -714,13 +721,13 @@ with asked as (
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(started_at)b::timestamptz[], %(reasons)b::text[]
     ) as asked (task_id, token, started_at, reason)
 ), held as (
-    select asked.*, assoc.holder
+    select asked.*, assoc.holder, assoc.taken
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
 ), released as (
     update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now()), {{let_go: held.token}}
+    set status = 'new', next_trigger_at = (select duly_now()), taken = null, {{let_go: held.token}}
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'released' as outcome,
@@ -844,14 +851,14 @@ with clock as materialized (
 ), {{asked_changes}}, found as (
     select asked.*, {{policy.payload_limit}} as payload_limit,
         greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
-        asked.scheduled_at is not null or asked.delay is not null as is_moved, assoc.resources
+        asked.scheduled_at is not null or asked.delay is not null as is_moved, assoc.resources, assoc.taken
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     left join lambda on lambda.name = any (array[assoc.lambda])
     where assoc.status::text in ('new', 'retriable_failure', 'enqueued')
     for update of assoc
 ), changed as (
     update task_assoc as assoc
-    set status = 'new',
+    set status = 'new', taken = null,
         next_trigger_at = case
             when found.is_moved then found.due_at
             when assoc.status = 'enqueued' then (select now from clock)
