@@ -196,6 +196,11 @@ locked_resources as materialized (
     for update of use
 )
 
+-- fragment: edges
+-- What a node waits for, and the conditions: its part of the arrays of all edges, which are in the order of the nodes.
+(%(edges_from)b::uuid[])[first_edge : first_edge + waits_for - 1],
+    (%(conditions)b::int2[])[first_edge : first_edge + waits_for - 1]
+
 -- fragment: end_task
 -- The one way to end a task: what waits for an end hangs on this (decision 0028). A CTE `ended` deletes the assoc and
 -- has task_id, status, ended_at, started_at, fence, failures, crashes, last_token, result, result_encoding, failure_kind,

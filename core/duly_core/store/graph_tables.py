@@ -1,6 +1,7 @@
 """The tables of graphs as SQLAlchemy sees them; see tables.py."""
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
 
 from duly_core.store.tables import metadata
 
@@ -31,10 +32,13 @@ graph_node = sa.Table(
     sa.Column("graph_id", sa.Uuid, primary_key=True),
     sa.Column("label", sa.Text, primary_key=True),
     sa.Column("task_id", sa.Uuid, nullable=False),
+    sa.Column("lambda", sa.Text, nullable=False),
     sa.Column("place", sa.Integer, nullable=False),
     sa.Column("any_of", sa.Boolean, nullable=False),
     sa.Column("ignore_failure", sa.Boolean, nullable=False),
     sa.Column("handled", sa.Boolean, nullable=False),
+    sa.Column("waits_for", pg.ARRAY(sa.Uuid), nullable=False),
+    sa.Column("conditions", pg.ARRAY(sa.SmallInteger), nullable=False),
     sa.Index("graph_node_by_task", "task_id"),
 )
 
@@ -43,9 +47,7 @@ graph_edge = sa.Table(
     metadata,
     sa.Column("from_task", sa.Uuid, primary_key=True),
     sa.Column("to_task", sa.Uuid, primary_key=True),
-    sa.Column("condition", sa.SmallInteger, nullable=False),
     sa.Column("fires_on", sa.SmallInteger, nullable=False),
-    sa.Index("graph_edge_by_target", "to_task"),
 )
 
 graph_definition = sa.Table(

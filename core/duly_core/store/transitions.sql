@@ -147,11 +147,11 @@ with asked as (
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
         %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
         %(delays)b::interval[], %(expires_at)b::timestamptz[],
-        %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(any_of)b::bool[],
-        %(ignore_failure)b::bool[], %(handled)b::bool[]
+        %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(first_edges)b::int4[],
+        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[]
     ) with ordinality as asked (
         task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
-        label, waits_for, any_of, ignore_failure, handled, place
+        label, waits_for, first_edge, any_of, ignore_failure, handled, place
     )
 ), made as (
     insert into graph (graph_id, name, digest, definition, version, created_at, total, open)
@@ -188,13 +188,17 @@ with asked as (
     where (select count(*) from entity) = (select count(*) from known)
     order by task_id
 ), node as (
-    insert into graph_node (graph_id, label, task_id, place, any_of, ignore_failure, handled)
-    select graph_id, label, task_id, place - 1, any_of, ignore_failure, handled from known order by label
+    insert into graph_node (
+        graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
+    )
+    select graph_id, label, task_id, lambda, place - 1, any_of, ignore_failure, handled, {{edges}}
+    from known
+    order by label
 ), edge as (
-    insert into graph_edge (from_task, to_task, condition, fires_on)
+    insert into graph_edge (from_task, to_task, fires_on)
     select edge.* from made cross join unnest(
-        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(conditions)b::int2[], %(fires_on)b::int2[]
-    ) as edge (from_task, to_task, condition, fires_on)
+        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(fires_on)b::int2[]
+    ) as edge (from_task, to_task, fires_on)
 )
 select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
 union all
@@ -210,11 +214,12 @@ with asked as (
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
         %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
         %(delays)b::interval[], %(expires_at)b::timestamptz[],
-        %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(any_of)b::bool[],
-        %(ignore_failure)b::bool[], %(handled)b::bool[], %(runs)b::bool[], %(skipped)b::bool[]
+        %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(waits_for)b::int4[],
+        %(first_edges)b::int4[], %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[],
+        %(runs)b::bool[], %(skipped)b::bool[]
     ) with ordinality as asked (
         task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
-        label, open_edges, any_of, ignore_failure, handled, runs, skipped, place
+        label, open_edges, waits_for, first_edge, any_of, ignore_failure, handled, runs, skipped, place
     )
 ), grown as (
     update graph
@@ -248,19 +253,21 @@ with asked as (
     where (select count(*) from entity) = (select count(*) from known)
     order by task_id
 ), node as (
-    insert into graph_node (graph_id, label, task_id, place, any_of, ignore_failure, handled)
-    select graph_id, label, task_id, before + place - 1, any_of, ignore_failure, handled from known order by label
+    insert into graph_node (
+        graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
+    )
+    select graph_id, label, task_id, lambda, before + place - 1, any_of, ignore_failure, handled, {{edges}}
+    from known
+    order by label
 ), waited_for as (
     update graph_node as node
     set handled = true
     from unnest(%(handled_labels)b::text[]) as asked (label)
     where node.graph_id = %(graph_id)b::uuid and node.label = any (array[asked.label]) and not node.handled
 ), edge as (
-    insert into graph_edge (from_task, to_task, condition, fires_on)
+    insert into graph_edge (from_task, to_task, fires_on)
     select edge.*
-    from unnest(
-        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(conditions)b::int2[], %(fires_on)b::int2[]
-    ) as edge (from_task, to_task, condition, fires_on)
+    from unnest(%(edges_from)b::uuid[], %(edges_to)b::uuid[], %(fires_on)b::int2[]) as edge (from_task, to_task, fires_on)
 )
 select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
 

@@ -514,12 +514,17 @@ create table graph_node (
     graph_id uuid not null,
     label text not null check (octet_length(label) between 1 and 128),
     task_id uuid not null,
+    -- The task's lambda: by it and the id the task is found.
+    lambda text not null,
     -- As in the request, from 0.
     place integer not null check (place >= 0),
     any_of boolean not null,
     ignore_failure boolean not null,
     -- Its failure does not make the graph a failed one: it is ignored, or a node waits for it.
     handled boolean not null,
+    -- The tasks that it waits for; and how each is to end, as it was asked for: 1 succeeded, 2 failed, 3 finished.
+    waits_for uuid[] not null,
+    conditions smallint[] not null check (cardinality(conditions) = cardinality(waits_for)),
     primary key (graph_id, label)
 );
 create index graph_node_by_task on graph_node (task_id);
@@ -529,12 +534,19 @@ create index graph_node_by_task on graph_node (task_id);
 create table graph_edge (
     from_task uuid not null,
     to_task uuid not null,
-    -- As it was asked for: 1 succeeded, 2 failed, 3 finished.
-    condition smallint not null check (condition in (1, 2, 3)),
     fires_on smallint not null check (fires_on between 1 and 7),
     primary key (from_task, to_task)
 );
-create index graph_edge_by_target on graph_edge (to_task);
+
+-- What becomes of a node of which `edges` were decided just now: true if it runs, false if it never can, null if it waits.
+create function duly_judge_node(
+    any_of boolean, open_edges integer, edges integer, one_fired boolean, all_fired boolean
+) returns boolean language sql immutable parallel safe as '
+    select case
+        when any_of then case when one_fired then true when open_edges = edges then false end
+        when not all_fired then false
+        when open_edges = edges then true
+    end';
 
 -- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
 -- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
@@ -572,33 +584,28 @@ begin
                 where edge.from_task = any (array[source.task_id])
             ) as edge
             group by edge.to_task
-        ), judged as (
-            select decided.to_task, decided.edges,
-                case when assoc.any_of
-                    then decided.one_fired
-                    else decided.all_fired and assoc.open_edges = decided.edges
-                end as runs,
-                case when assoc.any_of
-                    then not decided.one_fired and assoc.open_edges = decided.edges
-                    else not decided.all_fired
-                end as never_runs
-            from decided
-            join task_assoc as assoc on assoc.task_id = any (array[decided.to_task])
-            where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
         ), changed as (
             update task_assoc as assoc
-            set open_edges = assoc.open_edges - judged.edges,
-                status = case when judged.runs then 'new' else 'waiting' end::task_status,
+            set open_edges = assoc.open_edges - decided.edges,
+                status = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then 'new'
+                    else 'waiting'
+                end::task_status,
                 -- what is left undecided here is decided when these end
-                doom = case when judged.never_runs then case when steps < 200 then 12 else -12 end end,
-                due_at = case when judged.runs then greatest(assoc.due_at, now) else assoc.due_at end,
-                next_trigger_at = case
-                    when judged.runs then greatest(assoc.due_at, now)
-                    when judged.never_runs then now
+                doom = case
+                    when not duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then case when steps < 200 then 12 else -12 end
+                end,
+                due_at = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then greatest(assoc.due_at, now)
+                    else assoc.due_at
+                end,
+                next_trigger_at = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
+                    when true then greatest(assoc.due_at, now)
+                    when false then now
                     else assoc.next_trigger_at
                 end
-            from judged
-            where assoc.task_id = any (array[judged.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
+            from decided
+            where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
             returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, assoc.due_at
         )
         select array_agg(changed.task_id) filter (where changed.doom is not null),
@@ -1210,7 +1217,7 @@ def downgrade() -> None:
         "resource_use, resource, "
         "task_assoc, dead_letter, attempt, task, lambda;"
         "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_parked, "
-        "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, "
+        "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, duly_judge_node, "
         "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
         "duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, duly_recent, duly_backoff, duly_now;"
         "drop type attempt_outcome, task_status;"
