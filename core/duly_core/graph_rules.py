@@ -81,16 +81,16 @@ def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
     check_labels(labels)
     if twice := [label for label, number in labels.items() if number > 1]:
         raise GraphError(f"{_names(twice)} named more than once: each node needs a label of its own")
-    for edge in edges:
-        for label in (edge.source, edge.target):
-            if label not in labels:
-                raise GraphError(
-                    f"{edge.target!r} waits for {edge.source!r}, but no node has the label {label[:LONGEST_LABEL]!r}"
-                )
-    pairs = Counter((edge.source, edge.target) for edge in edges)
-    if double := [pair for pair, number in pairs.items() if number > 1]:
-        source, target = double[0]
-        raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
+    pairs = set()
+    for source, target, _ in edges:
+        if source not in labels or target not in labels:
+            unknown = target if source in labels else source
+            raise GraphError(
+                f"{target!r} waits for {source!r}, but no node has the label {unknown[:LONGEST_LABEL]!r}"
+            )
+        if (source, target) in pairs:
+            raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
+        pairs.add((source, target))
     if cycle := find_cycle(labels, edges):
         raise GraphError(f"nodes wait for each other: {' -> '.join(cycle)}; take out one of these edges")
 
@@ -106,15 +106,13 @@ def check_labels(labels: Iterable[str]) -> None:
             raise GraphError(f"the label {label[:64]!r} must be 1 to {LONGEST_LABEL} bytes without NUL")
 
 
-def find_cycle(labels: Iterable[str], edges: Iterable[Edge]) -> list[str]:
+def find_cycle(labels: Iterable[str], edges: Sequence[Edge]) -> list[str]:
     """Return the labels of a cycle, the first once more at its end; empty: there is none."""
     open_edges = dict.fromkeys(labels, 0)
     after: dict[str, list[str]] = {}
-    before: dict[str, list[str]] = {}
-    for edge in edges:
-        open_edges[edge.target] += 1
-        after.setdefault(edge.source, []).append(edge.target)
-        before.setdefault(edge.target, []).append(edge.source)
+    for source, target, _ in edges:
+        open_edges[target] += 1
+        after.setdefault(source, []).append(target)
     free = [label for label, number in open_edges.items() if not number]
     while free:
         for target in after.get(free.pop(), ()):
@@ -125,6 +123,9 @@ def find_cycle(labels: Iterable[str], edges: Iterable[Edge]) -> list[str]:
     if label is None:
         return []
     # each node that is left waits for another one that is left: walked backwards, one comes twice
+    before: dict[str, list[str]] = {}
+    for source, target, _ in edges:
+        before.setdefault(target, []).append(source)
     seen: dict[str, int] = {}
     path: list[str] = []
     while label not in seen:
