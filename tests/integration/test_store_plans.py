@@ -49,7 +49,7 @@ SESSIONS, WAITING_UNTIL, IN_SESSION = (
     {"task_assoc_in_session"},
 )
 GRAPHS, NODES = {"graph_pkey"}, {"graph_node_pkey"}
-NODES_BY_TASK, EDGES_BY_TARGET = {"graph_node_by_task"}, {"graph_edge_by_target"}
+NODES_BY_TASK = {"graph_node_by_task"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
 USES = {"resource_use_pkey"}
 
@@ -119,6 +119,7 @@ CASES = {
             "max_runtimes": [None, SECOND, None],
             "labels": ["a", "b", "c"],
             "waits_for": [0, 1, 1],
+            "first_edges": [1, 1, 2],
             "any_of": [False] * 3,
             "ignore_failure": [False] * 3,
             "handled": [False] * 3,
@@ -144,6 +145,8 @@ CASES = {
             "max_runtimes": [None, SECOND, None],
             "labels": ["a", "b", "c"],
             "open_edges": [0, 1, 1],
+            "waits_for": [0, 1, 1],
+            "first_edges": [1, 1, 2],
             "any_of": [False] * 3,
             "ignore_failure": [False] * 3,
             "handled": [False] * 3,
@@ -171,7 +174,7 @@ CASES = {
     "running_graphs": ({"graph_ids": IDS}, GRAPHS),
     "graph_places": (
         {"task_ids": IDS, "most": 10, "most_bytes": 1000},
-        NODES_BY_TASK | EDGES_BY_TARGET | ASSOC | ENTITY,
+        NODES_BY_TASK | ASSOC | ENTITY,
     ),
     "registered": ({"names": [LAMBDA]}, LAMBDAS),
     "end_waiting": ({"task_ids": IDS}, ASSOC | END),

@@ -55,7 +55,7 @@ PAGES = {
     "existing": (162, 220),
     "enqueue": (1515, 1808),
     "enqueue_again": (560, 702),
-    "put_back": (429, 565),
+    "put_back": (589, 760),
     "dequeue": (560, 702),
     "reclaim": (347, 415),
     "quarantine_silent": (347, 433),

@@ -19,7 +19,7 @@
      WAIT_FOR_PARKED a release waits for a parked task that somebody else has locked (with STALE, BATCH, or KEYED and a CANCEL)
      UNNOTED         a release that passed over a parked task does not note it (with STALE or BATCH)
    Configuration: N tasks; CAPACITY; HEAVY: the first task needs two units; F holders that fall silent; MOVE: this task is moved;
-   CANCEL: this task is cancelled, if it is below N; RAISE: an operator adds a unit; KEYED: the row is gone when it is not used;
+   CANCEL: this task is cancelled, if it is below N; RAISE: an operator adds a unit; KEYED: the row is gone as soon as it is not used (retention removes it later);
    SESSION: tasks 0 and 1 have one session.
    STALE: a pick keeps the lock of a row that was parked after its snapshot; BATCH: so does a cancel of task 0 and another one.
    Two resources are not modelled. */
