@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import itertools
 import json
+import multiprocessing
 import os
 import signal
 import tempfile
@@ -10,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import AsyncIterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -154,6 +157,10 @@ def _claims(metrics: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(_CLAIMS))
 
 
+def _measured(part: str, way: str, frozen: float, workers: int) -> dict[str, Any]:
+    return asyncio.run(measure(part, way, frozen, workers))
+
+
 async def _schedule(client: duly.AsyncClient, calls: Calls, ended: threading.Event) -> None:
     while not ended.is_set():
         began_at = time.time()
@@ -219,12 +226,13 @@ def main() -> None:
     parser.add_argument("--json", type=new_file)
     options = parser.parse_args()
     measured: dict[str, list[dict[str, Any]]] = {}
-    for _ in range(options.rounds):
-        for way in options.ways:
-            for part in options.parts:
-                figures = asyncio.run(measure(part, way, options.frozen, options.workers))
-                measured.setdefault(f"{way} one of two, {part}", []).append(figures)
-                print(f"{way} {part}: {json.dumps(figures)}", flush=True)
+    # each in a process of its own: programs are not to be started by one that has used gRPC
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as processes:
+        for _, way, part in itertools.product(range(options.rounds), options.ways, options.parts):
+            figures = processes.submit(_measured, part, way, options.frozen, options.workers).result()
+            measured.setdefault(f"{way} one of two, {part}", []).append(figures)
+            print(f"{way} {part}: {json.dumps(figures)}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(measured, indent=2), encoding="utf-8")
 

@@ -7,11 +7,11 @@ from typing import cast
 import grpc
 
 from duly.errors import AddressError
+from duly.peer_channel import PeerChannel
 from duly.peers import (
     FAST_KEEPALIVE,
     ROUND_ROBIN,
     Avoided,
-    PeerChannel,
     split_addresses,
     stands_for_several,
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from duly.peers import PeerStream
+from duly.peer_channel import PeerStream
 
 log = logging.getLogger("duly")
 

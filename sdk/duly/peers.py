@@ -1,22 +1,11 @@
-"""One channel over several servers that do the same: a call goes to one that answers, and the next call to another.
-
-Each server has a connection of its own. gRPC finds out which of them are dead: it sends pings while calls are under
-way, and a connection counts as made once the server has said something. What a server does not say in time, or
-refuses for want of its store, is noted here.
-"""
+"""Servers that do the same: how a list of their addresses is read, which of them to avoid, and how soon a silent one is given up."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any
-
-import grpc
 
 # A server that says nothing for so long, while calls wait, is given up: the next ping goes out after the first time,
 # and must be answered within the second.
@@ -39,17 +28,8 @@ _FIRST_AVOIDED_S = 0.5
 _LONGEST_AVOIDED_S = 10.0
 # A failure that comes so long after the end of the pause before it is a first one.
 _FORGOTTEN_S = 30.0
-# Calls with less time say little about a server that was late.
-_LEAST_TIMEOUT_S = 0.5
-
 _LOCAL = re.compile(r"(?:unix|unix-abstract|vsock):")
 _LISTED = re.compile(r"(ipv[46]):(.+)")
-_RANKS = {
-    grpc.ChannelConnectivity.READY: 0,
-    grpc.ChannelConnectivity.IDLE: 1,
-    grpc.ChannelConnectivity.CONNECTING: 2,
-}
-_WORST = 3
 
 
 def split_addresses(text: str) -> list[str]:
@@ -94,104 +74,3 @@ class Avoided:
     def is_avoided(self, address: str) -> bool:
         """Tell whether another server is better now."""
         return bool(self._until) and self._until.get(address, 0.0) > time.monotonic()
-
-
-class PeerStream:
-    """An open stream to one server, and where to note that it failed."""
-
-    __slots__ = ("cancel", "note_failure", "read", "write")
-
-    def __init__(self, stream: Any, note_failure: Callable[[], None]) -> None:
-        self.read, self.write, self.cancel = stream.read, stream.write, stream.cancel
-        self.note_failure = note_failure
-
-
-class PeerChannel:
-    """Stands in for a `grpc.aio.Channel`; a stub that is made with it needs to know nothing of the several servers.
-
-    A call is made once, by one server. Whoever repeats a call that failed gets another server.
-    """
-
-    def __init__(
-        self, addresses: Sequence[str], open_one: Callable[[str], grpc.aio.Channel], avoided: Avoided
-    ) -> None:
-        """Make one on the running event loop; `open_one` opens the channel to one address."""
-        self._addresses = random.sample(addresses, len(addresses))  # clients spread over the servers
-        self._channels = [open_one(address) for address in self._addresses]
-        self._avoided = avoided
-        self._turn = 0
-
-    def __len__(self) -> int:
-        return len(self._channels)
-
-    def choose(self) -> int:
-        """Return the place of the server for the next call: in turn, of those that seem best."""
-        count = len(self._channels)
-        self._turn = (self._turn + 1) % count
-        places = [(self._turn + step) % count for step in range(count)]
-        return min(places, key=self._rank)
-
-    def _rank(self, place: int) -> int:
-        # this also begins to connect, so that another server is ready when one fails
-        rank = _RANKS.get(self._channels[place].get_state(try_to_connect=True), _WORST)
-        return rank + _WORST * self._avoided.is_avoided(self._addresses[place])
-
-    def note_failure(self, place: int) -> None:
-        """Avoid this server for a while."""
-        self._avoided.note_failure(self._addresses[place])
-
-    async def until_one_is_ready(self, timeout: float | None) -> None:
-        """Wait until a server can be called, or until the time is over."""
-        waits = [asyncio.ensure_future(channel.channel_ready()) for channel in self._channels]
-        try:
-            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-
-    def unary_unary(self, method: str, *arguments: Any, **named: Any) -> _Unary:
-        """Return the method; the arguments are those that a stub gives."""
-        return _Unary(self, [each.unary_unary(method, *arguments, **named) for each in self._channels])
-
-    def stream_stream(self, method: str, *arguments: Any, **named: Any) -> Callable[..., Any]:
-        """Return the method; the arguments are those that a stub gives."""
-        methods = [each.stream_stream(method, *arguments, **named) for each in self._channels]
-
-        def open_stream() -> PeerStream:
-            place = self.choose()
-            return PeerStream(methods[place](), partial(self.note_failure, place))
-
-        return open_stream
-
-    async def close(self, grace: float | None = None) -> None:
-        """Close the connections to all servers."""
-        for channel in self._channels:
-            await channel.close(grace)
-
-
-class _Unary:
-    """A method of a stub: each call goes to one server."""
-
-    def __init__(self, peers: PeerChannel, methods: Sequence[Callable[..., Awaitable[Any]]]) -> None:
-        self._peers = peers
-        self._methods = methods
-
-    async def __call__(
-        self, request: Any, *, timeout: float | None = None, wait_for_ready: bool | None = None
-    ) -> Any:
-        """Make the call; raises what a stub's method raises."""
-        ends_at = None if timeout is None else time.monotonic() + timeout
-        if wait_for_ready:
-            await self._peers.until_one_is_ready(timeout)
-        place = self._peers.choose()
-        left = None if ends_at is None else max(0.0, ends_at - time.monotonic())
-        try:
-            return await self._methods[place](request, timeout=left)
-        except grpc.aio.AioRpcError as error:
-            is_hurried = left is not None and left < _LEAST_TIMEOUT_S
-            if error.code() is grpc.StatusCode.UNAVAILABLE or (
-                error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not is_hurried
-            ):
-                self._peers.note_failure(place)
-            raise

@@ -4,7 +4,8 @@ from typing import cast
 
 import grpc
 
-from duly.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, PeerChannel, split_addresses, stands_for_several
+from duly.peer_channel import PeerChannel
+from duly.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
 from duly_core.rpc.settings import RpcSettings
 
 

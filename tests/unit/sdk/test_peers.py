@@ -11,8 +11,11 @@ import pytest
 import duly
 from duly.channel import open_channel
 from duly.peers import Avoided, split_addresses
+from duly.v1 import frontend_pb2
+from tests.fixtures.waiting import until
 
 METHOD = "/test/Method"
+READ = "/test/GetTask"
 
 
 @pytest.mark.parametrize(
@@ -44,19 +47,19 @@ class Server:
     def __init__(self, name: str) -> None:
         self.name = name
         self.refuses: grpc.StatusCode | None = None
-        self.is_slow = False
+        self.open = asyncio.Event()
+        self.open.set()
         self.calls = 0
         self.address = ""
         self._server = grpc.aio.server()
         handler = grpc.unary_unary_rpc_method_handler(self._answer)
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("test", {"Method": handler}),)
+            (grpc.method_handlers_generic_handler("test", {"Method": handler, "GetTask": handler}),)
         )
 
     async def _answer(self, _request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         self.calls += 1
-        if self.is_slow:
-            await asyncio.Event().wait()
+        await self.open.wait()
         if self.refuses is not None:
             await context.abort(self.refuses, "as the test said")
         return self.name.encode()
@@ -88,6 +91,12 @@ async def call(channel: grpc.aio.Channel, timeout: float = 10) -> bytes:
     return answer
 
 
+async def read(channel: grpc.aio.Channel) -> bytes:
+    method = channel.unary_unary(READ, request_serializer=frontend_pb2.GetTaskRequest.SerializeToString)
+    answer: bytes = await method(frontend_pb2.GetTaskRequest(), timeout=10)
+    return answer
+
+
 async def test_servers_that_answer_are_called_in_turn(channel: grpc.aio.Channel) -> None:
     for _ in range(2):
         await call(channel)
@@ -111,7 +120,7 @@ async def test_a_server_that_cannot_serve_is_avoided(
 
 
 async def test_a_server_that_is_late_is_avoided(channel: grpc.aio.Channel, servers: list[Server]) -> None:
-    servers[0].is_slow = True
+    servers[0].open.clear()
     failures = 0
     for _ in range(4):
         try:
@@ -120,6 +129,34 @@ async def test_a_server_that_is_late_is_avoided(channel: grpc.aio.Channel, serve
             failures += 1
 
     assert failures == servers[0].calls <= 1
+
+
+async def test_a_read_that_takes_long_is_answered_by_another_server(
+    channel: grpc.aio.Channel, servers: list[Server]
+) -> None:
+    servers[0].open.clear()
+
+    answers = {await read(channel) for _ in range(3)}
+
+    assert answers == {b"second"}
+    assert servers[0].calls > 0
+
+
+@pytest.mark.parametrize("place", [0, 1])
+async def test_a_read_of_which_one_try_failed_waits_for_the_other(
+    channel: grpc.aio.Channel, servers: list[Server], place: int
+) -> None:
+    for server in servers:
+        server.open.clear()
+    servers[place].refuses = grpc.StatusCode.UNAVAILABLE
+    answer = asyncio.ensure_future(read(channel))
+    await until(lambda: all(server.calls for server in servers))
+
+    servers[place].open.set()
+    await asyncio.wait([answer], timeout=0.1)
+    servers[1 - place].open.set()
+
+    assert await answer == servers[1 - place].name.encode()
 
 
 async def test_a_refusal_says_nothing_against_a_server(
