@@ -16,6 +16,7 @@ from duly.caller import ONE_TRY, RETRIED, Reachability, seconds
 from duly.channel import open_blocking_channel
 from duly.errors import UnavailableError
 from duly.peers import split_addresses, stands_for_several
+from duly.retry_info import jittered, pause_of
 from duly.schedule_stream import SHORTEST_TIMEOUT_S, ScheduleStream, StreamEndedError
 from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
@@ -90,15 +91,23 @@ class BlockingSchedule:
         if response.WhichOneof("response") == "schedule":
             result: frontend_pb2.ScheduleResult = response.schedule.results[0]
             return result
+        if response.error.HasField("retry_after"):
+            self._rest(jittered(response.error.retry_after), ends_at)
+            return None
         error = error_mapping.from_call(response.error, self._address)
         if isinstance(error, UnavailableError):
             self._change_frontend()
             return None
         raise error
 
+    def _rest(self, pause: float, ends_at: float) -> None:
+        """Wait as an overloaded Frontend says; calls of other threads are sent another way meanwhile."""
+        time.sleep(max(0.0, min(pause, ends_at - time.monotonic())))
+
     def _send_alone(
         self, request: frontend_pb2.ScheduleRequest, timeout: float
     ) -> frontend_pb2.ScheduleResult | None:
+        ends_at = time.monotonic() + timeout
         try:
             response = self._open().Schedule(request, timeout=timeout)
         except grpc.RpcError as error:
@@ -106,6 +115,9 @@ class BlockingSchedule:
                 self._note_failure(error)
                 return None
             self._reach.note_answer()
+            if (pause := pause_of(error)) is not None:
+                self._rest(pause, ends_at)
+                return None
             raise error_mapping.from_status(error, self._address) from error
         self._reach.note_answer()
         result: frontend_pb2.ScheduleResult = response.results[0]

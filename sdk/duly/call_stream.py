@@ -15,6 +15,7 @@ from grpc.aio import AioRpcError, Metadata
 from grpc_status import rpc_status
 
 from duly.open_stream import OpenStream, StreamBrokenError, Unwanted
+from duly.retry_info import overloaded
 from duly.v1 import task_pb2
 
 log = logging.getLogger("duly")
@@ -133,6 +134,8 @@ def _error_of_call(error: task_pb2.CallError) -> AioRpcError:
         packed = any_pb2.Any()
         packed.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
         details = [packed]
+    if error.HasField("retry_after"):
+        details = [*overloaded(error.message, error.retry_after).details]
     status = status_pb2.Status(code=error.code, message=error.message, details=details)
     trailing = rpc_status.to_status(status).trailing_metadata
     return _error(_CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message, Metadata(*trailing))

@@ -17,6 +17,7 @@ from duly.call_stream import CallStream
 from duly.channel import open_channel
 from duly.errors import ClosedError
 from duly.peers import Avoided, split_addresses
+from duly.retry_info import pause_of
 from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 from duly.v1.graphs_pb2_grpc import GraphServiceStub
@@ -119,7 +120,7 @@ class Caller:
         """Send a request until it is answered, and return the answer.
 
         Retries for as long as `timeout` allows, `one_try` at a time; not at all without `again`. If another Frontend is
-        known it is asked at once, else there is a pause. `tried` is told the number
+        known it is asked at once, else there is a pause; an overloaded one says how long. `tried` is told the number
         of each try: an earlier one may have done the work. Raises UnavailableError when the time is up, and the SDK's own
         error for any other status.
         """
@@ -138,10 +139,14 @@ class Caller:
                 answer = await method(request, timeout=min(max(deadline - clock(), 0), longest_try))
             except grpc.aio.AioRpcError as error:
                 pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
-                if tries < self._frontends:
+                told = pause_of(error)
+                if told is not None:
+                    pause = told
+                elif tries < self._frontends:
                     pause = 0.0
                 end = min(deadline, self._reach.patience_ends_at(started_at, error))
-                if not again or error.code() not in RETRIED or clock() + pause >= end:
+                is_retried = told is not None or error.code() in RETRIED
+                if not again or not is_retried or clock() + pause >= end:
                     is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
                     # why the Frontend did not serve it says more than that there was no time for another try
                     reason = answer_before if is_late and answer_before is not None else error

@@ -25,6 +25,7 @@ from duly.errors import (
     UnknownResourceError,
     UnknownSettingError,
 )
+from duly.retry_info import pause_of
 from duly.v1 import task_pb2
 
 _BY_CODE: dict[int, type[DulyError]] = {
@@ -69,12 +70,16 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE and not is_answer(error):
         return unavailable(address, details)
+    if pause_of(error) is not None:
+        return not_serving(address, details)
     field = _first_bad_field(error) if code is grpc.StatusCode.INVALID_ARGUMENT else ""
     return _of_answer(code, details, field, address)
 
 
 def from_call(error: task_pb2.CallError, address: str) -> DulyError:
     """Return the error of a request that went over a stream."""
+    if error.HasField("retry_after"):
+        return not_serving(address, error.message)
     return _of_answer(_CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message, error.field, address)
 
 
@@ -105,7 +110,7 @@ def unavailable(address: str, details: str) -> UnavailableError:
 
 
 def not_serving(address: str, details: str) -> UnavailableError:
-    """Return the error for a Frontend that is there and says that it cannot serve, for want of its store."""
+    """Return the error for a Frontend that is there and says that it cannot serve: its store is away, or it is overloaded."""
     return UnavailableError(f"the Duly Frontend at {address} cannot serve now: {details}")
 
 
