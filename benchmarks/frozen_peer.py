@@ -140,14 +140,13 @@ async def measure(part: str, way: str, frozen: float, workers: int) -> dict[str,
                 try:
                     await asyncio.sleep(frozen)
                 finally:
-                    over_at = time.time()
                     if way == "freeze":
                         os.kill(pid, signal.SIGCONT)
                 await asyncio.sleep(_AFTER_S)
                 ended.set()
                 await asyncio.gather(*running)
             starts = await _starts(folder / "starts", set(calls.began))
-    return _figures(calls, starts, stopped_at, over_at)
+    return _figures(calls, starts, stopped_at)
 
 
 def _claims(metrics: str) -> float:
@@ -194,12 +193,12 @@ async def _starts(noted: Path, tasks: set[str]) -> dict[str, float]:
         await asyncio.sleep(1)
 
 
-def _figures(calls: Calls, starts: dict[str, float], since: float, until: float) -> dict[str, Any]:
-    """Return the figures of the calls that began while the part was away."""
+def _figures(calls: Calls, starts: dict[str, float], stopped_at: float) -> dict[str, Any]:
+    """Return the figures of the calls from the last second before the part was away until some seconds after."""
     late = sorted(
         starts[task] - began
         for task, began in calls.began.items()
-        if since - 1 <= began <= until and task in starts
+        if stopped_at - 1 <= began and task in starts
     )
     return {
         "tasks": len(late),

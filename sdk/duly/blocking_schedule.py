@@ -12,7 +12,7 @@ import time
 import grpc
 
 from duly import error_mapping
-from duly.caller import ONE_TRY, RETRIED, Reachability, seconds
+from duly.caller import ONE_TRY, ONE_TRY_OF_SEVERAL, RETRIED, Reachability, seconds
 from duly.channel import open_blocking_channel
 from duly.errors import UnavailableError
 from duly.peers import split_addresses, stands_for_several
@@ -34,6 +34,7 @@ class BlockingSchedule:
         self._address = address
         self._frontends = split_addresses(address)
         random.shuffle(self._frontends)  # clients spread over the Frontends; the first is the one in use
+        self._one_try_s = seconds(ONE_TRY if len(self._frontends) == 1 else ONE_TRY_OF_SEVERAL)
         self._credentials = credentials
         self._reach = reach
         self._turn = threading.Lock()
@@ -56,7 +57,7 @@ class BlockingSchedule:
             if self._closed:
                 return None
             request = frontend_pb2.ScheduleRequest(tasks=[task])
-            return self._send(request, min(timeout, seconds(ONE_TRY)))
+            return self._send(request, min(timeout, self._one_try_s))
         finally:
             self._turn.release()
 
@@ -81,7 +82,9 @@ class BlockingSchedule:
             response = stream.call(request, timeout)
         except StreamEndedError as ended:
             if ended.error is None or ended.error.code() in RETRIED:
-                if ended.error is not None:
+                if ended.error is None:  # it stops
+                    self._change_frontend()
+                else:
                     self._note_failure(ended.error)
                 return None
             # the status is the stream's (it is not served here, a message was too large): the call gets its own

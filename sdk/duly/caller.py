@@ -35,7 +35,7 @@ DEFAULT_TIMEOUT = timedelta(seconds=10)
 # connection intact (a frozen host) is found out in half the default timeout.
 ONE_TRY = timedelta(seconds=5)
 # The same where there are other Frontends to ask; twice as long after each try that was too short.
-_ONE_TRY_OF_SEVERAL = timedelta(seconds=2)
+ONE_TRY_OF_SEVERAL = timedelta(seconds=2)
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 # The next stream may go to another Frontend.
@@ -129,7 +129,7 @@ class Caller:
         started_at = clock()
         deadline = started_at + seconds(timeout)
         longest_pause = _FIRST_PAUSE_S
-        longest_try = seconds(one_try or (ONE_TRY if self._frontends == 1 else _ONE_TRY_OF_SEVERAL))
+        longest_try = seconds(one_try or (ONE_TRY if self._frontends == 1 else ONE_TRY_OF_SEVERAL))
         tries = 0
         while True:
             self._check_open()
