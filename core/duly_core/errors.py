@@ -61,4 +61,4 @@ class InvalidRequestError(DulyError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
-        self.description = message
+        self.message = message

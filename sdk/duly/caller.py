@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 
@@ -28,6 +28,13 @@ from duly.v1.settings_pb2_grpc import SettingsServiceStub
 from duly.v1.time_tables_pb2_grpc import TimeTableServiceStub
 
 Answer = TypeVar("Answer")
+
+
+class Listing(Protocol):
+    """A request for one page of a list."""
+
+    page_token: str
+
 
 DEFAULT_TIMEOUT = timedelta(seconds=10)
 
@@ -165,6 +172,17 @@ class Caller:
             await asyncio.sleep(pause)
             if pause:
                 longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_S)
+
+    async def pages(
+        self, method: Callable[..., Awaitable[Answer]], request: Listing
+    ) -> AsyncIterator[Answer]:
+        """Yield the answers to a request for a list, page after page."""
+        while True:
+            answer: Any = await self.call(method, request)
+            yield answer
+            if not answer.next_page_token:
+                return
+            request.page_token = answer.next_page_token
 
     async def schedule(
         self, request: frontend_pb2.ScheduleRequest, timeout: float

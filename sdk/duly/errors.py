@@ -12,6 +12,41 @@ if TYPE_CHECKING:
     from duly.new_task import ScheduledTask
     from duly.task import Task
 
+__all__ = [
+    "AddressError",
+    "AppImportError",
+    "CheckpointTooLargeError",
+    "ClosedError",
+    "DulyError",
+    "EncodingError",
+    "GraphNotFoundError",
+    "GraphWaitTimeoutError",
+    "InvalidSettingError",
+    "InvalidTaskError",
+    "KeyConflictError",
+    "NotADeadLetterError",
+    "NotPendingError",
+    "PayloadError",
+    "PayloadTooLargeError",
+    "QuotaExceededError",
+    "RegistrationError",
+    "RequestError",
+    "ResourceInUseError",
+    "ResultOmittedError",
+    "ScheduleManyError",
+    "SessionNotBlockedError",
+    "TaskFailedError",
+    "TaskFinalError",
+    "TaskNotFoundError",
+    "TimeTableConflictError",
+    "TimeTableNotFoundError",
+    "UnavailableError",
+    "UnknownLambdaError",
+    "UnknownResourceError",
+    "UnknownSettingError",
+    "WaitTimeoutError",
+]
+
 
 class DulyError(Exception):
     """Base of all errors of the SDK."""

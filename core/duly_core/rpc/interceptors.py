@@ -133,9 +133,7 @@ def _message_of(read: Callable[[bytes], Message]) -> Any:
 def status_of(error: DulyError) -> status_pb2.Status:
     """Return what an error of ours is on the wire."""
     if isinstance(error, InvalidRequestError):
-        violation = error_details_pb2.BadRequest.FieldViolation(
-            field=error.field, description=error.description
-        )
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.message)
         detail = any_pb2.Any()
         detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
         return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])

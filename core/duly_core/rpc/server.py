@@ -1,8 +1,8 @@
 """A gRPC server with health, reflection, error mapping and a clear word when its port is taken."""
 
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -15,30 +15,23 @@ from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
 from duly_core.rpc.settings import RpcSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """One gRPC service: its full name, and what adds its servicer to a server."""
-
-    name: str
-    add_to: Callable[[grpc.aio.Server], None]
-
-
 class RpcServer:
     """Serves on one address from `start` to `stop`; health says NOT_SERVING until told otherwise."""
 
     def __init__(
         self,
         listen: str,
-        services: Sequence[Service],
+        servicers: Sequence[object],
         settings: RpcSettings,
         observe: CallObserver | None = None,
     ) -> None:
-        """Args: `listen` is HOST:PORT (port 0: any) or unix:PATH."""
+        """Args: `listen` is HOST:PORT (port 0: any) or unix:PATH; `servicers` extend those that protoc made."""
         self._listen = listen
         self._address = listen
         self._settings = settings
         self._health = health.aio.HealthServicer()
-        self._services = services
+        self._servicers = servicers
+        self._names: list[str] = []
         self._server = grpc.aio.server(
             # on a host's own socket, where messages have no limit, nobody is to be kept out
             interceptors=[ServerInterceptor(observe, counts_fields=settings.max_message_bytes >= 0)],
@@ -58,12 +51,10 @@ class RpcServer:
         Raises:
             PortInUseError: somebody else listens there.
         """
-        for service in self._services:
-            service.add_to(self._server)
+        self._names = [_add(servicer, self._server) for servicer in self._servicers]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [service.name for service in self._services]
         reflection.enable_server_reflection(
-            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+            [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
         )
         self._refuse_a_taken_socket()
         try:
@@ -104,7 +95,7 @@ class RpcServer:
         status = (
             health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         )
-        for name in ("", *(service.name for service in self._services)):
+        for name in ("", *self._names):
             await self._health.set(name, status)
         if serving:
             tell_serving(self._address)
@@ -113,3 +104,10 @@ class RpcServer:
         """Refuse new calls, let running ones finish within the grace."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._settings.shutdown_grace.total_seconds())
+
+
+def _add(servicer: object, server: grpc.aio.Server) -> str:
+    """Add a servicer to a server as protoc's module does; return the full name of its service."""
+    base = next(each for each in type(servicer).__mro__ if each.__module__.startswith("duly.v1."))
+    getattr(sys.modules[base.__module__], f"add_{base.__name__}_to_server")(servicer, server)
+    return f"duly.v1.{base.__name__.removesuffix('Servicer')}"

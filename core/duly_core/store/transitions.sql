@@ -1,5 +1,5 @@
 -- Every statement that changes a task's state. Each is named, says its move ("before -> after", held
--- against lifecycle.py by a test) and takes many tasks. Each is a compare-and-set: it repeats what it
+-- against tests/fixtures/moves.py by a test) and takes many tasks. Each is a compare-and-set: it repeats what it
 -- expects in its own predicate, and a row that it does not touch is an ordinary answer.
 -- Time is duly_now() alone; "(select duly_now())" is asked once a statement, after the request came.
 -- Callers pass task ids in ascending order, so that statements lock rows in one order.

@@ -4,14 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from duly.v1 import frontend_pb2, task_pb2
+from duly.v1 import frontend_pb2
 from duly_core.admission import Admission
 from duly_core.errors import TooMuchError
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.problem import Problem
 from duly_core.store import tasks as store_tasks
 from duly_core.store.pool import Store
 from duly_core.task import TaskId
-from duly_frontend.convert import attempt_to_wire, may_have_attempts, task_to_wire
+from duly_frontend.convert import NO_SUCH_TASK, attempt_to_wire, may_have_attempts, task_to_wire
 
 _AT_A_TIME = 100
 """Tasks that one statement reads: of each there may be a hundred attempts, too."""
@@ -74,7 +74,7 @@ class TaskReader:
         return [
             frontend_pb2.GetTaskResult(error=task_id.to_wire())
             if isinstance(task_id, Problem)
-            else found.get(task_id) or frontend_pb2.GetTaskResult(error=not_found())
+            else found.get(task_id) or frontend_pb2.GetTaskResult(error=NO_SUCH_TASK.to_wire())
             for task_id in ids
         ]
 
@@ -99,8 +99,3 @@ class TaskReader:
             f"task_ids: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
             f"ask for fewer tasks in one call{basic}"
         )
-
-
-def not_found() -> task_pb2.ItemError:
-    """Return the error for an id that no task has."""
-    return Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND).to_wire()

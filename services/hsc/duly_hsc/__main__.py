@@ -2,9 +2,8 @@
 
 import asyncio
 
-from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core.loop import repeat
-from duly_core.rpc.server import RpcServer, Service
+from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.health import HealthFollower
@@ -26,13 +25,7 @@ def build(
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
-    """Read the settings.
-
-    Args:
-        notifications: connects the services of this process; None: the others are processes of their own.
-        migration: shared with the other services of this process.
-        overrides: settings of [hsc].
-    """
+    """Read the settings; services of one process share `notifications` and `migration`."""
     settings = HscSettings.load(**overrides)
     timing = Timing.load()
     store_settings = StoreSettings.load()
@@ -54,11 +47,7 @@ def build(
             config.on_change(servicer.work.settings_changed)
             if notifications is not None:
                 notifications.subscribe(servicer.work)
-            service = Service(
-                hsc_pb2.DESCRIPTOR.services_by_name["HscService"].full_name,
-                lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),
-            )
-            server = RpcServer(settings.listen, [service], rpc_settings, observe_call)
+            server = RpcServer(settings.listen, [servicer], rpc_settings, observe_call)
             address = await server.start()
             if await migration.done(store_settings, stop):
                 log.info("hsc serves", address=address)

@@ -7,7 +7,6 @@ refused when more is asked than can be written, and what nobody waits for any mo
 from collections import Counter as Count
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 
 from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
@@ -69,17 +68,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         rpc: RpcSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
     ) -> None:
-        """Make one.
-
-        Args:
-            stores: the HSC's connections.
-            settings: of [hsc].
-            timing: the timeouts that it applies.
-            notifier: told of what runs again.
-            live_settings: tells the live settings of triggering.
-            rpc: limits of calls; None: the defaults.
-            now: seconds that no clock setting moves.
-        """
+        """Make one; `rpc` has the limits of calls (None: the defaults), `now` tells seconds that no clock setting moves."""
         rpc = rpc or RpcSettings()
         self._stores = stores
         self._settings = settings
@@ -96,21 +85,21 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             max_items=group,
             concurrency=settings.claim_concurrency,
             most_groups_waiting=_CLAIM_GROUPS_WAITING,
-            observe=partial(events.group_written, "ClaimTask"),
+            observe=events.group_size.labels("ClaimTask").observe,
         )
         self._beat = GroupCommit(
             self._beat_group,
             max_items=group,
             concurrency=BEATING,
             most_groups_waiting=_BEAT_GROUPS_WAITING,
-            observe=partial(events.group_written, "Heartbeat"),
+            observe=events.group_size.labels("Heartbeat").observe,
         )
         self._set = GroupCommit(
             self._set_group,
             max_items=group,
             weigh=_weight,
             concurrency=settings.result_concurrency,
-            observe=partial(events.group_written, "SetResults"),
+            observe=events.group_size.labels("SetResults").observe,
         )
         self._release = GroupCommit(self._release_group, max_items=group)
         self._children = Children(LambdaCache(stores.results))
@@ -210,7 +199,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _beat_group(self, beats: list[TaskHeartbeat]) -> list[HeartbeatAnswer]:
         async with failpoints.around("hsc.heartbeat"):
             verdicts = await store_claims.heartbeat(self._stores.beats, beats, self._timing.heartbeat_timeout)
-        events.beaten(verdicts)
+        events.answered(events.heartbeats, verdicts)
         return verdicts
 
     async def SetResults(  # noqa: N802
@@ -252,7 +241,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             verdicts, due_in = await store_claims.release(self._stores.results, releases)
         if due_in is not None:
             self._notifier.due_in(due_in)
-        events.released(verdicts)
+        events.answered(events.releases, verdicts)
         return verdicts
 
 

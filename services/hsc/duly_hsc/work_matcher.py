@@ -235,7 +235,8 @@ class WorkMatcher:
                     group.waiters.remove(waiter)
             return
         group.took(work.tasks, most, now, live_settings.batching_gap)
-        events.work_claimed(work.tasks)
+        events.claimed(work.tasks)
+        events.group_size.labels("ClaimWork").observe(len(work.tasks))
         self._claimed(work.tasks)
         for waiter in self._answers.answer(waiters, work.tasks, now):
             group.waiters.remove(waiter)

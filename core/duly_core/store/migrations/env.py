@@ -2,12 +2,8 @@
 
 from alembic import context
 
-from duly_core.store import graph_tables  # noqa: F401 (it adds its tables)
-from duly_core.store.tables import metadata
-
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
     transaction_per_migration=True,
 )
 with context.begin_transaction():
