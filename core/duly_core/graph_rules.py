@@ -81,16 +81,16 @@ def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
     check_labels(labels)
     if twice := [label for label, number in labels.items() if number > 1]:
         raise GraphError(f"{_names(twice)} named more than once: each node needs a label of its own")
-    for edge in edges:
-        for label in (edge.source, edge.target):
-            if label not in labels:
-                raise GraphError(
-                    f"{edge.target!r} waits for {edge.source!r}, but no node has the label {label[:LONGEST_LABEL]!r}"
-                )
-    pairs = Counter((edge.source, edge.target) for edge in edges)
-    if double := [pair for pair, number in pairs.items() if number > 1]:
-        source, target = double[0]
-        raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
+    pairs = set()
+    for source, target, _ in edges:
+        if source not in labels or target not in labels:
+            unknown = target if source in labels else source
+            raise GraphError(
+                f"{target!r} waits for {source!r}, but no node has the label {unknown[:LONGEST_LABEL]!r}"
+            )
+        if (source, target) in pairs:
+            raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
+        pairs.add((source, target))
     if cycle := find_cycle(labels, edges):
         raise GraphError(f"nodes wait for each other: {' -> '.join(cycle)}; take out one of these edges")
 

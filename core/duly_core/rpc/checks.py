@@ -1,10 +1,12 @@
 """Checks of what many requests have: counts, texts, holders, prefixes of tokens, durations, instants."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
+from duly.enums import Priority
+from duly_core.routing import ALL_PRIORITIES
 from duly_core.rpc.convert import from_duration, from_timestamp
 from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
@@ -55,6 +57,18 @@ def check_prefixes(field: str, prefixes: Sequence[bytes]) -> None:
         raise Problem(field, f"there must be at most {_MOST_PREFIXES} in one call")
     if any(len(prefix) != TOKEN_PREFIX_BYTES for prefix in prefixes):
         raise Problem(field, f"must be {TOKEN_PREFIX_BYTES} bytes")
+
+
+def read_priorities(field: str, values: Iterable[int]) -> frozenset[Priority]:
+    """Return the priorities that a request for work names; if it names none, all.
+
+    Raises:
+        Problem: there is no such priority.
+    """
+    try:
+        return frozenset(map(Priority, values)) or ALL_PRIORITIES
+    except ValueError:
+        raise Problem(field, "must be priorities: URGENT, HIGH, NORMAL or LOW") from None
 
 
 def read_duration(

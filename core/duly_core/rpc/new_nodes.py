@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Never
 
 from duly.enums import EdgeCondition
 from duly.v1 import graphs_pb2
@@ -23,7 +24,11 @@ def edges_of(node: graphs_pb2.GraphNode) -> list[Edge]:
     Raises:
         Problem: a condition is unknown.
     """
-    return [Edge(edge.label, node.label, _condition(node.label, edge.condition)) for edge in node.waits_for]
+    label = node.label
+    return [
+        Edge(edge.label, label, _CONDITIONS.get(edge.condition) or _no_condition(label, edge.condition))
+        for edge in node.waits_for
+    ]
 
 
 def check_order(node: graphs_pb2.GraphNode) -> None:
@@ -79,9 +84,7 @@ def node_field(label: str, field: str) -> str:
     return f"nodes[{label!r}].task.{field}"
 
 
-def _condition(label: str, value: int) -> EdgeCondition:
-    if value not in _CONDITIONS:
-        raise Problem(
-            f"nodes[{label!r}].waits_for", f"{value} is no condition: use SUCCEEDED, FAILED or FINISHED"
-        )
-    return _CONDITIONS[value]
+def _no_condition(label: str, value: int) -> Never:
+    raise Problem(
+        f"nodes[{label!r}].waits_for", f"{value} is no condition: use SUCCEEDED, FAILED or FINISHED"
+    )

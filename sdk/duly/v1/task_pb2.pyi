@@ -201,7 +201,7 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     FAILURE_KIND_BAD_RESULT: _FailureKind.ValueType  # 9
     """The callback's result cannot be encoded, or is too large."""
     FAILURE_KIND_NO_CALLBACK: _FailureKind.ValueType  # 10
-    """No Executor that took the task has a callback of this name."""
+    """The application of the Executor that ran the task has no callback of this name. It counts as a failure."""
     FAILURE_KIND_SESSION_FAILED: _FailureKind.ValueType  # 11
     """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
     FAILURE_KIND_GRAPH_SKIPPED: _FailureKind.ValueType  # 12
@@ -230,7 +230,7 @@ FAILURE_KIND_BAD_PAYLOAD: FailureKind.ValueType  # 8
 FAILURE_KIND_BAD_RESULT: FailureKind.ValueType  # 9
 """The callback's result cannot be encoded, or is too large."""
 FAILURE_KIND_NO_CALLBACK: FailureKind.ValueType  # 10
-"""No Executor that took the task has a callback of this name."""
+"""The application of the Executor that ran the task has no callback of this name. It counts as a failure."""
 FAILURE_KIND_SESSION_FAILED: FailureKind.ValueType  # 11
 """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
 FAILURE_KIND_GRAPH_SKIPPED: FailureKind.ValueType  # 12

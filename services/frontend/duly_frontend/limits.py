@@ -82,24 +82,27 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
     ) -> limits_pb2.DeleteResourceResponse:
         check_count("names", len(request.names), _MOST)
         results = []
+        gone: set[str] = set()
         for name in request.names:
             try:
                 check_name("name", bare_name(name))
-                await self._delete(name)
+                await self._delete(name, gone)
                 results.append(limits_pb2.DeleteResourceResult())
             except Problem as problem:
                 results.append(limits_pb2.DeleteResourceResult(error=problem.to_wire()))
+        self._tell(await store_resources.end_delays(self._stores.writes, sorted(gone)))
         return limits_pb2.DeleteResourceResponse(results=results)
 
     def _forget(self) -> None:
         self._known.forget()
         self._quotas.forget()
 
-    async def _delete(self, name: str) -> None:
+    async def _delete(self, name: str, gone: set[str]) -> None:
+        """Remove a resource, and add its name to `gone`: what its rate put off is to be due."""
         deletion = await store_resources.delete_resource(self._stores.writes, name)
         self._forget()
         if deletion is not Deletion.IN_USE:  # one that is gone, too: a call before may not have come so far
-            self._tell(await store_resources.end_delays(self._stores.writes, name))
+            gone.add(name)
         if deletion is Deletion.UNKNOWN:
             raise Problem("name", f"no resource {name!r} is declared", task_pb2.ERROR_CODE_UNKNOWN_RESOURCE)
         if deletion is Deletion.IN_USE:

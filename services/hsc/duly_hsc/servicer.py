@@ -167,7 +167,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
                 await self._hand_back(found[number:])
                 return await self._answer(Claimed(found[:number], timedelta()))
         return await self._answer(
-            await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout)
+            await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout, asked.priorities)
         )
 
     async def _answer(self, claimed: Claimed) -> hsc_pb2.ClaimWorkResponse:
