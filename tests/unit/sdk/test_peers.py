@@ -199,6 +199,15 @@ async def test_a_server_that_ended_is_not_called(channel: grpc.aio.Channel, serv
     assert len(answers) >= 5
 
 
+async def test_a_name_is_resolved_by_grpc() -> None:
+    async with Server("only") as server:
+        channel = open_channel(f"dns:///localhost:{server.address.rpartition(':')[2]}", None)
+        answer = await call(channel)
+        await channel.close()
+
+    assert answer == b"only"
+
+
 async def test_who_waits_for_readiness_is_served_by_whichever_server_comes_first() -> None:
     async with Server("only") as server:
         channel = open_channel(f"127.0.0.1:1,{server.address}", None)
