@@ -27,6 +27,7 @@ Answer = TypeVar("Answer")
 @dataclass(frozen=True, slots=True)
 class _Call(Generic[Item, Answer]):
     items: Sequence[Item]
+    weight: int
     until: float
     """On the loop's clock: afterwards its caller waits no more."""
     future: asyncio.Future[list[Answer]]
@@ -106,7 +107,7 @@ class GroupCommit(Generic[Item, Answer]):
         weight = self._weigh(items)
         if self._waiting and self._waiting.weight + weight > self._most_waiting:
             self._refuse_unless_few(client, weight)
-        self._waiting.append(client, _Call(items, until, future), weight)
+        self._waiting.append(client, _Call(items, weight, until, future))
         self._start()
         return await future
 
@@ -123,16 +124,7 @@ class GroupCommit(Generic[Item, Answer]):
 
     def _start(self) -> None:
         while self._free and self._waiting and not self._is_resting():
-            group: list[_Call[Item, Answer]] = []
-            weight = 0
-            while self._waiting:
-                more = self._waiting.next_weight()
-                if group and weight + more > self._max_items:
-                    break
-                call = self._waiting.pop()
-                if self._is_waited_for(call):
-                    group.append(call)
-                    weight += more
+            group = self._waiting.take_group(self._max_items, self._is_waited_for)
             if not group:
                 return
             self._free -= 1
