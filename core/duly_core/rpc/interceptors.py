@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from duly.retry_info import overloaded
+from duly.time_conversion import to_duration
 from duly_core.errors import (
     DulyError,
     InvalidRequestError,
@@ -135,8 +137,10 @@ def status_of(error: DulyError) -> status_pb2.Status:
         detail = any_pb2.Any()
         detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
         return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
-    if isinstance(error, StoreUnavailableError | QueueUnavailableError | OverloadedError):
+    if isinstance(error, StoreUnavailableError | QueueUnavailableError):
         return status_pb2.Status(code=code_pb2.UNAVAILABLE, message=str(error))
+    if isinstance(error, OverloadedError):
+        return overloaded(str(error), to_duration(error.retry_after))
     if isinstance(error, TooMuchError):
         return status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=str(error))
     return status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message=str(error))
