@@ -252,7 +252,9 @@ async def test_a_claim_that_stops_after_a_cancel_and_an_end_in_its_session_do_no
     await tasks.cancel_tasks(one_unit, [first])
 
     async with one_unit.connection() as ending, ending.transaction():
-        await ending.execute("select from session for update")  # sessions first, then resources, as all ends do
+        await ending.execute(
+            "select from session for update"
+        )  # sessions first, then resources, as all ends do
         stopping = asyncio.create_task(stop(one_unit, running))
         await until_a_statement_waits_for_a_lock(dsn)
         await lock_resources(ending)
