@@ -10,6 +10,7 @@ from typing import Self, TypeAlias, Unpack
 import grpc
 
 from duly import dead_letters, error_mapping, task_reads
+from duly.access_calls import AccessCalls
 from duly.caller import Caller, Reachability
 from duly.change_calls import ChangeCalls
 from duly.channel import resolve_address
@@ -39,7 +40,14 @@ _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
 class AsyncClient(
-    ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls, GraphCalls, TimeTableCalls, ResourceCalls
+    ScheduleCalls,
+    ChangeCalls,
+    SettingCalls,
+    SessionCalls,
+    GraphCalls,
+    TimeTableCalls,
+    ResourceCalls,
+    AccessCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 
