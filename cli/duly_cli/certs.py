@@ -11,6 +11,8 @@ from duly_cli.option_values import invalid, parse_duration
 from duly_cli.text import say
 
 _SERVER = "server"
+_OF_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+"""Added to the servers' certificate: health checks come from there."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9*]([A-Za-z0-9.:_-]{0,253}[A-Za-z0-9])?|::1?")
 
@@ -61,7 +63,7 @@ def certs(
         is_new = not certificate.exists()
         make_authority(folder, valid)
         if hosts:
-            make_certificate(folder, _SERVER, hosts, valid)
+            make_certificate(folder, _SERVER, [*dict.fromkeys([*hosts, *_OF_THIS_MACHINE])], valid)
         for name in names:
             make_certificate(folder, name, [], valid)
     except (OSError, ValueError, TypeError) as error:

@@ -133,27 +133,15 @@ def health(
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
 ) -> None:
     """Ask a service whether it serves; exit 0 if it does, else 1."""
-    import grpc
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-    from duly.channel import check_address
-    from duly.errors import AddressError
+    from duly.errors import DulyError
+    from duly_cli.health import ask_health
 
     limit = parse_duration(timeout, "--timeout")
     try:
-        check_address(address)
-    except AddressError as error:
+        status = ask_health(address, limit.total_seconds() if limit else 0)
+    except DulyError as error:
         say(f"duly health: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
-    with grpc.insecure_channel(address) as channel:
-        try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(), timeout=limit.total_seconds() if limit else 0
-            )
-        except grpc.RpcError as error:
-            say(f"duly health: {address} does not answer: {error.code().name}", err=True)
-            raise typer.Exit(EXIT_FAILED) from error
-    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     say(f"{address}: {status}")
     raise typer.Exit(0 if status == "SERVING" else EXIT_FAILED)
 

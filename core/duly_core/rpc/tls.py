@@ -1,10 +1,10 @@
 """TLS of servers and channels, from files that are read again when they change."""
 
-from ipaddress import ip_address
 from pathlib import Path
 
 import grpc
 
+from duly_core.addresses import is_loopback
 from duly_core.errors import SettingsError
 from duly_core.rpc.settings import RpcSettings
 
@@ -56,12 +56,7 @@ def refuse_strangers(listen: str) -> None:
     Raises:
         SettingsError: others can reach it.
     """
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        is_loopback = ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if not is_loopback:
+    if not is_loopback(listen):
         raise SettingsError(
             f"{listen} can be reached from other machines, and there is no TLS: set rpc.cert_file and rpc.key_file "
             "(`duly certs` makes some for development), or say rpc.allow_plaintext = true"
