@@ -16,6 +16,7 @@ from duly.channel import open_blocking_channel
 from duly.credentials import Credentials
 from duly.errors import UnavailableError
 from duly.schedule_stream import SHORTEST_TIMEOUT_S, ScheduleStream, StreamEndedError
+from duly.tls_files import TlsFiles
 from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 
@@ -29,6 +30,8 @@ class BlockingSchedule:
     def __init__(self, address: str, credentials: Credentials, reach: Reachability) -> None:
         self._address = address
         self._credentials = credentials
+        self._files = credentials.tls if isinstance(credentials.tls, TlsFiles) else None
+        self._generation = 0
         self._reach = reach
         self._turn = threading.Lock()
         self._channel: grpc.Channel | None = None
@@ -57,6 +60,8 @@ class BlockingSchedule:
     def _send(
         self, request: frontend_pb2.ScheduleRequest, timeout: float
     ) -> frontend_pb2.ScheduleResult | None:
+        if self._files is not None and self._files.refresh() != self._generation:
+            self._hang_up()
         now = time.monotonic()
         is_soon, self._called_at = now - self._called_at < _SOON_S, now
         if self._streams_are_served and timeout >= SHORTEST_TIMEOUT_S:
@@ -118,19 +123,24 @@ class BlockingSchedule:
 
     def _open(self) -> FrontendServiceStub:
         if self._stub is None:
+            self._generation = 0 if self._files is None else self._files.generation
             self._channel = open_blocking_channel(self._address, self._credentials)
             self._stub = FrontendServiceStub(self._channel)
         return self._stub
+
+    def _hang_up(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+        if self._channel is not None:
+            self._channel.close()
+        self._stream = self._channel = self._stub = None
 
     def close(self) -> None:
         """Wait for the call under way, which takes no longer than one try, then disconnect."""
         has_turn = self._turn.acquire(timeout=seconds(ONE_TRY))
         self._closed = True
         try:
-            if self._stream is not None:
-                self._stream.close()
-            if self._channel is not None:
-                self._channel.close()
+            self._hang_up()
         finally:
             if has_turn:
                 self._turn.release()

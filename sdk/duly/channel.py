@@ -7,6 +7,8 @@ import grpc
 
 from duly.credentials import Credentials, interceptors, show_blocking
 from duly.errors import AddressError
+from duly.reloading_channel import ReloadingChannel
+from duly.tls_files import TlsFiles
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 ADDRESS_VARIABLE = "DULY_ADDRESS"
@@ -58,15 +60,23 @@ def check_address(address: object, source: str = "") -> str:
 def open_channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
     """Open a channel on the running event loop; it connects when it is first used."""
     shown = interceptors(credentials.token)
+
+    def secure(tls: grpc.ChannelCredentials) -> grpc.aio.Channel:
+        return grpc.aio.secure_channel(address, tls, options=_OPTIONS, interceptors=shown)
+
     if credentials.tls is None:
         return grpc.aio.insecure_channel(address, options=_OPTIONS, interceptors=shown)
-    return grpc.aio.secure_channel(address, credentials.tls, options=_OPTIONS, interceptors=shown)
+    if isinstance(credentials.tls, TlsFiles):
+        return ReloadingChannel(credentials.tls, secure)
+    return secure(credentials.tls)
 
 
 def open_blocking_channel(address: str, credentials: Credentials) -> grpc.Channel:
-    """Open a channel for blocking calls; otherwise as `open_channel`."""
-    if credentials.tls is None:
+    """Open a channel for blocking calls, with the files of now; otherwise as `open_channel`."""
+    tls = credentials.tls
+    if tls is None:
         channel = grpc.insecure_channel(address, options=_OPTIONS)
     else:
-        channel = grpc.secure_channel(address, credentials.tls, options=_OPTIONS)
+        newest = tls.newest if isinstance(tls, TlsFiles) else tls
+        channel = grpc.secure_channel(address, newest, options=_OPTIONS)
     return show_blocking(channel, credentials.token)

@@ -11,13 +11,13 @@ from typing import Any
 import grpc
 
 from duly.errors import CredentialsError
+from duly.tls_files import TlsFiles
 
 CA_FILE = "DULY_RPC_CA_FILE"
 CERT_FILE = "DULY_RPC_CERT_FILE"
 KEY_FILE = "DULY_RPC_KEY_FILE"
 TOKEN = "DULY_TOKEN"  # noqa: S105 (the name of a variable)
 TOKEN_FILE = "DULY_RPC_TOKEN_FILE"  # noqa: S105 (as above)
-SYSTEM_AUTHORITIES = "system"
 
 _HEADER = "authorization"
 
@@ -26,7 +26,7 @@ _HEADER = "authorization"
 class Credentials:
     """How a channel is opened."""
 
-    tls: grpc.ChannelCredentials | None = None
+    tls: grpc.ChannelCredentials | TlsFiles | None = None
     """None: no TLS."""
     token: Callable[[], str] | None = None
     """Returns the token of now; None: none is shown."""
@@ -40,17 +40,10 @@ class Credentials:
         return cls(tls or _tls_of_environment(), _given(token) if token else _token_of_environment())
 
 
-def _tls_of_environment() -> grpc.ChannelCredentials | None:
-    authorities = os.environ.get(CA_FILE)
-    certificate, key = os.environ.get(CERT_FILE), os.environ.get(KEY_FILE)
-    if not authorities:
-        return None
-    roots = None if authorities == SYSTEM_AUTHORITIES else _read(CA_FILE, authorities)
-    if not certificate:
-        return grpc.ssl_channel_credentials(roots)
-    if not key:
-        raise CredentialsError(f"{CERT_FILE} needs {KEY_FILE}: the private key of the certificate")
-    return grpc.ssl_channel_credentials(roots, _read(KEY_FILE, key), _read(CERT_FILE, certificate))
+def _tls_of_environment() -> TlsFiles | None:
+    names = CA_FILE, CERT_FILE, KEY_FILE
+    authorities, certificate, key = (os.environ.get(name, "") for name in names)
+    return TlsFiles(authorities, certificate, key, names) if authorities else None
 
 
 def _token_of_environment() -> Callable[[], str] | None:
@@ -69,13 +62,6 @@ def _given(token: str) -> Callable[[], str]:
 def _check(token: str, source: str) -> None:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise CredentialsError(f"{source} is no token: a line of letters, such as duly_..., or a JWT")
-
-
-def _read(variable: str, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise CredentialsError(f"{variable}: {path} cannot be read: {error.strerror}") from error
 
 
 class TokenFile:
@@ -98,7 +84,7 @@ class TokenFile:
                 self._token, self._stamp = token, (stat.st_mtime_ns, stat.st_ino)
         except (OSError, UnicodeDecodeError, CredentialsError) as error:
             if not self._token:
-                raise CredentialsError(f"{self._file} cannot be read as a token: {error}") from error
+                raise CredentialsError(f"the token file {self._file} cannot be read: {error}") from error
         return self._token
 
 

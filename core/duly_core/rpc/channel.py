@@ -5,12 +5,19 @@ from pathlib import Path
 import grpc
 
 from duly.credentials import TokenFile, interceptors
+from duly.errors import CredentialsError
+from duly.reloading_channel import ReloadingChannel
+from duly.tls_files import TlsFiles
+from duly_core.errors import SettingsError
 from duly_core.rpc.settings import RpcSettings
-from duly_core.rpc.tls import channel_credentials
 
 
 def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
-    """A channel to HOST:PORT, to unix:PATH, or to several IP:PORT separated by commas (used in turn)."""
+    """A channel to HOST:PORT, to unix:PATH, or to several IP:PORT separated by commas (used in turn).
+
+    Raises:
+        SettingsError: the files of TLS, or the token's, cannot be read.
+    """
     options: list[tuple[str, str | int]] = [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
@@ -27,8 +34,22 @@ def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
     if "," in address:
         address = "ipv4:" + address
         options.append(("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'))
-    credentials = None if address.startswith("unix") else channel_credentials(settings)
-    shows = interceptors(TokenFile(Path(settings.token_file)).read if settings.token_file else None)
-    if credentials is None:
+    try:
+        files = None if address.startswith("unix") else _files(settings)
+        shows = interceptors(TokenFile(Path(settings.token_file)).read if settings.token_file else None)
+    except CredentialsError as error:
+        raise SettingsError(str(error)) from error
+    if files is None:
         return grpc.aio.insecure_channel(address, options=options, interceptors=shows)
-    return grpc.aio.secure_channel(address, credentials, options=options, interceptors=shows)
+
+    def secure(tls: grpc.ChannelCredentials) -> grpc.aio.Channel:
+        return grpc.aio.secure_channel(address, tls, options=options, interceptors=shows)
+
+    return ReloadingChannel(files, secure)
+
+
+def _files(settings: RpcSettings) -> TlsFiles | None:
+    if not settings.ca_file:
+        return None
+    names = ("rpc.ca_file", "rpc.cert_file", "rpc.key_file")
+    return TlsFiles(settings.ca_file, settings.cert_file, settings.key_file, names)

@@ -34,22 +34,6 @@ def server_credentials(settings: RpcSettings) -> grpc.ServerCredentials | None:
     )
 
 
-def channel_credentials(settings: RpcSettings) -> grpc.ChannelCredentials | None:
-    """Return what a client shows and trusts; None: it connects without TLS.
-
-    Raises:
-        SettingsError: a file cannot be read, or one is missing.
-    """
-    if not settings.ca_file:
-        return None
-    roots = None if settings.ca_file == SYSTEM_AUTHORITIES else _read("ca_file", settings.ca_file)
-    if not settings.cert_file:
-        return grpc.ssl_channel_credentials(roots)
-    return grpc.ssl_channel_credentials(
-        roots, _read("key_file", settings.key_file), _read("cert_file", settings.cert_file)
-    )
-
-
 def refuse_strangers(listen: str) -> None:
     """Let an address of this machine alone pass.
 
