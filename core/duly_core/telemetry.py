@@ -118,14 +118,15 @@ def serve_metrics(settings: TelemetrySettings) -> None:
     """
     if not settings.metrics_listen:
         return
-    if not (settings.allow_remote_metrics or is_loopback(settings.metrics_listen)):
+    host, _, port = settings.metrics_listen.rpartition(":")
+    host = host or "127.0.0.1"
+    if not (settings.allow_remote_metrics or is_loopback(f"{host}:{port}")):
         raise SettingsError(
             f"telemetry.metrics_listen: {settings.metrics_listen} can be reached from other machines: let only Prometheus reach "
             "it (a firewall), and set telemetry.allow_remote_metrics = true (DULY_TELEMETRY_ALLOW_REMOTE_METRICS)"
         )
-    host, _, port = settings.metrics_listen.rpartition(":")
     try:
-        start_http_server(int(port), addr=host or "127.0.0.1")
+        start_http_server(int(port), addr=host)
     except OSError as error:
         raise PortInUseError(
             f"cannot serve metrics on {settings.metrics_listen}: {error.strerror}; "

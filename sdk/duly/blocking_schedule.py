@@ -62,6 +62,7 @@ class BlockingSchedule:
     ) -> frontend_pb2.ScheduleResult | None:
         if self._files is not None and self._files.refresh() != self._generation:
             self._hang_up()
+            self._stream = self._channel = self._stub = None
         now = time.monotonic()
         is_soon, self._called_at = now - self._called_at < _SOON_S, now
         if self._streams_are_served and timeout >= SHORTEST_TIMEOUT_S:
@@ -133,7 +134,6 @@ class BlockingSchedule:
             self._stream.close()
         if self._channel is not None:
             self._channel.close()
-        self._stream = self._channel = self._stub = None
 
     def close(self) -> None:
         """Wait for the call under way, which takes no longer than one try, then disconnect."""
