@@ -66,6 +66,7 @@ def test_every_command_exists_with_its_options(path: Path) -> None:
             "sessions",
             "settings",
             "tables",
+            "tokens",
         }, line
         assert used <= options | {"--help"}, line
 
