@@ -1,5 +1,6 @@
 """Writes a secret into a file that only its owner reads."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ def secret_file(path: Path) -> Iterator[WriteSecret]:
 
     Readers see the whole secret or what was there before. Raises OSError if it cannot be written.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 

@@ -120,6 +120,8 @@ def hand_over(
         with secret_file(to_file) as write:
             made = make()
             write(made.token)
+    except duly.DulyError:  # a Frontend that does not answer is an OSError, too
+        raise
     except OSError as error:
         raise invalid("--to-file", f"{to_file} cannot be written: {error.strerror}") from error
     if as_json:

@@ -5,7 +5,7 @@ import re
 
 import grpc
 
-from duly.credentials import Credentials, interceptors, show_blocking
+from duly.credentials import Credentials, check_secrecy, interceptors, plaintext_is_allowed, show_blocking
 from duly.errors import AddressError
 from duly.reloading_channel import ReloadingChannel
 from duly.tls_files import TlsFiles
@@ -59,6 +59,7 @@ def check_address(address: object, source: str = "") -> str:
 
 def open_channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
     """Open a channel on the running event loop; it connects when it is first used."""
+    check_secrecy(address, credentials, allow_plaintext=plaintext_is_allowed())
     shown = interceptors(credentials.token)
 
     def secure(tls: grpc.ChannelCredentials) -> grpc.aio.Channel:
@@ -73,6 +74,7 @@ def open_channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
 
 def open_blocking_channel(address: str, credentials: Credentials) -> grpc.Channel:
     """Open a channel for blocking calls, with the files of now; otherwise as `open_channel`."""
+    check_secrecy(address, credentials, allow_plaintext=plaintext_is_allowed())
     tls = credentials.tls
     if tls is None:
         channel = grpc.insecure_channel(address, options=_OPTIONS)

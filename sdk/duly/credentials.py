@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ KEY_FILE = "DULY_RPC_KEY_FILE"
 TOKEN = "DULY_TOKEN"  # noqa: S105 (the name of a variable)
 TOKEN_FILE = "DULY_RPC_TOKEN_FILE"  # noqa: S105 (as above)
 
+ALLOW_PLAINTEXT = "DULY_RPC_ALLOW_PLAINTEXT"
+
+_SCHEME = re.compile(r"^(?:ipv4|ipv6|dns):(?:///)?")
 _HEADER = "authorization"
 
 
@@ -38,6 +43,31 @@ class Credentials:
         Raises CredentialsError if a file that it names cannot be read.
         """
         return cls(tls or _tls_of_environment(), _given(token) if token else _token_of_environment())
+
+
+def check_secrecy(address: str, credentials: Credentials, *, allow_plaintext: bool) -> None:
+    """Raise CredentialsError if a token would be sent to another machine without TLS: who is on the way could use it."""
+    is_secret = credentials.token is None or credentials.tls is not None
+    if not (is_secret or allow_plaintext or all(map(_is_of_this_machine, address.split(",")))):
+        raise CredentialsError(
+            f"a token would be sent to {address} without TLS: set {CA_FILE}, or {ALLOW_PLAINTEXT}=true if nobody can "
+            "listen on the way"
+        )
+
+
+def _is_of_this_machine(address: str) -> bool:
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = _SCHEME.sub("", address.strip()).rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def plaintext_is_allowed() -> bool:
+    """Return whether the environment says so."""
+    return os.environ.get(ALLOW_PLAINTEXT, "").lower() in ("true", "1", "yes", "on")
 
 
 def _tls_of_environment() -> TlsFiles | None:

@@ -343,3 +343,18 @@ async def test_lines_fit_80_columns_of_a_terminal(run, command, monkeypatch):
     shown = await run(*command, columns="80")
 
     assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+def test_a_frontend_that_does_not_answer_is_not_taken_for_a_file_that_cannot_be_written(tmp_path):
+    command = ["tokens", "create", "shop", "--to-file", str(tmp_path / "token"), "--address", "127.0.0.1:1"]
+
+    done = CliRunner().invoke(app, command)
+
+    assert (done.exit_code, [*tmp_path.iterdir()]) == (1, [])
+    assert "no Duly Frontend answers at 127.0.0.1:1" in done.stderr
+
+
+async def test_no_token_is_made_for_a_folder(run, tmp_path):
+    done = await run("tokens", "create", "shop", "--to-file", str(tmp_path))
+
+    assert (done.exit_code, len(objects(await run("tokens", "list", "--json")))) == (2, 1)

@@ -158,6 +158,36 @@ def test_a_service_tells_which_of_its_files_cannot_be_used(wrong):
         open_channel("127.0.0.1:1", RpcSettings(**wrong))
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "duly.example.org:7401",
+        "10.0.0.7:7401",
+        "ipv4:127.0.0.1:1,10.0.0.7:1",
+        "dns:///a.example.org:1",
+        "[2001:db8::1]:7401",
+    ],
+)
+async def test_a_token_is_not_sent_to_another_machine_without_tls(address, monkeypatch, tmp_path):
+    with pytest.raises(duly.CredentialsError, match="without TLS"):
+        duly.AsyncClient(address, token="duly_a_b")
+    (tmp_path / "token").write_text("duly_a_b")
+    if not address.startswith(("ipv4", "dns")):
+        with pytest.raises(SettingsError, match="without TLS"):
+            open_channel(address, RpcSettings(token_file=str(tmp_path / "token")))
+
+    monkeypatch.setenv("DULY_RPC_ALLOW_PLAINTEXT", "true")
+    assert duly.AsyncClient(address, token="duly_a_b").address == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1:1", "localhost:1", "[::1]:1", "unix:/run/x", "ipv4:127.0.0.1:1,127.0.0.2:1", "ipv6:[::1]:1"],
+)
+def test_a_token_may_be_sent_to_this_machine_without_tls(address):
+    assert duly.AsyncClient(address, token="duly_a_b").address == address
+
+
 def replace(folder, others, *names):
     for name in names:
         fresh = folder / f".{name}.new"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import grpc
 
-from duly.credentials import TokenFile, interceptors
+from duly.credentials import Credentials, TokenFile, check_secrecy, interceptors
 from duly.errors import CredentialsError
 from duly.reloading_channel import ReloadingChannel
 from duly.tls_files import TlsFiles
@@ -36,9 +36,11 @@ def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
         options.append(("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'))
     try:
         files = None if address.startswith("unix") else _files(settings)
-        shows = interceptors(TokenFile(Path(settings.token_file)).read if settings.token_file else None)
+        token = TokenFile(Path(settings.token_file)).read if settings.token_file else None
+        check_secrecy(address, Credentials(files, token), allow_plaintext=settings.allow_plaintext)
     except CredentialsError as error:
         raise SettingsError(str(error)) from error
+    shows = interceptors(token)
     if files is None:
         return grpc.aio.insecure_channel(address, options=options, interceptors=shows)
 

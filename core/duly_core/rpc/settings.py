@@ -30,7 +30,8 @@ class RpcSettings(Section):
     client_certificates: Literal["ignored", "required"] = "ignored"
     """Whether a server with TLS asks each caller for a certificate of `ca_file`."""
     allow_plaintext: bool = False
-    """Serve on other addresses than loopback without TLS. Everybody on the way can then read and change all that is said."""
+    """Serve on other addresses than loopback without TLS, and send tokens there. Everybody on the way can then read and
+    change all that is said."""
     token_file: str = ""
     """File with the token that this process shows to Frontend and HSC. Changed files are read without a restart."""
 
