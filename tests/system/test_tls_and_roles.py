@@ -79,6 +79,13 @@ class Reader:
     def logs(self) -> str:
         return "\n".join(f"{path.name}:\n{path.read_text()}" for path in self._folder.glob("*.log"))
 
+    def succeeds(self, block: str) -> bool:
+        try:
+            self.run(block)
+        except AssertionError:
+            return False
+        return True
+
     def serves(self, address: str) -> bool:
         asked = subprocess.run(
             ["duly", "health", address],
@@ -128,3 +135,43 @@ def test_the_page_leads_from_nothing_to_a_task_that_ran_under_tls_and_roles(read
     assert "DULY_RPC_TOKEN_FILE" in reader.run(f"{nobody}duly whoami", code=1)
     assert "may not" in reader.run(f"{as_shop}duly settings set store_consumer.poll_interval 1s", code=1)
     assert json.loads(reader.run(f"{as_shop}duly whoami --json"))["principal"] == "shop"
+
+
+SERVER = """
+export DULY_RPC_CERT_FILE=certs/server.pem DULY_RPC_KEY_FILE=certs/server.key DULY_RPC_CA_FILE=certs/ca.pem
+export DULY_RPC_CLIENT_CERTIFICATES=required DULY_AUTH_MODE=required
+duly server
+"""
+
+
+def certificate_of(principal: str) -> str:
+    return f"""
+export DULY_RPC_CERT_FILE=certs/{principal}.pem DULY_RPC_KEY_FILE=certs/{principal}.key
+export DULY_RPC_CA_FILE=certs/ca.pem
+"""
+
+
+@pytest.mark.long  # as the test above, with another way to say who calls
+def test_certificates_alone_say_who_calls(reader: Reader) -> None:
+    reader.run(
+        "duly certs certs --server 127.0.0.1 --client ann --client worker-1 --client shop; duly db operator ann"
+    )
+    as_ann, as_worker, as_shop = map(certificate_of, ("ann", "worker-1", "shop"))
+    reader.start(SERVER, "server")
+
+    def ann_is_known() -> bool:
+        return reader.succeeds(f"{as_ann}duly whoami")
+
+    wait_until(ann_is_known, PATIENCE)
+    reader.run(
+        f"{as_ann}for role in host owner; do duly grant add worker-1 $role 'hello.*'; done\n"
+        "duly grant add shop client 'hello.*'"
+    )
+    reader.start(f"{as_worker}duly worker examples.hello:app", "worker")
+    wait_until(lambda: reader.serves(reader.health), PATIENCE)
+
+    ran = reader.run(f'{as_shop}duly schedule hello.greet \'{{"name": "Ada"}}\' --wait')
+
+    assert "Hello, Ada!" in ran
+    nobody = "export DULY_RPC_CA_FILE=certs/ca.pem\n"
+    assert "set DULY_RPC_CERT_FILE" in reader.run(f"{nobody}duly whoami", code=1)
