@@ -5,7 +5,7 @@ from contextlib import suppress
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from duly.channel import check_address, open_blocking_channel
+from duly.channel import open_blocking_channel
 from duly.connection_advice import advice
 from duly.credentials import Credentials
 from duly.errors import UnavailableError
@@ -15,10 +15,9 @@ from duly_core.addresses import is_loopback
 def ask_health(address: str, timeout_s: float) -> str:
     """Return the name of the status: SERVING, NOT_SERVING.
 
-    Raises AddressError, CredentialsError, UnavailableError. On this machine a server without TLS is asked as well: those of
+    Raises CredentialsError, UnavailableError. On this machine a server without TLS is asked as well: those of
     health checks alone have none.
     """
-    check_address(address)
     tls = Credentials.resolve(None, None).tls
     try:
         return _ask(address, Credentials(tls), timeout_s)
@@ -33,7 +32,7 @@ def ask_health(address: str, timeout_s: float) -> str:
 
 
 def _ask(address: str, credentials: Credentials, timeout_s: float) -> str:
-    with open_blocking_channel(address, credentials) as channel:
+    with open_blocking_channel(address, credentials, is_one_of_several=False) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))

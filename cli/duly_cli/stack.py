@@ -132,18 +132,28 @@ def health(
     ] = "127.0.0.1:7401",
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
 ) -> None:
-    """Ask a service whether it serves; exit 0 if it does, else 1."""
+    """Ask a service whether it serves; exit 0 if it does, else 1. Of several addresses with commas, one must serve."""
+    from duly.channel import check_address
     from duly.errors import DulyError
+    from duly.peers import split_addresses
     from duly_cli.health import ask_health
 
     limit = parse_duration(timeout, "--timeout")
     try:
-        status = ask_health(address, limit.total_seconds() if limit else 0)
+        check_address(address)
     except DulyError as error:
         say(f"duly health: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
-    say(f"{address}: {status}")
-    raise typer.Exit(0 if status == "SERVING" else EXIT_FAILED)
+    is_serving = False
+    for each in split_addresses(address):
+        try:
+            status = ask_health(each, limit.total_seconds() if limit else 0)
+        except DulyError as error:
+            say(f"duly health: {error}", err=True)
+            continue
+        say(f"{each}: {status}")
+        is_serving |= status == "SERVING"
+    raise typer.Exit(0 if is_serving else EXIT_FAILED)
 
 
 def migrate(

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from duly.errors import CredentialsError
+from duly.peers import split_addresses
 from duly.tls_files import TlsFiles
 
 CA_FILE = "DULY_RPC_CA_FILE"
@@ -48,7 +49,7 @@ class Credentials:
 def check_secrecy(address: str, credentials: Credentials, *, allow_plaintext: bool) -> None:
     """Raise CredentialsError if a token would be sent to another machine without TLS: who is on the way could use it."""
     is_secret = credentials.token is None or credentials.tls is not None
-    if not (is_secret or allow_plaintext or all(map(_is_of_this_machine, address.split(",")))):
+    if not (is_secret or allow_plaintext or all(map(_is_of_this_machine, split_addresses(address)))):
         raise CredentialsError(
             f"a token would be sent to {address} without TLS: set {CA_FILE}, or {ALLOW_PLAINTEXT}=true if nobody can "
             "listen on the way"

@@ -1,11 +1,14 @@
-"""A channel to a Duly server: dead peers are noticed, and a server that is back is found soon."""
+"""A channel to Duly servers: dead ones are noticed, and one that is back is found soon."""
 
 from pathlib import Path
+from typing import cast
 
 import grpc
 
 from duly.credentials import Credentials, TokenFile, check_secrecy, interceptors
 from duly.errors import CredentialsError
+from duly.peer_channel import PeerChannel
+from duly.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
 from duly.reloading_channel import ReloadingChannel
 from duly.tls_files import TlsFiles
 from duly_core.errors import SettingsError
@@ -13,45 +16,69 @@ from duly_core.rpc.settings import RpcSettings
 
 
 def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
-    """A channel to HOST:PORT, to unix:PATH, or to several IP:PORT separated by commas (used in turn).
+    """Open a channel to HOST:PORT, to unix:PATH, to a name (dns:///NAME:PORT), or to several with commas between them.
 
     Raises:
-        SettingsError: the files of TLS, or the token's, cannot be read.
+        SettingsError: the files of TLS, or the token's, cannot be read; or the token would be sent without TLS.
     """
-    options: list[tuple[str, str | int]] = [
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_send_message_length", settings.max_message_bytes),
-        ("grpc.keepalive_time_ms", 20_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
-        # without it a stopped peer goes unnoticed: see docs/decisions/0001-dependencies.md
-        ("grpc.http2.ping_timeout_ms", 5_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 500),
-        ("grpc.max_reconnect_backoff_ms", 2_000),
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-    if "," in address:
-        address = "ipv4:" + address
-        options.append(("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'))
+    addresses = split_addresses(address)
+    credentials = _credentials(address, settings)
+    if len(addresses) == 1:
+        return _open_one(address, settings, credentials, is_one_of_several=stands_for_several(address))
+    peers = PeerChannel(
+        addresses,
+        lambda each: _open_one(each, settings, credentials, is_one_of_several=True),
+        Avoided(),
+    )
+    return cast("grpc.aio.Channel", peers)
+
+
+def names_several(address: str) -> bool:
+    """Tell whether there may be several servers at this address."""
+    return stands_for_several(address) or len(split_addresses(address)) > 1
+
+
+def _credentials(address: str, settings: RpcSettings) -> Credentials:
+    names = ("rpc.ca_file", "rpc.cert_file", "rpc.key_file")
     try:
-        files = None if address.startswith("unix") else _files(settings)
+        files = (
+            TlsFiles(settings.ca_file, settings.cert_file, settings.key_file, names)
+            if settings.ca_file
+            else None
+        )
         token = TokenFile(Path(settings.token_file)).read if settings.token_file else None
-        check_secrecy(address, Credentials(files, token), allow_plaintext=settings.allow_plaintext)
+        credentials = Credentials(files, token)
+        check_secrecy(address, credentials, allow_plaintext=settings.allow_plaintext)
     except CredentialsError as error:
         raise SettingsError(str(error)) from error
-    shows = interceptors(token)
-    if files is None:
-        return grpc.aio.insecure_channel(address, options=options, interceptors=shows)
+    return credentials
+
+
+def _open_one(
+    address: str, settings: RpcSettings, credentials: Credentials, *, is_one_of_several: bool
+) -> grpc.aio.Channel:
+    options: dict[str, str | int] = {
+        "grpc.max_receive_message_length": settings.max_message_bytes,
+        "grpc.max_send_message_length": settings.max_message_bytes,
+        "grpc.keepalive_time_ms": 20_000,
+        "grpc.keepalive_timeout_ms": 5_000,
+        # without it a stopped peer goes unnoticed: see docs/decisions/0001-dependencies.md
+        "grpc.http2.ping_timeout_ms": 5_000,
+        "grpc.keepalive_permit_without_calls": 1,
+        "grpc.initial_reconnect_backoff_ms": 100,
+        "grpc.min_reconnect_backoff_ms": 500,
+        "grpc.max_reconnect_backoff_ms": 2_000,
+        "grpc.use_local_subchannel_pool": 1,
+    }
+    if is_one_of_several:
+        options |= dict(FAST_KEEPALIVE)
+    if stands_for_several(address):
+        options |= dict([ROUND_ROBIN])
+    shows = interceptors(credentials.token)
 
     def secure(tls: grpc.ChannelCredentials) -> grpc.aio.Channel:
-        return grpc.aio.secure_channel(address, tls, options=options, interceptors=shows)
+        return grpc.aio.secure_channel(address, tls, options=[*options.items()], interceptors=shows)
 
-    return ReloadingChannel(files, secure)
-
-
-def _files(settings: RpcSettings) -> TlsFiles | None:
-    if not settings.ca_file:
-        return None
-    names = ("rpc.ca_file", "rpc.cert_file", "rpc.key_file")
-    return TlsFiles(settings.ca_file, settings.cert_file, settings.key_file, names)
+    if isinstance(credentials.tls, TlsFiles) and not address.startswith("unix"):
+        return ReloadingChannel(credentials.tls, secure)
+    return grpc.aio.insecure_channel(address, options=[*options.items()], interceptors=shows)
