@@ -239,6 +239,26 @@ async def test_a_blocking_client_connects_with_files_that_were_replaced(
     await server.stop()
 
 
+async def test_several_frontends_are_called_with_files_that_were_replaced(
+    folder, others, monkeypatch, looks_often
+):
+    set_environment(monkeypatch, folder, "shop")
+    settings = of_server(folder, client_certificates="required")
+    served = [await serve(settings) for _ in range(2)]
+    async with duly.AsyncClient(",".join(address for _, address in served)) as client:
+        assert (await client.access()).principal == "somebody"
+
+        replace(folder, others, *ALL)
+        for place, (server, address) in enumerate(served):
+            await server.stop()
+            served[place] = await serve(of_server(folder, client_certificates="required"), address)
+
+        for _ in range(4):
+            assert (await client.access()).principal == "somebody"
+    for server, _ in served:
+        await server.stop()
+
+
 async def test_a_services_channel_connects_with_files_that_were_replaced(folder, others, looks_often):
     server, address = await serve(of_server(folder, client_certificates="required"))
     channel = open_channel(address, of_server(folder, "shop"))
