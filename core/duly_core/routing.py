@@ -7,6 +7,8 @@ from duly.enums import Priority
 
 ALL_PRIORITIES = frozenset(Priority)
 LAMBDA_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
+"""A version that tasks may be pinned to: their queue is NAME@VERSION."""
 
 
 class QueueKey(NamedTuple):

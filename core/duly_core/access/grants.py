@@ -85,6 +85,9 @@ def _scope(grants: Iterable[Grant], action: Action) -> Scope:
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
+    name = name.partition("@")[
+        0
+    ]  # who may do something with a lambda may do it with the queues of its versions
     return any(
         name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns
     )

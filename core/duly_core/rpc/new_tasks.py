@@ -11,7 +11,7 @@ from uuid import UUID
 from duly.enums import Priority, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
-from duly_core.routing import LAMBDA_NAME
+from duly_core.routing import LAMBDA_NAME, PINNED_VERSION
 from duly_core.rpc.checks import check_text, read_instant
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.problem import Problem
@@ -62,7 +62,7 @@ def new_task(
         ProblemUnlessRepeatedError: its time has passed.
     """
     name: str = getattr(asked, "lambda")
-    check_name("lambda", name)
+    check_lambda_name("lambda", name)
     collection = asked.collection
     if collection:
         check_name("collection", collection)
@@ -159,6 +159,22 @@ def check_name(field: str, name: str) -> None:
         raise Problem(
             field,
             "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit",
+        )
+
+
+def check_lambda_name(field: str, name: str) -> None:
+    """Check the name of a lambda, or of the queue of one of its versions: NAME@VERSION.
+
+    Raises:
+        Problem: it is none.
+    """
+    base, at, version = name.partition("@")
+    check_name(field, base)
+    if at and not PINNED_VERSION.fullmatch(version):
+        raise Problem(
+            field,
+            "the version after '@' must be 1 to 64 of the characters A-Z, a-z, 0-9, '_', '.', '+', '-', "
+            "beginning with a letter or a digit",
         )
 
 

@@ -339,6 +339,12 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
     """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
+    ERROR_CODE_NOT_OWNER: _ErrorCode.ValueType  # 60
+    """Another owner declared the lambda first. An operator can transfer it."""
+    ERROR_CODE_LAMBDA_IN_USE: _ErrorCode.ValueType  # 61
+    """The lambda has tasks that have not ended."""
+    ERROR_CODE_LAMBDA_CONFLICT: _ErrorCode.ValueType  # 62
+    """The lambda was changed since it was read."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -375,6 +381,12 @@ ERROR_CODE_QUOTA_EXCEEDED: ErrorCode.ValueType  # 42
 """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
 """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
+ERROR_CODE_NOT_OWNER: ErrorCode.ValueType  # 60
+"""Another owner declared the lambda first. An operator can transfer it."""
+ERROR_CODE_LAMBDA_IN_USE: ErrorCode.ValueType  # 61
+"""The lambda has tasks that have not ended."""
+ERROR_CODE_LAMBDA_CONFLICT: ErrorCode.ValueType  # 62
+"""The lambda was changed since it was read."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -15,7 +15,8 @@ from duly_frontend.convert import STATUS_FROM_WIRE
 
 _MOST_VALUES = 100
 """Of a list of statuses, priorities or kinds: there are fewer, but a list may repeat itself."""
-_LONGEST_NAME = 128
+_LONGEST_NAME = 193
+"""Of the queue of a lambda's version."""
 
 _Filtering: TypeAlias = (
     frontend_pb2.ListTasksRequest

@@ -6,7 +6,7 @@ from datetime import timedelta
 from duly.v1 import limits_pb2, limits_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count, check_text, page_size, read_duration
-from duly_core.rpc.new_tasks import check_name
+from duly_core.rpc.new_tasks import check_lambda_name, check_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import resources as store_resources
@@ -135,7 +135,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
                 "lambdas", f"there may be at most {_MOST}, not {len(request.lambdas):,}"
             )
         for place, name in enumerate(request.lambdas):
-            check_name(f"lambdas[{place}]", name)
+            check_lambda_name(f"lambdas[{place}]", name)
         with self._stores.listing("GetBacklog") as lists:
             found = await read_backlog(lists, request.lambdas or None)
         return limits_pb2.GetBacklogResponse(lambdas=map(_backlog, found))

@@ -48,10 +48,10 @@ create type attempt_outcome as enum (
     'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled'
 );
 
--- What a lambda's owner declares, and nothing else: attaching a host overwrites the row. What operators decide about a
--- lambda belongs into a table of its own (decision 0028).
+-- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
+-- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version.
 create table lambda (
-    name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}$'),
+    name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}(@[A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?$'),
     owner text not null,
     version text not null,
     max_attempts integer not null check (max_attempts >= 1),
@@ -64,7 +64,29 @@ create table lambda (
     backoff_max interval not null check (backoff_max >= backoff_initial),
     payload_limit integer not null check (payload_limit between 0 and 1048576),
     registered_at timestamptz not null,
-    updated_at timestamptz not null
+    updated_at timestamptz not null,
+    -- Which of its declarations this is, from 1.
+    revision bigint not null default 1 check (revision >= 1),
+    -- The principal that declared it; empty: nobody is asked who they are.
+    registered_by text not null default ''
+);
+
+-- The versions of a lambda that hosts declared, the one in force among them: to tell an old worker that restarts from a new
+-- one, and to go back. One that is no longer in force, and was, never comes into force by itself.
+create table lambda_declaration (
+    like lambda including defaults excluding constraints,
+    was_in_force boolean not null,
+    primary key (name, version)
+);
+
+-- Lambdas that were deleted: a worker that still declares one of their versions does not bring them back.
+create table deleted_lambda (
+    name text primary key,
+    owner text not null,
+    version text not null,
+    revision bigint not null,
+    deleted_at timestamptz not null,
+    deleted_by text not null
 );
 
 -- Who may do what (decision 0038). Each change raises the version, in its transaction: servers remember the rest.
@@ -1297,7 +1319,8 @@ def downgrade() -> None:
     op.execute(
         "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
         "resource_use, resource, "
-        "audit_event, access_token, role_grant, access_version, task_assoc, dead_letter, attempt, task, lambda;"
+        "audit_event, access_token, role_grant, access_version, task_assoc, dead_letter, attempt, task, "
+        "lambda_declaration, deleted_lambda, lambda;"
         "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_skipped, duly_release_parked, "
         "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, duly_judge_node, "
         "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
