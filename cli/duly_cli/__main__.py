@@ -26,6 +26,7 @@ from duly_cli import (
     db,
     dead_letters,
     graphs,
+    lambdas,
     purge,
     resources,
     run,
@@ -83,6 +84,7 @@ tasks.add_commands(app)
 update.add_command(app)
 cancel.add_command(app)
 time_tables.add_commands(app)
+lambdas.add_commands(app)
 dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)
