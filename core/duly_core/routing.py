@@ -9,6 +9,8 @@ ALL_PRIORITIES = frozenset(Priority)
 LAMBDA_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 """A version that tasks may be pinned to: their queue is NAME@VERSION."""
+QUEUE_NAME = re.compile(f"{LAMBDA_NAME.pattern}(@{PINNED_VERSION.pattern})?")
+"""What hosts ask for: a lambda, or the queue of one of its versions."""
 
 
 class QueueKey(NamedTuple):

@@ -62,6 +62,7 @@ def test_every_command_exists_with_its_options(path: Path) -> None:
         assert not hasattr(command, "commands") or command.name in {
             "db",
             "graph",
+            "lambdas",
             "resources",
             "sessions",
             "settings",
