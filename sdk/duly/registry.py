@@ -111,7 +111,7 @@ class App:
         Example:
             app.time_table("mail.digest.daily", send_digest, cron="0 7 * * 1-5", zone="Europe/Berlin")
 
-        The options are those of `client.create_table`. The newest declaration holds. What operators decide stays: a pause,
+        The options are those of `client.create_table`. The newest version's declaration holds. What operators decide stays: a pause,
         and the definition of a time table that they changed. What is declared no more stays until it is deleted.
 
         Raises RegistrationError for a name taken, and for a lambda that this application does not declare.

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from duly.v1 import registry_pb2, registry_pb2_grpc
+from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
 from duly_core.access.current import current_access
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count
@@ -70,6 +70,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
             else:
                 policy = valid[checked[0].name]
                 results.append(_result(policy, registered[policy.name], kept.get(policy.name, ())))
+        _log_problems(request.lambdas, results)
         return registry_pb2.RegisterLambdasResponse(results=results)
 
     async def _register(self, declared: Mapping[str, LambdaPolicy]) -> dict[str, Registered]:
@@ -159,12 +160,24 @@ def _result(
     policy: LambdaPolicy, registered: Registered, kept: Sequence[str]
 ) -> registry_pb2.RegisterLambdasResult:
     if problem := refusal(policy, registered):
-        log.warning("lambda declaration refused", **{"lambda": policy.name}, problem=problem.message)
         return registry_pb2.RegisterLambdasResult(error=problem.to_wire())
     said = "; ".join(filter(None, (warning(policy, registered), *_some(kept))))
-    if said:
-        log.warning("lambda declaration questionable", **{"lambda": policy.name}, problem=said)
     return registry_pb2.RegisterLambdasResult(warning=said, in_force=registered.verdict in IN_FORCE)
+
+
+def _log_problems(
+    declared: Sequence[registry_pb2.Lambda], results: Sequence[registry_pb2.RegisterLambdasResult]
+) -> None:
+    """Log the first of what is refused or questioned: thousands of lambdas may be of an old version."""
+    found = [
+        (each.name, result.error.message or result.warning)
+        for each, result in zip(declared, results, strict=True)
+        if result.warning or result.error.code == task_pb2.ERROR_CODE_NOT_OWNER
+    ]
+    for name, problem in found[:_MOST_LOGGED]:
+        log.warning("lambda declaration questioned", **{"lambda": name}, problem=problem)
+    if len(found) > _MOST_LOGGED:
+        log.warning("more lambda declarations questioned", count=len(found) - _MOST_LOGGED)
 
 
 def _some(problems: Sequence[str]) -> list[str]:
