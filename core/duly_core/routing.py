@@ -6,7 +6,15 @@ from typing import NamedTuple
 from duly.enums import Priority
 
 ALL_PRIORITIES = frozenset(Priority)
-LAMBDA_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+"""Of a collection or resource."""
+LAMBDA_NAME = re.compile(r"(?=.{1,128}\Z)(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*")
+"""With its namespace before a slash, if it has one."""
+
+
+def namespace_of(lambda_name: str) -> str:
+    """Return the namespace of a lambda; empty: the default one."""
+    return lambda_name.rpartition("/")[0]
 
 
 class QueueKey(NamedTuple):

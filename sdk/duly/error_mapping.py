@@ -46,6 +46,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_UNKNOWN_RESOURCE: UnknownResourceError,
     task_pb2.ERROR_CODE_RESOURCE_IN_USE: ResourceInUseError,
     task_pb2.ERROR_CODE_QUOTA_EXCEEDED: QuotaExceededError,
+    task_pb2.ERROR_CODE_PERMISSION_DENIED: PermissionDeniedError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

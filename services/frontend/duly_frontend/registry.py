@@ -7,9 +7,11 @@ from datetime import timedelta
 
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import registry_pb2, registry_pb2_grpc
+from duly_core.access.current import restriction
+from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count, read_duration
-from duly_core.rpc.new_tasks import check_name
+from duly_core.rpc.new_tasks import check_lambda_name
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
@@ -22,6 +24,7 @@ from duly_core.store.time_tables import PutVerdict
 from duly_core.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_table import TimeTable
 from duly_frontend.events import log
+from duly_frontend.registration_access import permitted
 from duly_frontend.replaced_lambdas import ReplacedLambdas
 from duly_frontend.time_table_definitions import time_table
 from duly_frontend.time_table_wire import put_problem
@@ -60,8 +63,10 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         results = []
         valid: dict[str, LambdaPolicy] = {}
         tables: dict[str, list[TimeTable]] = {}
-        for checked in read:
-            if isinstance(checked, Problem):
+        for checked in await permitted(self._store, read):
+            if checked is None:
+                results.append(registry_pb2.RegisterLambdasResult())
+            elif isinstance(checked, Problem):
                 results.append(registry_pb2.RegisterLambdasResult(error=checked.to_wire()))
             else:
                 policy, tables[checked[0].name] = checked
@@ -86,7 +91,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                     log.warning("lambda declaration replaced", **{"lambda": name}, problem=warning)
             for declared, result in zip(request.lambdas, results, strict=True):
                 if not result.HasField("error"):
-                    result.warning = warnings[declared.name]
+                    result.warning = warnings.get(declared.name, "")
         return registry_pb2.RegisterLambdasResponse(results=results)
 
     async def _declare(self, tables: Mapping[str, Sequence[TimeTable]]) -> dict[str, list[str]]:
@@ -117,7 +122,12 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     async def ListLambdas(  # noqa: N802
         self, _request: registry_pb2.ListLambdasRequest, _context: Context
     ) -> registry_pb2.ListLambdasResponse:
-        registered = await lambdas.list_lambdas(self._store)
+        scope = restriction(Action.READ)
+        registered = [
+            each
+            for each in await lambdas.list_lambdas(self._store)
+            if scope is None or scope.covers(each.policy.name)
+        ]
         return registry_pb2.ListLambdasResponse(lambdas=[_to_wire(each) for each in registered])
 
 
@@ -165,7 +175,7 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
     Raises:
         Problem: names the field and the fix.
     """
-    check_name("name", declared.name)
+    check_lambda_name("name", declared.name)
     for field in ("owner", "version"):
         text: str = getattr(declared, field)
         _check(
