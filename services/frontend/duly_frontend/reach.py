@@ -1,6 +1,6 @@
 """Holds what a call names against what its caller may reach. What lies beyond is answered as what does not exist."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from duly.v1 import task_pb2
@@ -72,6 +72,12 @@ def check_lambda(scope: Scope | None, action: Action, name: str, field: str = "l
     """
     if scope is not None and not scope.covers(name):
         raise refused(action, name, field)
+
+
+def beyond(action: Action, names: Collection[str]) -> Collection[str]:
+    """Return those of these lambdas with which the caller may not do this, whether they exist or not."""
+    scope = restriction(action)
+    return () if scope is None else {name for name in names if not scope.covers(name)}
 
 
 def refused(action: Action, name: str, field: str = "lambda") -> Problem:

@@ -32,7 +32,7 @@ from duly_core.telemetry import observe_call
 from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.completion_watcher import CompletionWatcher
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
-from duly_frontend.reach import check_lambda, reachable, readable, scope_of
+from duly_frontend.reach import beyond, reachable, readable, refused, scope_of
 from duly_frontend.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_frontend.schedule_answers import add_result
 from duly_frontend.scheduling_quotas import SchedulingQuotas
@@ -103,10 +103,11 @@ class FrontendServicer(TaskChanges):
         valid: list[NewTask] = []
         checked: list[NewTask | Problem | Scheduled] = []
         late: dict[int, ProblemUnlessRepeatedError] = {}
-        scope = restriction(Action.SCHEDULE)
+        refused_names = beyond(Action.SCHEDULE, names)
         for asked in request.tasks:
             try:
-                check_lambda(scope, Action.SCHEDULE, getattr(asked, "lambda"))
+                if refused_names and getattr(asked, "lambda") in refused_names:
+                    raise refused(Action.SCHEDULE, getattr(asked, "lambda"))
                 needs = resource_needs(wanted[len(checked)], kinds) if asked.resources else ()
                 task = new_task(asked, limits, horizon, needs)
             except Problem as problem:
@@ -129,16 +130,16 @@ class FrontendServicer(TaskChanges):
                 checked[place] = answer or checked[place]
         answers = iter(await self._write(valid))
         response = frontend_pb2.ScheduleResponse()
-        refused = 0
+        count_refused = 0
         for asked, check in zip(request.tasks, checked, strict=True):
             if isinstance(check, Problem):
                 response.results.add(error=check.to_wire())
-                refused += 1
+                count_refused += 1
             else:
                 scheduled = check if isinstance(check, Scheduled) else next(answers)
-                refused += not add_result(response, asked.task_id, scheduled)
-        events.taken.inc(len(checked) - refused)
-        events.refused.inc(refused)
+                count_refused += not add_result(response, asked.task_id, scheduled)
+        events.taken.inc(len(checked) - count_refused)
+        events.refused.inc(count_refused)
         return response
 
     async def ScheduleStream(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded

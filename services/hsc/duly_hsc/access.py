@@ -1,10 +1,12 @@
 """What a host may do with lambdas: claim those it may run, and schedule what their callbacks ask for."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from duly.v1 import task_pb2
 from duly_core.access.current import current_access, denied, restriction
+from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import PermissionDeniedError
 from duly_core.routing import namespace_of
@@ -12,6 +14,7 @@ from duly_core.rpc.problem import Problem
 from duly_core.store.scope import Origin
 
 _MOST_NAMED = 10
+_REMEMBERED = 256
 
 
 class Parent(NamedTuple):
@@ -53,10 +56,15 @@ def require_run(names: Iterable[str]) -> None:
     scope = restriction(Action.RUN)
     if scope is None:
         return
-    missing = sorted(name for name in set(names) if not scope.covers(name))
-    if missing:
+    if missing := _missing(scope, frozenset(names)):
         more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
         listed = ", ".join(map(repr, missing[:_MOST_NAMED]))
         raise PermissionDeniedError(
             f"{current_access().principal!r} may not run {listed}{more}: an operator can grant the role host (duly grants add)"
         )
+
+
+@lru_cache(_REMEMBERED)
+def _missing(scope: Scope, names: frozenset[str]) -> list[str]:
+    """Return those of these lambdas that are not in the scope. A host asks for the same ones again and again."""
+    return sorted(name for name in names if not scope.covers(name))
