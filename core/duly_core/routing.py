@@ -8,7 +8,9 @@ from duly.enums import Priority
 ALL_PRIORITIES = frozenset(Priority)
 PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 """Of a collection or resource."""
-LAMBDA_NAME = re.compile(r"(?=.{1,128}\Z)(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*")
+LAMBDA_NAME = re.compile(
+    r"(?=[a-z0-9_./-]{1,128}(?![a-z0-9_./-]))(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*"
+)
 """With its namespace before a slash, if it has one."""
 
 

@@ -6,6 +6,8 @@ from typing import Self
 
 from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
 
+VERSION_MARK = "@"
+"""Behind it the version of a lambda to which a task is pinned. A grant for the lambda has all of its versions."""
 EVERYTHING = "*"
 """The pattern of all lambdas. What holds for everybody (settings, grants) needs a grant with it."""
 
@@ -96,6 +98,7 @@ def _scope(principal: str, grants: Iterable[Grant], action: Action) -> Scope:
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
+    name = name.partition(VERSION_MARK)[0]
     return any(
         name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns
     )

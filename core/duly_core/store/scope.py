@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from duly_core.access.grants import EVERYTHING, Scope
+from duly_core.access.grants import EVERYTHING, VERSION_MARK, Scope
 from duly_core.store.pool import Store
 from duly_core.store.tasks import select_text
 from duly_core.task import TaskId
@@ -83,8 +83,8 @@ def scope_parameters(scope: Scope | None) -> dict[str, Any]:
 
 
 def _like(patterns: Iterable[str]) -> list[str]:
-    return [
-        pattern.removesuffix("*").replace(_WILDCARD, rf"\{_WILDCARD}")
-        + ("%" if pattern.endswith("*") else "")
-        for pattern in patterns
-    ]
+    found = []
+    for pattern in patterns:
+        text = pattern.removesuffix("*").replace(_WILDCARD, rf"\{_WILDCARD}")
+        found += [f"{text}%"] if pattern.endswith("*") else [text, f"{text}{VERSION_MARK}%"]
+    return found
