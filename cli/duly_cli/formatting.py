@@ -37,6 +37,7 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "graph_label": task.graph_label or None,
         "resources": [str(need) for need in task.resources],
         "parked_on": task.parked_on or None,
+        "scheduled_by": task.scheduled_by or None,
     }
     for body in ("payload", "result"):
         del told[f"{body}_bytes"], told[f"{body}_encoding"]

@@ -11,7 +11,8 @@ from uuid import UUID
 from duly.enums import Priority, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
-from duly_core.routing import LAMBDA_NAME, PINNED_VERSION
+from duly_core.access.current import scheduler
+from duly_core.routing import LAMBDA_NAME, PINNED_VERSION, PLAIN_NAME
 from duly_core.rpc.checks import check_text, read_instant
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.problem import Problem
@@ -89,6 +90,7 @@ def new_task(
         idempotency_key=key or None,
         session=_session(asked.session) if asked.HasField("session") else None,
         resources=needs,
+        scheduled_by=scheduler(),
     )
     if asked.task_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
@@ -146,11 +148,16 @@ def is_canonical(text: str) -> bool:
 
 @lru_cache(_NAMES_REMEMBERED)
 def _is_name(text: str) -> bool:
+    return PLAIN_NAME.fullmatch(text) is not None
+
+
+@lru_cache(_NAMES_REMEMBERED)
+def _is_lambda_name(text: str) -> bool:
     return LAMBDA_NAME.fullmatch(text) is not None
 
 
 def check_name(field: str, name: str) -> None:
-    """Check a name of a lambda, or one written like it.
+    """Check a name that is written like a lambda's, but has no namespace.
 
     Raises:
         Problem: it is none.
@@ -163,13 +170,18 @@ def check_name(field: str, name: str) -> None:
 
 
 def check_lambda_name(field: str, name: str) -> None:
-    """Check the name of a lambda, or of the queue of one of its versions: NAME@VERSION.
+    """Check a lambda's name, which may begin with its namespace and a slash, and may end with '@' and a version.
 
     Raises:
         Problem: it is none.
     """
     base, at, version = name.partition("@")
-    check_name(field, base)
+    if len(base) > _LONGEST_NAME or not _is_lambda_name(base):
+        raise Problem(
+            field,
+            "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit; a namespace "
+            "and '/' may stand before it",
+        )
     if at and not PINNED_VERSION.fullmatch(version):
         raise Problem(
             field,

@@ -60,7 +60,8 @@ class RpcServer:
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),
-                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+                # of clients that know several servers: `duly.peers`
+                ("grpc.http2.min_ping_interval_without_data_ms", 100),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.so_reuseport", 0),  # two servers on one port by mistake would share its callers
             ],

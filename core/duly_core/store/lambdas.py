@@ -168,6 +168,16 @@ def _deleted(row: Mapping[str, Any]) -> LambdaPolicy:
     return LambdaPolicy(row["name"], owner=row["owner"], version=row["version"])
 
 
+async def standings(store: Store, names: Iterable[str]) -> dict[str, Standing]:
+    """Return what the store has of these lambdas.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    async with store.connection() as connection:
+        return await read_standings(connection, names)
+
+
 async def lock_registry(connection: Connection) -> None:
     """Keep others from changing the registry until the transaction ends."""
     await connection.execute(_LOCK)

@@ -180,7 +180,7 @@ def _grant(asked: access_pb2.Grant) -> Grant:
     prefix = asked.pattern.removesuffix("*")
     if prefix == asked.pattern and not LAMBDA_NAME.fullmatch(prefix):
         raise Problem("pattern", f"{asked.pattern!r} is no lambda's name: write a name, a prefix and *, or *")
-    if prefix and not LAMBDA_NAME.fullmatch(prefix.rstrip(".-_") or "a"):
+    if prefix != asked.pattern and not LAMBDA_NAME.fullmatch(f"{prefix}a"):
         raise Problem("pattern", f"{asked.pattern!r} fits no lambda: write a name, a prefix and *, or *")
     return Grant(asked.principal, _ROLES[asked.role], asked.pattern)
 

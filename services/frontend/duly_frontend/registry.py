@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
-from duly_core.access.current import current_access
+from duly_core.access.current import current_access, restriction
+from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.problem import Problem, check_each
@@ -23,6 +24,7 @@ from duly_frontend.events import log
 from duly_frontend.lambda_administration import LambdaAdministration
 from duly_frontend.lambda_declarations import declared_tables, policy_from_wire
 from duly_frontend.lambda_wire import detail_to_wire, to_wire
+from duly_frontend.registration_access import permitted
 from duly_frontend.time_table_wire import put_problem
 
 _MOST_LAMBDAS = 1000
@@ -53,19 +55,19 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 f"there must be at most {_MOST_TABLES_A_CALL:,} in one call, not {number:,}: register fewer lambdas at a time",
             )
         # many of them take a while: other calls have their turn meanwhile
-        read = await asyncio.to_thread(check_each, _read, request.lambdas)
-        declared = [each[0] if not isinstance(each, Problem) else None for each in read]
-        valid = {policy.name: policy for policy in declared if policy is not None}
+        read = await permitted(self._store, await asyncio.to_thread(check_each, _read, request.lambdas))
+        taken = {each[0].name: each for each in read if isinstance(each, tuple)}
+        valid = {name: policy for name, (policy, _) in taken.items()}
         registered = await self._register(valid) if valid else {}
         tables = {
-            checked[0].name: checked[1]
-            for checked in read
-            if not isinstance(checked, Problem) and registered[checked[0].name].verdict in IN_FORCE
+            name: declared for name, (_, declared) in taken.items() if registered[name].verdict in IN_FORCE
         }
         kept = await self._declare(tables)
         results = []
         for checked in read:
-            if isinstance(checked, Problem):
+            if checked is None:
+                results.append(registry_pb2.RegisterLambdasResult())
+            elif isinstance(checked, Problem):
                 results.append(registry_pb2.RegisterLambdasResult(error=checked.to_wire()))
             else:
                 policy = valid[checked[0].name]
@@ -114,7 +116,12 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     async def ListLambdas(  # noqa: N802
         self, _request: registry_pb2.ListLambdasRequest, _context: Context
     ) -> registry_pb2.ListLambdasResponse:
-        registered = await lambdas.list_lambdas(self._store)
+        scope = restriction(Action.READ)
+        registered = [
+            each
+            for each in await lambdas.list_lambdas(self._store)
+            if scope is None or scope.covers(each.policy.name)
+        ]
         return registry_pb2.ListLambdasResponse(lambdas=[to_wire(each) for each in registered])
 
     async def GetLambda(  # noqa: N802

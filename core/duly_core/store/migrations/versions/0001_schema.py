@@ -51,7 +51,11 @@ create type attempt_outcome as enum (
 -- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
 -- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version.
 create table lambda (
-    name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}(@[A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?$'),
+    -- With its namespace before a slash, if it has one.
+    name text primary key check (
+        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@[A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?$'
+        and length(split_part(name, '@', 1)) <= 128
+    ),
     owner text not null,
     version text not null,
     max_attempts integer not null check (max_attempts >= 1),
@@ -168,6 +172,8 @@ create table task (
     graph uuid,
     -- How long an attempt may run; null: as long as its lambda says.
     max_runtime interval,
+    -- The principal that scheduled it, or the task whose callback did; null: nobody was asked who they are (decision 0038).
+    scheduled_by text,
     -- The entity's own status is final or absent: while the task lives its status is the assoc's. Its counts are settled then.
     constraint task_is_settled check (
         (status >= 'success') is not false and num_nonnulls(status, finished_at, fence, failures, crashes) in (0, 5)
@@ -547,6 +553,8 @@ create table graph (
     -- The definition that it was made of, if any.
     definition text,
     version integer,
+    -- As in task.
+    scheduled_by text,
     created_at timestamptz not null,
     finished_at timestamptz,
     cancel_requested boolean not null default false,
@@ -722,7 +730,10 @@ end $$;
 create table resource (
     -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it. The rate of
     -- `schedule:NAME` bounds how many of its tasks clients schedule; Frontends count them.
-    name text primary key check (name ~ '^((lambda|schedule):)?[a-z0-9][a-z0-9_.-]{0,127}$'),
+    -- With `lambda:` or `schedule:` the quota of a lambda, which may have a namespace.
+    name text primary key check (
+        name ~ '^((lambda|schedule):([a-z0-9][a-z0-9_.-]*/)?)?[a-z0-9][a-z0-9_.-]*$' and length(name) <= 137
+    ),
     capacity integer not null check (capacity between 0 and 1000000),
     -- Whether each key of the resource has units of its own.
     per_key boolean not null,
