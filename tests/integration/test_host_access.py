@@ -110,3 +110,14 @@ async def test_a_host_declares_nothing_anew(registry, changed):
     assert "duly register" in refused.error.message
     listed = (await registry.ListLambdas(registry_pb2.ListLambdasRequest(), metadata=OWNER)).lambdas
     assert {getattr(each, "lambda").max_attempts for each in listed} == {10}
+
+
+async def test_a_host_of_an_older_version_attaches_and_changes_nothing(registry):
+    await register(registry, OWNER, version="1.9", max_attempts=3)
+    await register(registry, OWNER, version="1.10", max_attempts=5)
+
+    attached = await register(registry, HOST, version="1.9", max_attempts=3)
+
+    assert not attached.HasField("error"), attached
+    shown = await registry.GetLambda(registry_pb2.GetLambdaRequest(name=PARENT), metadata=OWNER)
+    assert getattr(shown.in_force, "lambda").max_attempts == 5

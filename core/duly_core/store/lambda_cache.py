@@ -23,8 +23,10 @@ RETRY = timedelta(milliseconds=100)
 class LambdaCache:
     """The registered lambdas' payload limits; the store still has the last word when the task is written."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, adds_versions: bool = False) -> None:
+        """Make an empty one; `adds_versions`: make the queues of versions that tasks are pinned to before a host declares them."""
         self._store = store
+        self._adds_versions = adds_versions
         self._limits: dict[str, int] = {}
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
@@ -47,7 +49,7 @@ class LambdaCache:
                         if not names <= self._limits.keys():
                             raise
                         # stale: the store has the last word, once it is back
-        if not names <= self._limits.keys():
+        if self._adds_versions and not names <= self._limits.keys():
             await self._add_pinned(names - self._limits.keys())
         return self._limits
 
