@@ -170,11 +170,7 @@ def check_name(field: str, name: str) -> None:
 
 
 def check_lambda_name(field: str, name: str) -> None:
-    """Check a lambda's name, which may begin with its namespace and a slash, and may end with '@' and a version.
-
-    Raises:
-        Problem: it is none.
-    """
+    """Check a lambda's name: its namespace and a slash may stand before it, '@' and a version after it; or raise Problem."""
     base, at, version = name.partition("@")
     if len(base) > _LONGEST_NAME or not _is_lambda_name(base):
         raise Problem(
@@ -185,8 +181,7 @@ def check_lambda_name(field: str, name: str) -> None:
     if at and not PINNED_VERSION.fullmatch(version):
         raise Problem(
             field,
-            "the version after '@' must be 1 to 64 of the characters A-Z, a-z, 0-9, '_', '.', '+', '-', "
-            "beginning with a letter or a digit",
+            "the version after '@' must be 1 to 64 of A-Z, a-z, 0-9, '_', '.', '+', '-', the first a letter or a digit",
         )
 
 
