@@ -29,6 +29,7 @@ from duly_cli import (
     dead_letters,
     grants,
     graphs,
+    lambdas,
     purge,
     resources,
     run,
@@ -84,6 +85,7 @@ stack.add_commands(app)
 run.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
+lambdas.add_commands(app)
 update.add_command(app)
 cancel.add_command(app)
 time_tables.add_commands(app)

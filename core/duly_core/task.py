@@ -80,6 +80,8 @@ class NewTask(NamedTuple):
     idempotency_key: str | None = None
     session: Session | None = None
     resources: Needs = ()
+    scheduled_by: str | None = None
+    """The principal that asked for it; None: nobody was asked who they are."""
 
 
 class TaskChange(NamedTuple):

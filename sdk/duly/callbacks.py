@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from duly.policy import Policy
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+_NAME = re.compile(r"(?=.{1,128}\Z)(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*")
 _CONTEXT_NAMES = ("ctx", "context")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -70,7 +70,8 @@ def make_callback(name: object, function: Any, policy: Policy, *, raw: bool) -> 
     """Look at a function once; raise RegistrationError, naming the lambda, for what cannot work."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise RegistrationError(
-            f"{name!r} is not a lambda name: 1 to 128 of a-z, 0-9, '_', '.', '-', the first a letter or digit"
+            f"{name!r} is not a lambda name: 1 to 128 of a-z, 0-9, '_', '.', '-', the first a letter or digit; NAMESPACE/ may "
+            "stand before it"
         )
     try:
         _check_function(function)

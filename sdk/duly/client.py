@@ -21,7 +21,7 @@ from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
 from duly.graph_calls import GraphCalls
-from duly.lambda_info import LambdaInfo
+from duly.lambda_calls import LambdaCalls
 from duly.resource_calls import ResourceCalls
 from duly.schedule_calls import ScheduleCalls
 from duly.scheduling import Scheduler
@@ -30,12 +30,11 @@ from duly.settings import SettingCalls
 from duly.task import Task
 from duly.task_reads import TaskRef, id_of
 from duly.time_tables import TimeTableCalls
-from duly.v1 import frontend_pb2, registry_pb2, task_pb2
+from duly.v1 import frontend_pb2, task_pb2
 
 # Within the class `list` is a method, so these say what it would hide.
 _Tasks: TypeAlias = list[Task]
 _TasksOrNone: TypeAlias = list[Task | None]
-_Lambdas: TypeAlias = list[LambdaInfo]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
@@ -48,6 +47,7 @@ class AsyncClient(
     TimeTableCalls,
     ResourceCalls,
     AccessCalls,
+    LambdaCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 
@@ -209,12 +209,6 @@ class AsyncClient(
         request = frontend_pb2.ListTasksRequest(page_size=page_size)
         request.statuses.append(task_pb2.TASK_STATUS_FATAL_FAILURE)
         return task_reads.list_pages(self._caller, filtered(request, which, DeadLetterFilter))
-
-    async def lambdas(self) -> _Lambdas:
-        """Return the registered lambdas with their policies."""
-        caller = self._caller
-        response = await caller.call(caller.registry.ListLambdas, registry_pb2.ListLambdasRequest())
-        return [LambdaInfo.from_proto(registered) for registered in response.lambdas]
 
     async def list(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> AsyncIterator[Task]:
         """Yield tasks, newest first, without their payloads and results; what is left out is not filtered by.

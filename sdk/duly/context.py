@@ -221,7 +221,7 @@ class _OfTask(TaskContext):
             raise AttributeError(f"a task's context has no attribute {name!r}", name=name, obj=self)
         task = self._task
         self.task_id = str(UUID(bytes=task.claim.task_id))
-        self.lambda_name = getattr(task, "lambda")
+        self.lambda_name = getattr(task, "lambda").partition("@")[0]  # without the version it is pinned to
         self.priority = Priority(task.priority or Priority.NORMAL)
         self.attempt = task.attempt
         self.fence = task.fence

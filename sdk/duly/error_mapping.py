@@ -12,6 +12,8 @@ from duly.errors import (
     GraphNotFoundError,
     InvalidTaskError,
     KeyConflictError,
+    LambdaConflictError,
+    LambdaInUseError,
     NotADeadLetterError,
     NotPendingError,
     PayloadTooLargeError,
@@ -48,6 +50,9 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_UNKNOWN_RESOURCE: UnknownResourceError,
     task_pb2.ERROR_CODE_RESOURCE_IN_USE: ResourceInUseError,
     task_pb2.ERROR_CODE_QUOTA_EXCEEDED: QuotaExceededError,
+    task_pb2.ERROR_CODE_PERMISSION_DENIED: PermissionDeniedError,
+    task_pb2.ERROR_CODE_LAMBDA_IN_USE: LambdaInUseError,
+    task_pb2.ERROR_CODE_LAMBDA_CONFLICT: LambdaConflictError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

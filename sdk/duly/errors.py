@@ -25,6 +25,8 @@ __all__ = [
     "InvalidSettingError",
     "InvalidTaskError",
     "KeyConflictError",
+    "LambdaConflictError",
+    "LambdaInUseError",
     "NotADeadLetterError",
     "NotPendingError",
     "PayloadError",
@@ -134,6 +136,14 @@ class NotPendingError(DulyError):
     """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run. See `status`."""
 
     status: TaskStatus | None = None
+
+
+class LambdaInUseError(DulyError):
+    """The lambda has tasks that have not ended: wait for them, or cancel them with it."""
+
+
+class LambdaConflictError(DulyError):
+    """Somebody changed the lambda since it was read: look at it, and decide again."""
 
 
 class SessionNotBlockedError(DulyError):

@@ -46,6 +46,7 @@ class NewTask:
     idempotency_key: str | None = None
     session: Session | str | None = None
     resources: tuple[ResourceNeed | str, ...] = ()
+    lambda_version: str = ""
 
     def to_proto(self) -> frontend_pb2.NewTask:
         """Return the task as it is sent, under an id of its own unless it has an idempotency key.
@@ -60,7 +61,9 @@ class NewTask:
         payload, encoding = encode(self.payload)
         check_size(payload)
         fields: dict[str, Any] = {
-            "lambda": self.lambda_name,
+            "lambda": f"{self.lambda_name}@{self.lambda_version}"
+            if self.lambda_version
+            else self.lambda_name,
             "payload": payload,
             "payload_encoding": encoding,
             "priority": self.priority

@@ -130,6 +130,11 @@ class Client(Blocking):
     wait_many = blocking(AsyncClient.wait_many, drawn="tasks")
     list = iterating(AsyncClient.list, AsyncClient.list_pages)
     lambdas = blocking(AsyncClient.lambdas)
+    get_lambda = blocking(AsyncClient.get_lambda)
+    transfer_lambda = blocking(AsyncClient.transfer_lambda)
+    roll_back_lambda = blocking(AsyncClient.roll_back_lambda)
+    delete_lambda = blocking(AsyncClient.delete_lambda)
+    restore_lambda = blocking(AsyncClient.restore_lambda)
 
     update = blocking(AsyncClient.update)
     update_many = blocking(AsyncClient.update_many, drawn="updates")

@@ -104,6 +104,10 @@ class Task:
     checkpoint_bytes: bytes = field(default=b"", repr=False)
     # Its label in the graph, or empty; not from `list`.
     graph_label: str = ""
+    # The principal that scheduled it, or the task whose callback did; empty: nobody was asked, or a time table did.
+    scheduled_by: str = ""
+    # Payload, result, checkpoint, progress_note, tracebacks and failure messages are left out: the caller may not see them.
+    payload_withheld: bool = False
 
     @property
     def payload(self) -> Any:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import grpc
 import pytest
 
-from duly.v1 import access_pb2, access_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc
+from duly.v1 import access_pb2, access_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc, registry_pb2
 from duly_core.access.authorizer import Authorizer
 from duly_core.access.grants import Grant
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS
@@ -211,3 +211,36 @@ async def test_one_invalid_grant_and_none_is_written(guarded, store, grant, fiel
     answer = await access_stub(guarded).AddGrants(request, metadata=headers())
     assert (answer.added, answer.results[1].error.field) == (0, field)
     assert await access.list_grants(store, "x") == []
+
+
+async def test_only_its_owner_and_operators_delete_a_lambda_and_only_operators_transfer_it(guarded, store):
+    roles = {"owner": Role.OWNER, "operator": Role.OPERATOR, "client": Role.CLIENT}
+    for name, role in roles.items():
+        await give_token(store, f"duly_{name}_secret", name)
+        await access.add_grants(store, [Grant(name, role, LAMBDA)])
+
+    def as_(name):
+        return headers(f"duly_{name}_secret")
+
+    registry = guarded.registry
+    declared = registry_pb2.Lambda(name=LAMBDA, owner="mail team", version="1")
+    pinned = registry_pb2.Lambda(name=f"{LAMBDA}@1", owner="mail team", version="1")
+    await registry.RegisterLambdas(
+        registry_pb2.RegisterLambdasRequest(lambdas=[declared, pinned]), metadata=as_("owner")
+    )
+    transfer = registry_pb2.UpdateLambdaRequest(name=LAMBDA, owner="web team")
+    delete = registry_pb2.DeleteLambdaRequest(name=f"{LAMBDA}@1")
+
+    refused = [
+        (await refusal(registry.UpdateLambda(transfer, metadata=as_(name)))).code
+        for name in ("owner", "client")
+    ]
+    refused.append((await refusal(registry.DeleteLambda(delete, metadata=as_("client")))).code)
+    deleted = await registry.DeleteLambda(delete, metadata=as_("owner"))
+    transferred = await registry.UpdateLambda(transfer, metadata=as_("operator"))
+    shown = await registry.GetLambda(registry_pb2.GetLambdaRequest(name=LAMBDA), metadata=as_("owner"))
+
+    assert refused == [grpc.StatusCode.PERMISSION_DENIED] * 3
+    assert not deleted.HasField("error")
+    assert not transferred.HasField("error")
+    assert (shown.in_force.registered_by, getattr(shown.in_force, "lambda").owner) == ("owner", "web team")

@@ -63,6 +63,7 @@ def test_every_command_exists_with_its_options(path: Path) -> None:
             "db",
             "grant",
             "graph",
+            "lambdas",
             "resources",
             "sessions",
             "settings",

@@ -102,6 +102,8 @@ class Authorizer:
         if need is None:
             raise PermissionDeniedError(f"nobody may call {path}: it is not in the table of permissions")
         scope = access.scope(need.action)
+        if scope.is_empty and need.or_action is not None:
+            scope = access.scope(need.or_action)
         if scope.is_empty or (need.reach is Reach.ALL and not scope.is_everything):
             raise denied(access, need.action, EVERYTHING)
         return access

@@ -48,6 +48,11 @@ def require_everywhere(action: Action) -> None:
         raise denied(access, action, "*")
 
 
+def scheduler() -> str | None:
+    """Return the principal that schedules what this call schedules; None: nobody is asked who they are."""
+    return _access.get().principal or None
+
+
 def denied(access: Access, action: Action, pattern: str) -> PermissionDeniedError:
     """Return the refusal."""
     return PermissionDeniedError(

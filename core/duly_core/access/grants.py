@@ -7,6 +7,8 @@ from typing import Self
 from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
 from duly_core.routing import LAMBDA_NAME
 
+VERSION_MARK = "@"
+"""Behind it the version of a lambda to which a task is pinned. A grant for the lambda has all of its versions."""
 EVERYTHING = "*"
 """The pattern of all lambdas. What holds for everybody (settings, grants) needs a grant with it."""
 
@@ -34,6 +36,7 @@ class Scope:
     """Patterns of lambdas whose tasks may all be reached."""
     own_tasks: tuple[str, ...]
     """Patterns of lambdas of which only tasks that the principal scheduled may be reached."""
+    principal: str = ""
 
     @property
     def is_everything(self) -> bool:
@@ -49,9 +52,19 @@ class Scope:
         """Whether the action is allowed for some tasks of this lambda."""
         return _matches(self.all_tasks, lambda_name) or _matches(self.own_tasks, lambda_name)
 
-    def covers_task(self, lambda_name: str, *, is_own: bool) -> bool:
-        """Whether the action is allowed for a task of this lambda."""
-        return _matches(self.all_tasks, lambda_name) or (is_own and _matches(self.own_tasks, lambda_name))
+    def covers_all_of(self, lambda_name: str) -> bool:
+        """Whether the action is allowed for all tasks of this lambda, and for what else belongs to it."""
+        return _matches(self.all_tasks, lambda_name)
+
+    def reaches(self, lambda_name: str, scheduled_by: str | None) -> bool:
+        """Whether the action is allowed for a task of this lambda, which that principal scheduled."""
+        if self.covers_all_of(lambda_name):
+            return True
+        return self.is_own(scheduled_by) and _matches(self.own_tasks, lambda_name)
+
+    def is_own(self, scheduled_by: str | None) -> bool:
+        """Whether the caller scheduled what that principal scheduled."""
+        return bool(scheduled_by) and scheduled_by == self.principal
 
 
 def pattern_problem(pattern: str) -> str:
@@ -59,7 +72,7 @@ def pattern_problem(pattern: str) -> str:
     prefix = pattern.removesuffix(EVERYTHING)
     if prefix == pattern and not LAMBDA_NAME.fullmatch(prefix):
         return f"{pattern!r} is no lambda's name: write a name, a prefix and *, or *"
-    if prefix and not LAMBDA_NAME.fullmatch(prefix.rstrip("./-_") or "a"):
+    if prefix != pattern and not LAMBDA_NAME.fullmatch(f"{prefix}a"):
         return f"{pattern!r} fits no lambda: write a name, a prefix and *, or *"
     return ""
 
@@ -70,7 +83,7 @@ class Access:
     def __init__(self, principal: str, grants: Sequence[Grant]) -> None:
         self.principal = principal
         self.roles = frozenset(grant.role for grant in grants)
-        self._scopes = {action: _scope(grants, action) for action in Action}
+        self._scopes = {action: _scope(principal, grants, action) for action in Action}
 
     @classmethod
     def unrestricted(cls) -> Self:
@@ -88,14 +101,15 @@ class Access:
         return self._scopes[action].covers(lambda_name)
 
 
-def _scope(grants: Iterable[Grant], action: Action) -> Scope:
+def _scope(principal: str, grants: Iterable[Grant], action: Action) -> Scope:
     covering = [grant for grant in grants if action in ALLOWED[grant.role]]
     own = {grant.pattern for grant in covering if grant.role in OWN_TASKS_ONLY}
     everyones = {grant.pattern for grant in covering if grant.role not in OWN_TASKS_ONLY}
-    return Scope(tuple(sorted(everyones)), tuple(sorted(own)))
+    return Scope(tuple(sorted(everyones)), tuple(sorted(own)), principal)
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
+    name = name.partition(VERSION_MARK)[0]
     return any(
         name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns
     )

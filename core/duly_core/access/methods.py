@@ -22,6 +22,8 @@ class Need:
 
     action: Action
     reach: Reach = Reach.SOME
+    or_action: Action | None = None
+    """Also enough for the call to be served: the servicer says for what."""
 
 
 _SCHEDULE = Need(Action.SCHEDULE)
@@ -55,8 +57,13 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.LimitService/DeleteResource": _OPERATE,
     "/duly.v1.LimitService/ListResources": _READ,
     "/duly.v1.LimitService/GetBacklog": _READ,
-    "/duly.v1.RegistryService/RegisterLambdas": Need(Action.REGISTER),
+    "/duly.v1.RegistryService/RegisterLambdas": Need(Action.REGISTER, or_action=Action.RUN),
     "/duly.v1.RegistryService/ListLambdas": _READ,
+    "/duly.v1.RegistryService/GetLambda": _READ,
+    # Its owner or an operator: the servicer says which.
+    "/duly.v1.RegistryService/UpdateLambda": _CHANGE,
+    "/duly.v1.RegistryService/DeleteLambda": _CHANGE,
+    "/duly.v1.RegistryService/RestoreLambda": _CHANGE,
     "/duly.v1.SessionService/GetSession": _READ,
     "/duly.v1.SessionService/ListSessions": Need(Action.READ, Reach.ALL),
     "/duly.v1.SessionService/UnblockSession": _REDRIVE,

@@ -11,7 +11,8 @@ from uuid import UUID
 from duly.enums import Priority, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
-from duly_core.routing import LAMBDA_NAME
+from duly_core.access.current import scheduler
+from duly_core.routing import LAMBDA_NAME, PINNED_VERSION, PLAIN_NAME
 from duly_core.rpc.checks import check_text, read_instant
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.problem import Problem
@@ -62,7 +63,7 @@ def new_task(
         ProblemUnlessRepeatedError: its time has passed.
     """
     name: str = getattr(asked, "lambda")
-    check_name("lambda", name)
+    check_lambda_name("lambda", name)
     collection = asked.collection
     if collection:
         check_name("collection", collection)
@@ -89,6 +90,7 @@ def new_task(
         idempotency_key=key or None,
         session=_session(asked.session) if asked.HasField("session") else None,
         resources=needs,
+        scheduled_by=scheduler(),
     )
     if asked.task_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
@@ -146,11 +148,16 @@ def is_canonical(text: str) -> bool:
 
 @lru_cache(_NAMES_REMEMBERED)
 def _is_name(text: str) -> bool:
+    return PLAIN_NAME.fullmatch(text) is not None
+
+
+@lru_cache(_NAMES_REMEMBERED)
+def _is_lambda_name(text: str) -> bool:
     return LAMBDA_NAME.fullmatch(text) is not None
 
 
 def check_name(field: str, name: str) -> None:
-    """Check a name of a lambda, or one written like it.
+    """Check a name that is written like a lambda's, but has no namespace.
 
     Raises:
         Problem: it is none.
@@ -159,6 +166,22 @@ def check_name(field: str, name: str) -> None:
         raise Problem(
             field,
             "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit",
+        )
+
+
+def check_lambda_name(field: str, name: str) -> None:
+    """Check a lambda's name: its namespace and a slash may stand before it, '@' and a version after it; or raise Problem."""
+    base, at, version = name.partition("@")
+    if len(base) > _LONGEST_NAME or not _is_lambda_name(base):
+        raise Problem(
+            field,
+            "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit; a namespace "
+            "and '/' may stand before it",
+        )
+    if at and not PINNED_VERSION.fullmatch(version):
+        raise Problem(
+            field,
+            "the version after '@' must be 1 to 64 of A-Z, a-z, 0-9, '_', '.', '+', '-', the first a letter or a digit",
         )
 
 

@@ -21,6 +21,9 @@ _TABLES_AT_A_TIME = 1_000
 """Time tables of one call, which is one transaction; those of one lambda are not divided."""
 _BYTES_AT_A_TIME = 1024 * 1024
 
+_MOST_LOGGED = 20
+"""Warnings of one call."""
+
 _PATIENCE = timedelta(seconds=2)
 """How long an Executor that attaches waits for the registry's word on its lambdas."""
 
@@ -70,11 +73,11 @@ class LambdaRegistration:
             else:
                 break
         answers = list(zip(lambdas, response.results, strict=True))
-        for declared, result in answers:
-            if result.warning:
-                log.warning(
-                    "lambda declaration replaced", **{"lambda": declared.name}, problem=result.warning
-                )
+        warned = [(declared.name, result.warning) for declared, result in answers if result.warning]
+        for name, warning in warned[:_MOST_LOGGED]:
+            log.warning("lambda declaration questioned", **{"lambda": name}, problem=warning)
+        if len(warned) > _MOST_LOGGED:
+            log.warning("more lambda declarations questioned", count=len(warned) - _MOST_LOGGED)
         return [
             f"lambda {declared.name!r}, {result.error.field}: {result.error.message}"
             for declared, result in answers

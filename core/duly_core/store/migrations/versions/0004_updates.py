@@ -139,11 +139,12 @@ begin
             continue when not found;  -- somebody else's transaction was first: it has committed by now
         end if;
         insert into {schema}.task (
-            task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at
+            task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
+            scheduled_by
         )
         values (
             id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, asked_at, due_at,
-            duly_schedule.expires_at
+            duly_schedule.expires_at, session_user
         )
         on conflict do nothing;
         continue when not found;
