@@ -59,7 +59,7 @@ def pattern_problem(pattern: str) -> str:
     prefix = pattern.removesuffix(EVERYTHING)
     if prefix == pattern and not LAMBDA_NAME.fullmatch(prefix):
         return f"{pattern!r} is no lambda's name: write a name, a prefix and *, or *"
-    if prefix and not LAMBDA_NAME.fullmatch(prefix.rstrip("./-_") or "a"):
+    if prefix != pattern and not LAMBDA_NAME.fullmatch(f"{prefix}a"):
         return f"{pattern!r} fits no lambda: write a name, a prefix and *, or *"
     return ""
 
