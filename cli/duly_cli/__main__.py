@@ -27,6 +27,7 @@ from duly_cli import (
     dead_letters,
     graphs,
     purge,
+    register,
     resources,
     run,
     schedule,
@@ -88,6 +89,7 @@ purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
 backlog.add_command(app)
+register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)

@@ -130,6 +130,7 @@ class Client(Blocking):
     wait_many = blocking(AsyncClient.wait_many, drawn="tasks")
     list = iterating(AsyncClient.list, AsyncClient.list_pages)
     lambdas = blocking(AsyncClient.lambdas)
+    register = blocking(AsyncClient.register)
 
     update = blocking(AsyncClient.update)
     update_many = blocking(AsyncClient.update_many, drawn="updates")

@@ -13,7 +13,7 @@ from duly_core.access.authorizer import Authorizer
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.lifecycle import Status
-from duly_core.store import access, access_cache
+from duly_core.store import access, access_cache, lambdas
 from duly_core.store.access_cache import AccessCache
 from tests.fixtures.services import serve_frontend, serve_hsc
 
@@ -110,3 +110,10 @@ async def test_a_host_declares_nothing_anew(registry, changed):
     assert "duly register" in refused.error.message
     listed = (await registry.ListLambdas(registry_pb2.ListLambdasRequest(), metadata=OWNER)).lambdas
     assert {getattr(each, "lambda").max_attempts for each in listed} == {10}
+
+
+async def test_an_owner_registers_an_application_from_the_shell(run_duly, store):
+    done = await run_duly("register", "examples.hello:app")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.endswith("registered\n")
+    assert {each.policy.name for each in await lambdas.list_lambdas(store)} >= {"hello.greet"}

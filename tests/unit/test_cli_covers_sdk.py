@@ -27,6 +27,7 @@ METHODS = {
     "update_many": "update",
     "list": "list",
     "lambdas": "lambdas",
+    "register": "register",
     "dead_letters": "dead-letters",
     "redrive": "redrive",
     "redrive_many": "redrive",
