@@ -31,6 +31,7 @@ from duly_cli import (
     graphs,
     lambdas,
     purge,
+    register,
     resources,
     run,
     schedule,
@@ -94,6 +95,7 @@ purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
 backlog.add_command(app)
+register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
 import grpc
 
-from duly import dead_letters, error_mapping, task_reads
+from duly import dead_letters, error_mapping, registration, task_reads
 from duly.access_calls import AccessCalls
 from duly.caller import Caller, Reachability
 from duly.change_calls import ChangeCalls
@@ -32,9 +32,13 @@ from duly.task_reads import TaskRef, id_of
 from duly.time_tables import TimeTableCalls
 from duly.v1 import frontend_pb2, task_pb2
 
+if TYPE_CHECKING:
+    from duly.registry import App
+
 # Within the class `list` is a method, so these say what it would hide.
 _Tasks: TypeAlias = list[Task]
 _TasksOrNone: TypeAlias = list[Task | None]
+_Strings: TypeAlias = list[str]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
@@ -209,6 +213,13 @@ class AsyncClient(
         request = frontend_pb2.ListTasksRequest(page_size=page_size)
         request.statuses.append(task_pb2.TASK_STATUS_FATAL_FAILURE)
         return task_reads.list_pages(self._caller, filtered(request, which, DeadLetterFilter))
+
+    async def register(self, application: App) -> _Strings:
+        """Declare the lambdas of an application and their time tables, without running them; return the registry's warnings.
+
+        Raises the error of the first lambda that is refused, such as PermissionDeniedError: the caller is no owner of it.
+        """
+        return await registration.register(self._caller, application.lambdas())
 
     async def list(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> AsyncIterator[Task]:
         """Yield tasks, newest first, without their payloads and results; what is left out is not filtered by.

@@ -135,6 +135,7 @@ class Client(Blocking):
     roll_back_lambda = blocking(AsyncClient.roll_back_lambda)
     delete_lambda = blocking(AsyncClient.delete_lambda)
     restore_lambda = blocking(AsyncClient.restore_lambda)
+    register = blocking(AsyncClient.register)
 
     update = blocking(AsyncClient.update)
     update_many = blocking(AsyncClient.update_many, drawn="updates")

@@ -13,7 +13,7 @@ from duly_core.access.authorizer import Authorizer
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.lifecycle import Status
-from duly_core.store import access, access_cache
+from duly_core.store import access, access_cache, lambdas
 from duly_core.store.access_cache import AccessCache
 from tests.fixtures.services import serve_frontend, serve_hsc
 
@@ -121,3 +121,10 @@ async def test_a_host_of_an_older_version_attaches_and_changes_nothing(registry)
     assert not attached.HasField("error"), attached
     shown = await registry.GetLambda(registry_pb2.GetLambdaRequest(name=PARENT), metadata=OWNER)
     assert getattr(shown.in_force, "lambda").max_attempts == 5
+
+
+async def test_an_owner_registers_an_application_from_the_shell(run_duly, store):
+    done = await run_duly("register", "examples.hello:app")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.endswith("registered\n")
+    assert {each.policy.name for each in await lambdas.list_lambdas(store)} >= {"hello.greet"}

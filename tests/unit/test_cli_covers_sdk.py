@@ -32,6 +32,7 @@ METHODS = {
     "roll_back_lambda": "lambdas rollback",
     "delete_lambda": "lambdas delete",
     "restore_lambda": "lambdas restore",
+    "register": "register",
     "dead_letters": "dead-letters",
     "redrive": "redrive",
     "redrive_many": "redrive",

@@ -94,7 +94,10 @@ def _one(field: Any, value: Any, depth: int) -> Any:
     if isinstance(value, Message):
         name = value.DESCRIPTOR.full_name
         if name in {"google.protobuf.Timestamp", "google.protobuf.Duration"}:
-            return value.ToJsonString()  # type: ignore[attr-defined]
+            try:
+                return value.ToJsonString()  # type: ignore[attr-defined]
+            except ValueError:  # beyond what it may hold: the request was refused for it
+                return "invalid"
         return _fields(value, depth + 1)
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
