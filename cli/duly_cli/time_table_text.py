@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from duly.codec import EncryptedPayload
 from duly_cli.text import one_line
 
 if TYPE_CHECKING:  # it loads gRPC
@@ -110,7 +111,7 @@ def as_json_text(table: "TimeTable") -> str:
             "jitter_seconds": table.jitter.total_seconds(),
             "priority": table.priority.name.lower(),
             "collection": table.collection,
-            "payload": table.payload if not isinstance(table.payload, bytes) else table.payload.hex(),
+            "payload": _payload_as_json(table.payload),
             "revision": table.revision,
             "declared": table.declared,
             "pause_note": table.pause_note,
@@ -120,3 +121,9 @@ def as_json_text(table: "TimeTable") -> str:
             "next_ticks": [instant.isoformat() for instant in table.next_ticks],
         }
     )
+
+
+def _payload_as_json(payload: object) -> object:
+    if isinstance(payload, EncryptedPayload):
+        return str(payload)
+    return payload.hex() if isinstance(payload, bytes) else payload

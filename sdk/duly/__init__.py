@@ -11,6 +11,7 @@ not survive a fork). `Client` and `AsyncClient` load it when they are first name
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from duly.codec import EncryptedPayload
 from duly.context import TaskContext
 from duly.enums import (
     AttemptOutcome,
@@ -30,6 +31,7 @@ from duly.errors import (
     AppImportError,
     CheckpointTooLargeError,
     ClosedError,
+    DecryptionError,
     DulyError,
     EncodingError,
     GraphNotFoundError,
@@ -98,9 +100,11 @@ __all__ = [
     "CheckpointTooLargeError",
     "Client",
     "ClosedError",
+    "DecryptionError",
     "DulyError",
     "EdgeCondition",
     "EncodingError",
+    "EncryptedPayload",
     "Failure",
     "FailureKind",
     "FatalFailure",

@@ -49,6 +49,14 @@ class PayloadError(DulyError):
         return f"payload{self.path}: {self.problem}"
 
 
+class DecryptionError(DulyError):
+    """A payload, result or checkpoint cannot be decrypted here; `key_id` names the key that it needs."""
+
+    def __init__(self, message: str, key_id: str = "") -> None:
+        super().__init__(message)
+        self.key_id = key_id
+
+
 class InvalidTaskError(DulyError):
     """The Frontend refused a request's content; `field` is the path of what is wrong, or empty."""
 

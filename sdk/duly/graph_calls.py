@@ -78,7 +78,7 @@ class GraphCalls(ABC):
         UnknownLambdaError, PayloadTooLargeError, KeyConflictError, or UnavailableError (the outcome is then unknown).
         """
         caller, _ = self._open()
-        request = graph.to_proto()
+        request = graph.to_proto(caller.codec)
         response = await caller.call(caller.graphs.ScheduleGraph, request, timeout, one_try=_ONE_TRY)
         _check(response.error)
         task_ids = dict(zip((node.label for node in request.nodes), response.task_ids, strict=True))
@@ -155,7 +155,9 @@ class GraphCalls(ABC):
         The same nodes as the newest version make no new one. Raises InvalidTaskError.
         """
         caller, _ = self._open()
-        request = graphs_pb2.PutGraphDefinitionRequest(name=graph.name, nodes=graph.to_definition())
+        request = graphs_pb2.PutGraphDefinitionRequest(
+            name=graph.name, nodes=graph.to_definition(caller.codec)
+        )
         response = await caller.call(caller.graphs.PutGraphDefinition, request, one_try=_ONE_TRY)
         _check(response.error)
         return await self.get_graph_definition(graph.name, response.version)
@@ -193,7 +195,8 @@ class GraphCalls(ABC):
 
         Raises what `schedule_graph` raises, and GraphNotFoundError.
         """
-        graph = run_of(await self._definition(name, version), options or {})
+        caller, _ = self._open()
+        graph = run_of(await self._definition(name, version), options or {}, codec=caller.codec)
         return await self.schedule_graph(graph, timeout=timeout)
 
     async def _definition(self, name: str, version: int) -> graphs_pb2.GraphDefinition:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
 
+from duly.codec import Codec, payload_of, protect, reveal
 from duly.enums import CatchUp, Overlap, Priority, member
 from duly.errors import InvalidTaskError
 from duly.payload import encode
 from duly.time_conversion import to_duration
-from duly.v1 import time_tables_pb2
+from duly.v1 import task_pb2, time_tables_pb2
 
 
 class TimeTableOptions(TypedDict, total=False):
@@ -46,16 +47,17 @@ class NewTimeTable:
     priority: Priority = Priority.NORMAL
     collection: str = ""
 
-    def to_proto(self) -> time_tables_pb2.TimeTable:
+    def to_proto(self, codec: Codec | None = None) -> time_tables_pb2.TimeTable:
         """Return the definition as it is sent; what it says is for the Frontend to check.
 
         Raises InvalidTaskError for what cannot be sent, EncodingError for a payload that JSON cannot carry.
+        `codec` encrypts the payload.
         """
         if (self.cron is None) is (self.every is None):
             raise InvalidTaskError("say when it fires: either cron or every", "cron")
         table = time_tables_pb2.TimeTable(name=self.name)
-        write_payload(table, self.payload)
         setattr(table, "lambda", self.lambda_name)
+        write_payload(table, self.payload, codec)
         write_options(
             table,
             {name: getattr(self, name) for name in TimeTableOptions.__annotations__},
@@ -63,9 +65,23 @@ class NewTimeTable:
         return table
 
 
-def write_payload(table: time_tables_pb2.TimeTable, payload: object) -> None:
-    """Set what each task of a time table is given."""
-    table.payload, table.payload_encoding = encode(payload)
+def write_payload(table: time_tables_pb2.TimeTable, payload: object, codec: Codec | None = None) -> None:
+    """Set what each task of a time table, which names its lambda, is given."""
+    table.payload, table.payload_encoding = protect(
+        codec, encode(payload), payload_of(getattr(table, "lambda")), f"time table {table.name}"
+    )
+
+
+def rebind_payload(table: time_tables_pb2.TimeTable, lambda_name: str, codec: Codec | None) -> None:
+    """Give a time table to another lambda: an encrypted payload is bound to the name. Raises DecryptionError."""
+    before = payload_of(getattr(table, "lambda"))
+    setattr(table, "lambda", lambda_name)
+    if table.payload_encoding == task_pb2.ENCODING_ENCRYPTED:
+        data, encoding = reveal(codec, table.payload, table.payload_encoding, before)
+        plain = data, task_pb2.Encoding.ValueType(encoding)
+        table.payload, table.payload_encoding = protect(
+            codec, plain, payload_of(lambda_name), f"time table {table.name}"
+        )
 
 
 def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
 
+    from duly.codec import Codec
     from duly.v1 import registry_pb2, time_tables_pb2
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -32,10 +33,14 @@ class App:
             return {"message_id": relay.send(payload, fence=ctx.fence)}
     """
 
-    def __init__(self, *, owner: str = "", version: str = "") -> None:
-        """Make an empty application. `owner`: who answers for it; `version`: of the owner's code."""
+    def __init__(self, *, owner: str = "", version: str = "", codec: Codec | None = None) -> None:
+        """Make an empty application. `owner`: who answers for it; `version`: of the owner's code.
+
+        `codec`: decrypts payloads, and encrypts what callbacks return, keep and schedule; see `duly.encryption`.
+        """
         self.owner = owner
         self.version = version
+        self.codec = codec
         self._callbacks: dict[str, Callback] = {}
         self._time_tables: dict[str, time_tables_pb2.TimeTable] = {}
 
@@ -90,7 +95,7 @@ class App:
         )
 
         def register(function: F) -> F:
-            callback = make_callback(name, function, policy, raw=raw)
+            callback = make_callback(name, function, policy, raw=raw, codec=self.codec)
             if name in self._callbacks:
                 taken_by = getattr(self._callbacks[name].function, "__qualname__", "another callback")
                 raise RegistrationError(f"lambda {name!r} is declared twice: it is {taken_by} already")
@@ -118,7 +123,7 @@ class App:
         Raises RegistrationError for a name taken, and for a lambda that this application does not declare.
         """
         try:
-            table = NewTimeTable(name, handles.name_of(lambda_name), payload, **options).to_proto()
+            table = NewTimeTable(name, handles.name_of(lambda_name), payload, **options).to_proto(self.codec)
         except (DulyError, TypeError, ValueError) as error:
             raise RegistrationError(f"time table {name!r}: {error}") from error
         served = getattr(table, "lambda")

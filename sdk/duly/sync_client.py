@@ -24,6 +24,7 @@ from duly.blocking_graph_calls import BlockingGraphCalls
 from duly.blocking_schedule import BlockingSchedule
 from duly.caller import DEFAULT_TIMEOUT, seconds
 from duly.client import AsyncClient
+from duly.codec import Codec
 from duly.dead_letters import DeadLetterFilter, Redrive
 from duly.enums import Priority, TaskStatus
 from duly.errors import ClosedError, DulyError
@@ -68,10 +69,11 @@ class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls, SyncResour
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         unreachable_after: timedelta | None = None,
+        codec: Codec | None = None,
     ) -> None:
         """Name the Frontend, as for AsyncClient."""
         self._client = AsyncClient(
-            address, credentials=credentials, token=token, unreachable_after=unreachable_after
+            address, credentials=credentials, token=token, unreachable_after=unreachable_after, codec=codec
         )
         self._process = os.getpid()
         keep_in_children(self)
@@ -144,7 +146,7 @@ class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls, SyncResour
         name = name_of(lambda_name)
         told = (priority, collection, at, delay, expires_at, idempotency_key, session, tuple(resources))
         new = NewTask(name, payload, *told)
-        task, patience = new.to_proto(), seconds(timeout)
+        task, patience = new.to_proto(self._client.codec), seconds(timeout)
         self._check_usable()
         began_at = time.monotonic()
         result = self._direct.schedule(task, patience)

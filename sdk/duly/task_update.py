@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from duly.codec import payload_of, protect
 from duly.enums import Priority, member
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.new_task import aware
@@ -15,6 +16,7 @@ from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2
 
 if TYPE_CHECKING:
+    from duly.codec import Codec
     from duly.task_reads import TaskRef
 
 
@@ -38,8 +40,11 @@ class TaskUpdate:
     priority: Priority | None = None
     payload: Any = KEEP
 
-    def to_proto(self) -> frontend_pb2.TaskUpdate:
-        """Return the update as it is sent. Raises InvalidTaskError, EncodingError, PayloadTooLargeError."""
+    def to_proto(self, codec: Codec | None = None, lambda_name: str = "") -> frontend_pb2.TaskUpdate:
+        """Return the update as it is sent. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
+
+        `codec` encrypts the payload for the lambda of this name.
+        """
         update = frontend_pb2.TaskUpdate(task_id=str(getattr(self.task, "task_id", self.task)))
         if self.at is not None and self.delay is not None:
             raise InvalidTaskError("give either at or delay, not both", "at")
@@ -52,7 +57,9 @@ class TaskUpdate:
         if self.priority is not None:
             update.priority = member("priority", self.priority, Priority)  # type: ignore[assignment]
         if self.payload is not KEEP:
-            update.payload, update.payload_encoding = encode(self.payload)
+            update.payload, update.payload_encoding = protect(
+                codec, encode(self.payload), payload_of(lambda_name), update.task_id
+            )
             if len(update.payload) > HARD_LIMIT_BYTES:
                 raise PayloadTooLargeError(
                     f"the payload has {len(update.payload)} bytes, the limit is {HARD_LIMIT_BYTES}: store it "

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from duly import error_mapping
 from duly.caller import Caller
+from duly.codec import Codec, payload_of, reveal_if_possible, value_or_sign
 from duly.enums import CatchUp, Overlap, Priority
 from duly.handles import name_of
 from duly.new_task import aware
-from duly.new_time_table import NewTimeTable, TimeTableOptions, write_options, write_payload
-from duly.payload import decode
+from duly.new_time_table import NewTimeTable, TimeTableOptions, rebind_payload, write_options, write_payload
 from duly.time_conversion import to_datetime, to_timedelta, to_timestamp
 from duly.v1 import task_pb2, time_tables_pb2
 
@@ -36,7 +36,7 @@ class TimeTable:
 
     name: str
     lambda_name: str
-    # What each task is given; None where a list does not bring it.
+    # What each task is given; None where a list does not bring it; an EncryptedPayload if it cannot be decrypted here.
     payload: Any
     priority: Priority
     collection: str
@@ -73,13 +73,15 @@ class TimeTable:
     next_ticks: tuple[datetime, ...]
 
     @classmethod
-    def from_proto(cls, state: time_tables_pb2.TimeTableState) -> TimeTable:
-        """Return the view of a time table as it came over the wire."""
+    def from_proto(cls, state: time_tables_pb2.TimeTableState, codec: Codec | None = None) -> TimeTable:
+        """Return the view of a time table as it came over the wire, decrypted as far as `codec` can."""
         table = state.table
+        bound_to = payload_of(getattr(table, "lambda"))
+        data, encoding = reveal_if_possible(codec, table.payload, table.payload_encoding, bound_to)
         return cls(
             name=table.name,
             lambda_name=getattr(table, "lambda"),
-            payload=decode(table.payload, table.payload_encoding),
+            payload=value_or_sign(data, encoding),
             priority=Priority(table.priority),
             collection=table.collection,
             cron=table.cron or None,
@@ -144,7 +146,7 @@ class TimeTableCalls(ABC):
         Creating the same one twice does no harm. Raises TimeTableConflictError for a name that is taken,
         UnknownLambdaError, InvalidTaskError.
         """
-        table = NewTimeTable(name, name_of(lambda_name), payload, **options).to_proto()
+        table = NewTimeTable(name, name_of(lambda_name), payload, **options).to_proto(self._codec())
         return await self._put(table, if_revision=0)
 
     async def change_table(
@@ -162,9 +164,11 @@ class TimeTableCalls(ABC):
         state = await self._state(name, 0)
         table = state.table
         if lambda_name is not None:
+            if payload is KEEP:
+                rebind_payload(table, name_of(lambda_name), self._codec())
             setattr(table, "lambda", name_of(lambda_name))
         if payload is not KEEP:
-            write_payload(table, payload)
+            write_payload(table, payload, self._codec())
         if options.get("cron") is not None:
             table.ClearField("offset")
         if options.get("every") is not None:
@@ -176,7 +180,7 @@ class TimeTableCalls(ABC):
 
     async def table(self, name: str, *, next_ticks: int = 0) -> TimeTable:
         """Return a time table with so many of its next ticks (at most 1,000). Raises TimeTableNotFoundError."""
-        return TimeTable.from_proto(await self._state(name, next_ticks))
+        return TimeTable.from_proto(await self._state(name, next_ticks), self._codec())
 
     async def tables(self, *, lambda_name: str = "") -> _TimeTables:
         """Return the time tables, of a lambda or all, by name, without their payloads."""
@@ -195,7 +199,7 @@ class TimeTableCalls(ABC):
         """Pause a time table until it is resumed; nothing else ends that. Raises TimeTableNotFoundError."""
         caller, _ = self._open()
         request = time_tables_pb2.PauseTimeTablesRequest(names=[name], note=note)
-        return _one((await caller.call(caller.time_tables.PauseTimeTables, request)).results[0])
+        return _one((await caller.call(caller.time_tables.PauseTimeTables, request)).results[0], caller.codec)
 
     async def resume_table(self, name: str) -> TimeTable:
         """Resume a time table with its first tick from now on. Raises TimeTableNotFoundError.
@@ -204,7 +208,9 @@ class TimeTableCalls(ABC):
         """
         caller, _ = self._open()
         request = time_tables_pb2.ResumeTimeTablesRequest(names=[name])
-        return _one((await caller.call(caller.time_tables.ResumeTimeTables, request)).results[0])
+        return _one(
+            (await caller.call(caller.time_tables.ResumeTimeTables, request)).results[0], caller.codec
+        )
 
     async def delete_table(self, name: str) -> TimeTable:
         """Delete a time table, and return it as it was; its tasks stay. Raises TimeTableNotFoundError.
@@ -212,14 +218,14 @@ class TimeTableCalls(ABC):
         One that an application declares comes back when a worker attaches: pause it instead.
         """
         caller, _ = self._open()
-        before = TimeTable.from_proto(await self._state(name, 0))
+        before = TimeTable.from_proto(await self._state(name, 0), self._codec())
         request = time_tables_pb2.DeleteTimeTablesRequest(names=[name])
         tries: list[int] = []
         response = await caller.call(caller.time_tables.DeleteTimeTables, request, tried=tries.append)
         result: time_tables_pb2.TimeTableResult = response.results[0]
         if len(tries) > 1 and result.error.code == task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE:
             return before  # an earlier try deleted it, and its reply was lost
-        return _one(result)
+        return _one(result, caller.codec)
 
     async def backfill_table(
         self, name: str, start: datetime, end: datetime | None = None, *, dry_run: bool = False
@@ -241,11 +247,15 @@ class TimeTableCalls(ABC):
             raise error_mapping.from_item(response.error)
         return Backfill(ticks=response.ticks, created=response.created)
 
+    def _codec(self) -> Codec | None:
+        caller, _ = self._open()
+        return caller.codec
+
     async def _put(self, table: time_tables_pb2.TimeTable, if_revision: int) -> TimeTable:
         caller, _ = self._open()
         new = time_tables_pb2.NewTimeTable(table=table, if_revision=if_revision)
         request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
-        return _one((await caller.call(caller.time_tables.PutTimeTables, request)).results[0])
+        return _one((await caller.call(caller.time_tables.PutTimeTables, request)).results[0], caller.codec)
 
     async def _state(self, name: str, next_ticks: int) -> time_tables_pb2.TimeTableState:
         caller, _ = self._open()
@@ -257,10 +267,10 @@ class TimeTableCalls(ABC):
         return result.table
 
 
-def _one(result: time_tables_pb2.TimeTableResult) -> TimeTable:
+def _one(result: time_tables_pb2.TimeTableResult, codec: Codec | None) -> TimeTable:
     if result.HasField("error"):
         raise error_mapping.from_item(result.error)
-    return TimeTable.from_proto(result.table)
+    return TimeTable.from_proto(result.table, codec)
 
 
 def _delta(table: time_tables_pb2.TimeTable, field: str) -> timedelta | None:
