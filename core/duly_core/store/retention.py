@@ -122,7 +122,7 @@ class Retention:
         await self._forget("abandoned_sessions", limits)
         await self._forget("expired_graphs", limits)
         await self._forget("idle_resource_keys", limits)
-        await self._forget("old_audit_events", {"audited_before": now - self._audit_retention})
+        await self._forget_audit_events(now - self._audit_retention)
         problem: StoreUnavailableError | None = None
         for partition in there:
             if partition.ends_at > now - min(self._retention, self._dead_letter_retention):
@@ -154,6 +154,14 @@ class Retention:
             async with self._turn() as connection:
                 page = await run(connection, name, limits | {"limit": PAGE})
             if not page:
+                return
+
+    async def _forget_audit_events(self, before: datetime) -> None:
+        for _ in range(PAGES_A_ROUND):
+            async with self._turn() as connection:
+                cursor = await connection.execute("select duly_forget_audit_events(%s, %s)", (before, PAGE))
+                ((forgotten,),) = await cursor.fetchall()
+            if not forgotten:
                 return
 
     async def _remove(
