@@ -1,6 +1,5 @@
 """`duly backlog`: what is due, runs and is parked of each lambda."""
 
-import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated
@@ -8,9 +7,10 @@ from typing import Annotated
 import typer
 
 import duly
+from duly_cli.json_text import as_object, show_all
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
-from duly_cli.text import one_line, say
+from duly_cli.text import one_line
 
 
 def add_command(app: typer.Typer) -> None:
@@ -29,23 +29,7 @@ def backlog(
     """Count what is due, in queues, held by hosts, and parked, by lambda. Large numbers are counted up to a limit."""
     with connected(address) as client:
         found = client.backlog(lambdas or ())
-    if as_json:
-        for each in found:
-            since = each.ready_since and each.ready_since.isoformat()
-            say(
-                json.dumps(
-                    {
-                        "lambda": each.lambda_name,
-                        "ready": each.ready,
-                        "ready_since": since,
-                        "enqueued": each.enqueued,
-                        "held": each.held,
-                        "parked": each.parked,
-                    }
-                )
-            )
-    else:
-        say("\n".join(_table(found)))
+    show_all(found, _table, as_object, as_json=as_json)
 
 
 def _table(found: Iterable[duly.Backlog]) -> Iterable[str]:

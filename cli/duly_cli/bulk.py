@@ -1,12 +1,11 @@
 """What commands share that change all tasks which a filter finds."""
 
 import sys
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import typer
 
-import duly
-from duly_cli.option_values import invalid
 from duly_cli.text import say
 
 Limit = Annotated[
@@ -17,18 +16,49 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Everything = Annotated[bool, typer.Option("--all", help="Of all lambdas and collections.")]
 
 
+def check_filter(which: Mapping[str, Any], *, everything: bool, instead: str) -> None:
+    """Refuse a command that has neither filters nor --all, or both; `instead` says what it may have."""
+    if bool(which) is everything:
+        message = "--all cannot be combined with filters" if everything else f"say which: {instead}, or --all"
+        raise typer.BadParameter(message)
+
+
+def refuse_filters(filters: object, options: str) -> None:
+    """Refuse filters beside task ids."""
+    if filters:
+        message = f"give either task ids or filters: {options} and --all go with filters"
+        raise typer.BadParameter(message)
+
+
+def change_all(
+    change: Callable[..., int],
+    which: Mapping[str, Any],
+    words: tuple[str, str, str],
+    *,
+    limit: int | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Count what the filter finds, ask, and change it; `words` are the verb, its participle, and what is said of none."""
+    verb, changed, none = words
+    if dry_run or not yes:
+        count = change(limit=limit, dry_run=True, **which)
+        say(f"would be {changed}: {count:,}" if count else none)
+        if dry_run or not count:
+            return
+        confirm(verb, count)
+    count = change(limit=limit, **which)
+    say(f"{changed}: {count:,}" if count else none)
+
+
 def confirm(verb: str, count: int) -> None:
     """Ask whoever sits at the terminal; end the command if nobody does."""
-    if not sys.stdin.isatty():
-        say(f"duly: nobody is here to be asked: add --yes to {verb} them", err=True)
+    if not is_terminal():
+        say(f"duly: stdin is not a terminal, so nothing can be confirmed: add --yes to {verb} them", err=True)
         raise typer.Exit(2)
     typer.confirm(f"{verb} {count:,}?", abort=True)
 
 
-def parse_statuses(names: list[str]) -> list[duly.TaskStatus]:
-    """Statuses of the command line, in any case."""
-    try:
-        return [duly.TaskStatus[name.upper()] for name in names]
-    except KeyError as error:
-        known = ", ".join(each.name.lower() for each in duly.TaskStatus)
-        raise invalid("--status", f"{error.args[0].lower()!r} is not a status: {known}") from error
+def is_terminal() -> bool:
+    """Return whether somebody can be asked."""
+    return sys.stdin.isatty()

@@ -1,18 +1,13 @@
 """`duly cancel`: cancel tasks by their ids, or all that filters find."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import duly
-from duly_cli.bulk import DryRun, Everything, Limit, Yes, confirm, parse_statuses
-from duly_cli.dead_letters import Collection, Lambda
-from duly_cli.option_values import parse_priority
+from duly_cli.bulk import DryRun, Everything, Limit, Yes, change_all, check_filter, refuse_filters
+from duly_cli.filters import Collection, Lambda, Priorities, which_tasks
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, say_answers
-from duly_cli.text import say
-
-if TYPE_CHECKING:
-    from duly.bulk import CancelFilter
 
 
 def add_command(app: typer.Typer) -> None:
@@ -34,10 +29,7 @@ def cancel(
             show_default="all that nobody runs",
         ),
     ] = None,
-    priority: Annotated[
-        list[str] | None,
-        typer.Option(help="Of this priority only; may be repeated.", show_default=False),
-    ] = None,
+    priority: Priorities = None,
     everything: Everything = False,
     limit: Limit = None,
     dry_run: DryRun = False,
@@ -45,37 +37,15 @@ def cancel(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Cancel tasks: those named, or those that the filters find; a running one is told with its next heartbeat."""
-    which: CancelFilter = {}
-    if lambda_name:
-        which["lambda_name"] = lambda_name
-    if collection:
-        which["collection"] = collection
-    if status:
-        which["statuses"] = parse_statuses(status)
-    if priority:
-        which["priorities"] = [parse_priority(name) for name in priority]
+    which = which_tasks(lambda_name, collection, status=status, priority=priority)
     if task_ids:
-        if which or everything or limit or dry_run:
-            message = "say either task ids or filters: --limit, --dry-run and --all go with filters"
-            raise typer.BadParameter(message)
+        refuse_filters(which or everything or limit or dry_run, "--limit, --dry-run")
         _cancel_named(task_ids, address)
         return
-    if bool(which) is everything:
-        message = (
-            "--all goes without filters"
-            if everything
-            else "say which: task ids, filters such as --lambda, or --all"
-        )
-        raise typer.BadParameter(message)
+    check_filter(which, everything=everything, instead="task ids, filters such as --lambda")
     with connected(address) as client:
-        if dry_run or not yes:
-            count = client.cancel_where(limit=limit, dry_run=True, **which)
-            say(f"would be cancelled: {count:,}" if count else "no tasks match")
-            if dry_run or not count:
-                return
-            confirm("cancel", count)
-        count = client.cancel_where(limit=limit, **which)
-    say(f"cancelled: {count:,}" if count else "no tasks match")
+        words = ("cancel", "cancelled", "no tasks match")
+        change_all(client.cancel_where, which, words, limit=limit, dry_run=dry_run, yes=yes)
 
 
 def _cancel_named(task_ids: list[str], address: str) -> None:

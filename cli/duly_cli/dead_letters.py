@@ -1,47 +1,26 @@
 """`duly dead-letters` and `duly redrive`: find the tasks that ended as fatal_failure, and let them run again."""
 
-import sys
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import duly
-from duly_cli.formatting import dead_letter_table
-from duly_cli.option_values import invalid, parse_moment_or_distance
-from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, say_answers, show_listed
+from duly_cli.bulk import DryRun, Everything, Limit, Yes, check_filter, confirm, refuse_filters
+from duly_cli.filters import Collection, Kind, Lambda, Since, Until, which_tasks
+from duly_cli.formatting import dead_letter_table, listed_as_json
+from duly_cli.json_text import show_all
+from duly_cli.option_values import invalid
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, say_answers
 from duly_cli.text import say
 from duly_core.durations import format_duration
 
 if TYPE_CHECKING:  # these load gRPC, which `duly up` does not need
-    from duly.dead_letters import DeadLetterFilter, Redrive
+    from duly.dead_letters import Redrive
 
 _PANEL = "Tasks"
 _NONE = "no dead letters match"
 _PER = {"s": 1, "m": 60, "h": 3600}
-
-Lambda = Annotated[str, typer.Option("--lambda", help="Of this lambda only.")]
-Collection = Annotated[str, typer.Option(help="Of this collection only.")]
-Kind = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Only those that ended by this kind of failure, the first word under WHY: attempts_exhausted, quarantined, "
-        "expired, exception (not to be retried), ...; may be repeated.",
-        show_default=False,
-    ),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        help="Only those that ended at this time or later: ISO 8601, or 2h for 2 hours ago.",
-        show_default=False,
-    ),
-]
-Until = Annotated[
-    str | None,
-    typer.Option(help="Only those that ended before this time, written as for --since.", show_default=False),
-]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -61,14 +40,11 @@ def dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """List tasks that ended as fatal_failure: exhausted, quarantined, expired, or given up."""
-    which = _filter(lambda_name, collection, kind, since, until)
+    which = which_tasks(lambda_name, collection, kind=kind, since=since, until=until)
     with connected(address) as client:
         found = list(islice(client.dead_letters(page_size=min(limit + 1, 1000), **which), limit + 1))
-    if as_json:
-        show_listed(found[:limit])
-        return
-    say("\n".join(dead_letter_table(found[:limit])))
-    if len(found) > limit:
+    show_all(found[:limit], dead_letter_table, listed_as_json, as_json=as_json)
+    if len(found) > limit and not as_json:
         say(f"there are more than these {limit}: raise --limit, or filter", err=True)
 
 
@@ -81,7 +57,7 @@ def redrive(
     kind: Kind = None,
     since: Since = None,
     until: Until = None,
-    everything: Annotated[bool, typer.Option("--all", help="All dead letters, of all lambdas.")] = False,
+    everything: Everything = False,
     rate: Annotated[
         str | None,
         typer.Option(
@@ -89,32 +65,20 @@ def redrive(
             show_default="all at once",
         ),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="How many at most, the oldest first.", show_default="all")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing: only count those that match.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Run dead letters again, with failures and crashes at 0: those named, or those that match the filters."""
-    which = _filter(lambda_name, collection, kind, since, until)
+    which = which_tasks(lambda_name, collection, kind=kind, since=since, until=until)
     if task_ids:
-        if which or everything or rate or limit or dry_run:
-            message = "give either task ids or filters: --rate, --limit, --dry-run and --all go with filters"
-            raise typer.BadParameter(message)
+        refuse_filters(which or everything or rate or limit or dry_run, "--rate, --limit, --dry-run")
         with connected(address) as client:
             answers = client.redrive_many(task_ids)
         say_answers(task_ids, answers, lambda status: f"redriven, is {status.name.lower()}")
         return
-    if bool(which) is everything:
-        message = (
-            "--all cannot be combined with filters"
-            if everything
-            else "say which: task ids, filters such as --lambda or --since, or --all; `duly dead-letters` lists them"
-        )
-        raise typer.BadParameter(message)
+    check_filter(which, everything=everything, instead="task ids, filters such as --lambda or --since")
     a_second = _rate(rate)
     with connected(address) as client:
         if dry_run or not yes:
@@ -122,20 +86,9 @@ def redrive(
             say(_plan(would, rate, dry_run=dry_run))
             if dry_run or not would.count:
                 return
-            _confirm(would)
+            confirm("redrive", would.count)
         done = client.redrive_where(rate=a_second, limit=limit, **which)
     say(f"redriven: {done.count:,}{_until_last(done)}" if done.count else _NONE)
-
-
-def _confirm(would: "Redrive") -> None:
-    if not _is_terminal():
-        say("duly: stdin is not a terminal, so nothing can be confirmed: add --yes to redrive them", err=True)
-        raise typer.Exit(2)
-    typer.confirm(f"redrive {would.count:,}?", abort=True)
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
 
 
 def _plan(would: "Redrive", rate: str | None, *, dry_run: bool) -> str:
@@ -150,31 +103,6 @@ def _until_last(done: "Redrive") -> str:
     if not done.spread:
         return ""
     return f", the last due in {format_duration(timedelta(seconds=round(done.spread.total_seconds())))}"
-
-
-def _filter(
-    lambda_name: str, collection: str, kinds: list[str] | None, since: str | None, until: str | None
-) -> "DeadLetterFilter":
-    which: DeadLetterFilter = {}
-    if lambda_name:
-        which["lambda_name"] = lambda_name
-    if collection:
-        which["collection"] = collection
-    if kinds:
-        which["failure_kinds"] = [_kind(name) for name in kinds]
-    if since is not None:
-        which["finished_after"] = parse_moment_or_distance(since, "--since", -1)
-    if until is not None:
-        which["finished_before"] = parse_moment_or_distance(until, "--until", -1)
-    return which
-
-
-def _kind(name: str) -> duly.FailureKind:
-    try:
-        return duly.FailureKind[name.upper().replace("-", "_")]
-    except KeyError as error:
-        known = ", ".join(each.name.lower() for each in duly.FailureKind)
-        raise invalid("--kind", f"{name!r} is not a kind of failure: {known}") from error
 
 
 def _rate(text: str | None) -> float | None:

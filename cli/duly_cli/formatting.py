@@ -1,15 +1,13 @@
 """Tasks and lambdas as people and as scripts read them."""
 
-import base64
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from typing import Any
 
 import duly
 from duly.lambda_info import LambdaInfo
+from duly_cli.json_text import as_json, as_object, instant
 from duly_cli.table import columns
 from duly_cli.text import one_line, printable
 from duly_core.durations import format_duration
@@ -19,25 +17,6 @@ _LONGEST_LINE = 80
 _NOT_LISTED = {"payload", "result", "attempts", "checkpoint", "graph_label"}
 _WAITING = {duly.TaskStatus.NEW, duly.TaskStatus.ENQUEUED, duly.TaskStatus.RETRIABLE_FAILURE}
 _RUNNING = {duly.TaskStatus.CLAIMED, duly.TaskStatus.PROCESSING}
-
-
-def _as_json(value: Any) -> Any:
-    """What JSON can hold: a dataclass becomes an object, a member its name, bytes become base64."""
-    if isinstance(value, datetime):
-        return _instant(value)
-    if isinstance(value, Enum):
-        return value.name.lower()
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, tuple):
-        return [_as_json(item) for item in value]
-    if is_dataclass(value):
-        return {field.name: _as_json(getattr(value, field.name)) for field in fields(value)}
-    return value
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return moment.isoformat(timespec="milliseconds") if moment else None
 
 
 def moment_text(moment: datetime | None) -> str:
@@ -53,8 +32,7 @@ def listed_as_json(task: duly.Task) -> dict[str, Any]:
 
 def task_as_json(task: duly.Task) -> dict[str, Any]:
     """Everything that is known of a task."""
-    told = {"lambda" if name == "lambda_name" else name: value for name, value in _as_json(task).items()}
-    told |= {
+    told = as_object(task) | {
         "session": task.session and task.session.key,
         "time_table": task.time_table or None,
         "graph_id": task.graph_id or None,
@@ -72,7 +50,7 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
 
 def _body(task: duly.Task, name: str) -> Any:
     try:
-        return _as_json(getattr(task, name))
+        return as_json(getattr(task, name))
     except duly.DecryptionError as error:
         return str(duly.EncryptedPayload(error.key_id))
 
@@ -83,7 +61,7 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
     if task.progress:
         values["progress"] = f"{task.progress * 100:.0f} %"
     if since := _overdue_since(task):
-        values["due since"] = _instant(since)
+        values["due since"] = instant(since)
         if since == task.next_trigger_at:
             del values["next_trigger_at"]
     if task.status in _RUNNING and "next_trigger_at" in values:

@@ -1,7 +1,6 @@
 """Draws graphs: as text, in Mermaid's notation, and in Graphviz's."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import duly
 from duly_cli.table import columns
@@ -22,19 +21,6 @@ def status_of(node: "duly.GraphNode") -> str:
     if node.status is None:
         return "removed"
     return "skipped" if node.is_skipped else node.status.name.lower()
-
-
-def node_as_json(node: "duly.GraphNode") -> dict[str, Any]:
-    """Return all that is known of a node."""
-    return {
-        "label": node.label,
-        "task_id": node.task_id,
-        "lambda": node.lambda_name,
-        "status": status_of(node),
-        "waits_for": {label: condition.name.lower() for label, condition in node.waits_for.items()},
-        "any_of": node.any_of,
-        "ignore_failure": node.ignore_failure,
-    }
 
 
 def text(graph: "duly.Graph") -> Iterator[str]:

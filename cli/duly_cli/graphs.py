@@ -10,6 +10,8 @@ import typer
 
 import duly
 from duly_cli import graph_drawing
+from duly_cli.formatting import moment_text
+from duly_cli.json_text import as_object, show_all
 from duly_cli.option_values import parse_duration
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
@@ -47,7 +49,7 @@ def show(
     with connected(address) as client:
         graph = client.get_graph(graph_id)
     if as_json:
-        nodes = [graph_drawing.node_as_json(node) for node in graph.nodes.values()]
+        nodes = [as_object(node, status=graph_drawing.status_of(node)) for node in graph.nodes.values()]
         say(json.dumps(_as_json(graph) | {"nodes": nodes}))
     else:
         say("\n".join(graph_drawing.FORMATS[drawn_as](graph)))
@@ -66,11 +68,7 @@ def list_graphs(
         found = list(
             islice(client.list_graphs(name=name, running=running, page_size=min(limit, 1000)), limit)
         )
-    if as_json:
-        for graph in found:
-            say(json.dumps(_as_json(graph)))
-    else:
-        say("\n".join(_table(found)))
+    show_all(found, _table, _as_json, as_json=as_json)
 
 
 @_graph.command()
@@ -153,7 +151,7 @@ def definitions(address: Address = DEFAULT_ADDRESS) -> None:
     """List the stored graph definitions with their newest versions."""
     with connected(address) as client:
         found = client.graph_definitions()
-    rows = [(each.name, str(each.version), f"{each.created_at:%Y-%m-%d %H:%M:%SZ}") for each in found]
+    rows = [(each.name, str(each.version), moment_text(each.created_at)) for each in found]
     say("\n".join(columns(("NAME", "VERSION", "CREATED"), rows)))
 
 
@@ -164,21 +162,7 @@ def _show_ended(graph: "duly.Graph") -> None:
 
 
 def _as_json(graph: "duly.Graph") -> dict[str, Any]:
-    return {
-        "graph_id": graph.graph_id,
-        "name": graph.name,
-        "status": graph.status.name.lower(),
-        "created_at": graph.created_at.isoformat(timespec="milliseconds"),
-        "finished_at": graph.finished_at and graph.finished_at.isoformat(timespec="milliseconds"),
-        "cancel_requested": graph.cancel_requested,
-        "total": graph.total,
-        "succeeded": graph.succeeded,
-        "failed": graph.failed,
-        "skipped": graph.skipped,
-        "cancelled": graph.cancelled,
-        "definition": graph.definition,
-        "definition_version": graph.definition_version,
-    }
+    return as_object(graph, left_out=["nodes"])
 
 
 def _table(graphs: Iterable["duly.Graph"]) -> Iterator[str]:
@@ -188,7 +172,7 @@ def _table(graphs: Iterable["duly.Graph"]) -> Iterator[str]:
             graph.name,
             graph.status.name.lower(),
             f"{graph.ended}/{graph.total}",
-            f"{graph.created_at:%Y-%m-%d %H:%M:%SZ}",
+            moment_text(graph.created_at),
         )
         for graph in graphs
     ]

@@ -1,10 +1,14 @@
 """Reads what options are given: durations, instants, priorities; an error names the option."""
 
 from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import TypeVar
 
 import typer
 
 import duly
+
+Member = TypeVar("Member", bound=IntEnum)
 
 
 def invalid(option: str, message: str) -> typer.BadParameter:
@@ -25,12 +29,19 @@ def parse_duration(text: str | None, option: str) -> timedelta | None:
     return value if isinstance(value, timedelta) else None
 
 
+def parse_member(option: str, name: str, kind: type[Member], what: str, joined_by: str = "_") -> Member:
+    """Return a member of the command line, in any case; an error says `what` it is not, such as "a status"."""
+    try:
+        return kind[name.upper().replace("-", "_")]
+    except KeyError as error:
+        *names, last = (each.name.lower().replace("_", joined_by) for each in kind)
+        message = f"{name!r} is not {what}: {', '.join(names)} or {last}"
+        raise invalid(option, message) from error
+
+
 def parse_priority(name: str) -> duly.Priority:
     """Return a priority of the command line, in any case."""
-    try:
-        return duly.Priority[name.upper()]
-    except KeyError as error:
-        raise invalid("--priority", f"{name!r} is not a priority: urgent, high, normal or low") from error
+    return parse_member("--priority", name, duly.Priority, "a priority")
 
 
 def parse_moment(text: str | None, option: str, *, needs_zone: bool = False) -> datetime | None:
@@ -59,3 +70,13 @@ def parse_moment_or_distance(
     except typer.BadParameter:
         return parse_moment(text, option, needs_zone=needs_zone)
     return datetime.now().astimezone() + sign * distance if distance is not None else None
+
+
+def refuse_misplaced(group: typer.Context) -> None:
+    """Refuse options that stand before the verb of a group: they would go unheard there."""
+    for parameter in group.command.params:
+        source = group.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            option, verb = parameter.opts[0], group.invoked_subcommand
+            message = f"write {option} after `{verb}`: duly {group.info_name} {verb} ... {option}"
+            raise typer.BadParameter(message)

@@ -1,6 +1,5 @@
 """`duly resources`: what tasks share, and how much of it they may take at a time."""
 
-import json
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Annotated, Any
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import duly
+from duly_cli.json_text import as_object, show_all
 from duly_cli.option_values import invalid, parse_duration
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
@@ -39,11 +39,7 @@ def list_resources(
     """List the resources: capacity, units in use, and parked tasks, which wait for units."""
     with connected(address) as client:
         found = client.resources(max_keys=max_keys)
-    if as_json:
-        for resource in found:
-            say(json.dumps(_as_json(resource)))
-    else:
-        say("\n".join(_table(found)))
+    show_all(found, _table, _as_json, as_json=as_json)
 
 
 @_resources.command("set")
@@ -116,18 +112,7 @@ def parse_need(text: str) -> duly.ResourceNeed:
 
 
 def _as_json(resource: duly.Resource) -> dict[str, Any]:
-    return {
-        "name": resource.name,
-        "capacity": resource.capacity,
-        "per_key": resource.per_key,
-        "rate": resource.rate and str(resource.rate),
-        "starts_until": resource.starts_until and resource.starts_until.isoformat(),
-        "used": resource.used,
-        "parked": resource.parked,
-        "keys": [{"key": each.key, "used": each.used, "parked": each.parked} for each in resource.keys],
-        "note": resource.note,
-        "changed_at": resource.changed_at.isoformat(),
-    }
+    return as_object(resource, rate=resource.rate and str(resource.rate))
 
 
 def _table(resources: Iterable[duly.Resource]) -> Iterator[str]:

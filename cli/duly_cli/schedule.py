@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from enum import IntEnum
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 import duly
-from duly_cli.option_values import parse_duration, parse_moment, parse_moment_or_distance, parse_priority
+from duly_cli.option_values import (
+    parse_duration,
+    parse_member,
+    parse_moment,
+    parse_moment_or_distance,
+    parse_priority,
+)
 from duly_cli.payloads import Payload, Raw, read_lines, read_payload
 from duly_cli.resources import parse_need
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.text import say
-
-Member = TypeVar("Member", bound=IntEnum)
 
 
 def add_command(app: typer.Typer) -> None:
@@ -146,15 +149,6 @@ def _session(key: str | None, order: str, on_failure: str) -> duly.Session | Non
         return None
     return duly.Session(
         key,
-        _member("--session-order", order, duly.SessionOrder),
-        _member("--session-on-failure", on_failure, duly.SessionPolicy),
+        parse_member("--session-order", order, duly.SessionOrder, "an order"),
+        parse_member("--session-on-failure", on_failure, duly.SessionPolicy, "a policy"),
     )
-
-
-def _member(option: str, name: str, kind: type[Member]) -> Member:
-    try:
-        return kind[name.upper()]
-    except KeyError as error:
-        known = ", ".join(each.name.lower() for each in kind)
-        message = f"{option}: {name!r} is unknown: use {known}"
-        raise typer.BadParameter(message) from error

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
 import duly
+from duly_cli.json_text import as_object, show_all
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import one_line, say
@@ -34,17 +36,9 @@ def list_sessions(
     as_json: AsJson = False,
 ) -> None:
     """List the sessions that have live tasks or are blocked."""
-    found = []
     with connected(address) as client:
-        for session in client.sessions(blocked=blocked, page_size=min(limit, 1000)):
-            found.append(session)
-            if len(found) == limit:
-                break
-    if as_json:
-        for session in found:
-            say(json.dumps(_as_json(session)))
-    else:
-        say("\n".join(_table(found)))
+        found = list(islice(client.sessions(blocked=blocked, page_size=min(limit, 1000)), limit))
+    show_all(found, _table, _as_json, as_json=as_json)
 
 
 @_sessions.command("get")
@@ -63,7 +57,7 @@ def get_session(
         say(f"duly: the session {key!r} has no live tasks, and is not blocked", err=True)
         raise typer.Exit(1)
     if as_json:
-        say(json.dumps(_as_json(session) | {"waiting_task_ids": session.waiting_task_ids}))
+        say(json.dumps(as_object(session)))
         return
     values = {name: value for name, value in _as_json(session).items() if value}
     for name, value in values.items():
@@ -90,15 +84,7 @@ def unblock(
 
 
 def _as_json(session: duly.SessionState) -> dict[str, Any]:
-    return {
-        "key": session.key,
-        "length": session.length,
-        "head_task_id": session.head_task_id,
-        "head_status": session.head_status.name.lower() if session.head_status else None,
-        "blocked_by_task_id": session.blocked_by_task_id,
-        "blocked_at": session.blocked_at.isoformat() if session.blocked_at else None,
-        "failing": session.failing,
-    }
+    return as_object(session, left_out=["waiting_task_ids"])
 
 
 def _table(sessions: Iterable[duly.SessionState]) -> Iterator[str]:

@@ -9,6 +9,8 @@ import typer
 import duly
 from duly.enums import SettingSource
 from duly_cli.formatting import moment_text
+from duly_cli.json_text import as_object, show_all
+from duly_cli.option_values import refuse_misplaced
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
@@ -38,15 +40,13 @@ def list_settings(
 ) -> None:
     """List the settings that can be changed while Duly runs; `set` and `reset` change them, without a restart."""
     if context.invoked_subcommand is not None:
-        _refuse_misplaced(context)
+        refuse_misplaced(context)
         return
     with connected(address) as client:
         found = client.settings()
+    show_all(found, _table, _as_json, as_json=as_json)
     if as_json:
-        for setting in found:
-            say(json.dumps(_as_json(setting)))
         return
-    say("\n".join(_table(found)))
     for setting in found:
         if setting.ignored_value:
             say(
@@ -96,16 +96,6 @@ def reset(
         raise typer.Exit(1)
 
 
-def _refuse_misplaced(context: typer.Context) -> None:
-    """What stands before `set` or `reset` would go unheard there."""
-    for option, parameter in (("--json", "as_json"), ("--address", "address")):
-        source = context.get_parameter_source(parameter)
-        if source is not None and source.name == "COMMANDLINE":
-            command = context.invoked_subcommand
-            message = f"write {option} after `{command}`: duly settings {command} ... {option}"
-            raise typer.BadParameter(message)
-
-
 def _say(setting: "Setting", *, as_json: bool) -> None:
     say(json.dumps(_as_json(setting)) if as_json else f"{setting.name} = {setting.value}")
 
@@ -126,13 +116,10 @@ def _table(settings: "Sequence[Setting]") -> Iterator[str]:
 
 
 def _as_json(setting: "Setting") -> dict[str, str | None]:
-    return {
-        "name": setting.name,
-        "value": setting.value,
-        "default": setting.default_value,
-        "own": setting.own_value,
-        "source": setting.source.name.lower(),
-        "changed_at": setting.changed_at.isoformat() if setting.changed_at else None,
-        "effect": setting.effect,
-        "ignored": setting.ignored_value or None,
-    }
+    return as_object(
+        setting,
+        left_out=["default_value", "own_value", "ignored_value"],
+        default=setting.default_value,
+        own=setting.own_value,
+        ignored=setting.ignored_value or None,
+    )

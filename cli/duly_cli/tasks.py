@@ -2,9 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import islice
 from types import MappingProxyType
 from typing import Annotated
 
@@ -12,8 +13,10 @@ import typer
 
 import duly
 from duly_cli.error_text import error_text
+from duly_cli.filters import Collection, Lambda, Priorities, which_tasks
 from duly_cli.formatting import listed_as_json, task_as_json, task_lines, task_table
-from duly_cli.option_values import invalid, parse_duration, parse_priority
+from duly_cli.json_text import show_all
+from duly_cli.option_values import parse_duration
 from duly_cli.text import say
 
 _PANEL = "Tasks"
@@ -124,46 +127,25 @@ def wait(
 
 
 def list_tasks(
-    lambda_name: Annotated[str, typer.Option("--lambda", help="Of this lambda only.")] = "",
-    collection: Annotated[str, typer.Option(help="Of this collection only.")] = "",
+    lambda_name: Lambda = "",
+    collection: Collection = "",
     status: Annotated[
         list[str] | None,
         typer.Option(help="In this status only (new, success, ...); may be repeated.", show_default=False),
     ] = None,
-    priority: Annotated[
-        list[str] | None,
-        typer.Option(help="Of this priority only; may be repeated.", show_default=False),
-    ] = None,
+    priority: Priorities = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List tasks, the newest first; `duly get` shows all of one."""
-    try:
-        statuses = [duly.TaskStatus[name.upper()] for name in status or ()]
-    except KeyError as error:
-        known = ", ".join(each.name.lower() for each in duly.TaskStatus)
-        raise invalid("--status", f"{error.args[0].lower()!r} is not a status: {known}") from error
-    priorities = [parse_priority(name) for name in priority or ()]
+    which = which_tasks(lambda_name, collection, status=status, priority=priority)
     with connected(address) as client:
-        found = []
-        for task in client.list(
-            lambda_name=lambda_name,
-            collection=collection,
-            statuses=statuses,
-            priorities=priorities,
-            page_size=min(limit, 1000),
-        ):
-            found.append(task)
-            if len(found) == limit:
-                break
-    if as_json:
-        show_listed(found)
+        found = list(islice(client.list(page_size=min(limit, 1000), **which), limit))
+    if which and not (found or as_json):
+        say("no tasks match")
     else:
-        if not found and (lambda_name or collection or statuses or priorities):
-            say("no tasks match")
-            return
-        say("\n".join(task_table(found)))
+        show_all(found, task_table, listed_as_json, as_json=as_json)
 
 
 def lambdas(address: Address = DEFAULT_ADDRESS) -> None:
@@ -180,12 +162,6 @@ def _max_attempts(client: duly.Client, tasks: Sequence[duly.Task]) -> dict[str, 
     if not names:
         return {}
     return {each.name: each.max_attempts for each in client.lambdas() if each.name in names}
-
-
-def show_listed(tasks: Iterable[duly.Task]) -> None:
-    """Print what a list tells of tasks, a JSON object a line."""
-    for task in tasks:
-        say(json.dumps(listed_as_json(task)))
 
 
 def show(

@@ -1,12 +1,13 @@
 """Time tables as text and as JSON."""
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from duly.codec import EncryptedPayload
+from duly_cli.formatting import moment_text
+from duly_cli.json_text import as_object
 from duly_cli.text import one_line
 
 if TYPE_CHECKING:  # it loads gRPC
@@ -35,11 +36,6 @@ def status_of(table: "TimeTable") -> str:
     return "active" if table.next_tick_at else "never fires again"
 
 
-def short(instant: datetime | None) -> str:
-    """Return an instant to the second, in UTC."""
-    return instant.strftime("%Y-%m-%d %H:%M:%SZ") if instant else ""
-
-
 def described(table: "TimeTable") -> Iterator[str]:
     """Yield a time table line by line, its next ticks last."""
     payload = one_line(repr(table.payload))
@@ -57,17 +53,17 @@ def described(table: "TimeTable") -> Iterator[str]:
         "payload": payload if len(payload) <= _PAYLOAD else f"{payload[:_PAYLOAD]}...",
         "declared": "by its application" if table.declared else "",
         "revision": str(table.revision),
-        "paused at": short(table.paused_at),
-        "last tick": f"{short(table.last_tick_at)}  {table.last_task_id}" if table.last_tick_at else "",
-        "waits": short(table.buffered_tick_at),
-        "next fires": short(table.next_fire_at) if not table.paused_at else "",
+        "paused at": moment_text(table.paused_at),
+        "last tick": f"{moment_text(table.last_tick_at)}  {table.last_task_id}" if table.last_tick_at else "",
+        "waits": moment_text(table.buffered_tick_at),
+        "next fires": moment_text(table.next_fire_at) if not table.paused_at else "",
     }
     width = max(map(len, facts))
     for name, value in facts.items():
         if value:
             yield f"{name:<{width}}  {value}"
     for place, tick in enumerate(table.next_ticks):
-        yield f"{'next ticks' if place == 0 else '':<{width}}  {short(tick)}{_local(tick, table.zone)}"
+        yield f"{'next ticks' if place == 0 else '':<{width}}  {moment_text(tick)}{_local(tick, table.zone)}"
 
 
 def _local(tick: datetime, zone: str) -> str:
@@ -80,46 +76,20 @@ def _local(tick: datetime, zone: str) -> str:
         return ""
 
 
-def as_json_text(table: "TimeTable") -> str:
-    """Return a time table as an object on one line."""
-    instants = {
-        name: instant.isoformat() if instant else None
-        for name in (
-            "paused_at",
-            "next_tick_at",
-            "next_fire_at",
-            "buffered_tick_at",
-            "last_tick_at",
-            "created_at",
-            "updated_at",
-        )
-        for instant in [getattr(table, name)]
+def table_as_json(table: "TimeTable") -> dict[str, Any]:
+    """Return all that is known of a time table."""
+    lengths = {name: getattr(table, name) for name in ("every", "offset", "catch_up_window", "jitter")}
+    seconds = {
+        f"{name}_seconds": None if each is None else each.total_seconds() for name, each in lengths.items()
     }
-    return json.dumps(
-        {
-            "name": table.name,
-            "lambda": table.lambda_name,
-            "cron": table.cron,
-            "zone": table.zone or None,
-            "every_seconds": table.every.total_seconds() if table.every else None,
-            "offset_seconds": table.offset.total_seconds(),
-            "catch_up": table.catch_up.name.lower(),
-            "catch_up_window_seconds": table.catch_up_window.total_seconds()
-            if table.catch_up_window
-            else None,
-            "overlap": table.overlap.name.lower(),
-            "jitter_seconds": table.jitter.total_seconds(),
-            "priority": table.priority.name.lower(),
-            "collection": table.collection,
-            "payload": _payload_as_json(table.payload),
-            "revision": table.revision,
-            "declared": table.declared,
-            "pause_note": table.pause_note,
-            "last_task_id": table.last_task_id or None,
-            "problem": table.problem or None,
-            **instants,
-            "next_ticks": [instant.isoformat() for instant in table.next_ticks],
-        }
+    return as_object(
+        table,
+        left_out=lengths,
+        zone=table.zone or None,
+        payload=_payload_as_json(table.payload),
+        last_task_id=table.last_task_id or None,
+        problem=table.problem or None,
+        **seconds,
     )
 
 

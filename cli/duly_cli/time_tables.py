@@ -1,22 +1,29 @@
 """`duly tables`: periodic tasks from the shell."""
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import duly
-from duly_cli.option_values import parse_duration, parse_moment, parse_priority
+from duly_cli.formatting import moment_text
+from duly_cli.json_text import show_all
+from duly_cli.option_values import (
+    parse_duration,
+    parse_member,
+    parse_moment,
+    parse_priority,
+    refuse_misplaced,
+)
 from duly_cli.payloads import Raw, read_payload
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
-from duly_cli.time_table_text import as_json_text, described, rhythm_of, short, status_of
+from duly_cli.time_table_text import described, rhythm_of, status_of, table_as_json
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
     from duly.new_time_table import TimeTableOptions
     from duly.time_tables import TimeTable
-
-Policy = TypeVar("Policy", duly.CatchUp, duly.Overlap)
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly tables` lists it.")]
 _LambdaOption = Annotated[str, typer.Option("--lambda", help="Only those of this lambda.")]
@@ -66,26 +73,11 @@ def list_tables(
 ) -> None:
     """List time tables: periodic tasks, by a cron expression or an interval."""
     if context.invoked_subcommand is not None:
-        _refuse_misplaced(context)
+        refuse_misplaced(context)
         return
     with connected(address) as client:
         found = client.tables(lambda_name=lambda_name)
-    if as_json:
-        for table in found:
-            say(as_json_text(table))
-        return
-    rows = [
-        (
-            each.name,
-            each.lambda_name,
-            rhythm_of(each),
-            short(each.next_fire_at),
-            short(each.last_tick_at),
-            status_of(each),
-        )
-        for each in found
-    ]
-    say("\n".join(columns(("NAME", "LAMBDA", "FIRES", "NEXT", "LAST TICK", "STATUS"), rows)))
+    show_all(found, _table, table_as_json, as_json=as_json)
 
 
 @_tables.command()
@@ -100,7 +92,7 @@ def show(
     """Show a time table, with its next ticks."""
     with connected(address) as client:
         table = client.table(name, next_ticks=next_ticks)
-        say(as_json_text(table) if as_json else "\n".join(described(table)))
+        show_all([table], lambda _: described(table), table_as_json, as_json=as_json)
 
 
 @_tables.command()
@@ -216,6 +208,21 @@ def backfill(
     say(f"{done.ticks} ticks" if dry_run else f"{done.ticks} ticks, {done.created} tasks scheduled")
 
 
+def _table(tables: "Iterable[TimeTable]") -> Iterator[str]:
+    rows = [
+        (
+            each.name,
+            each.lambda_name,
+            rhythm_of(each),
+            moment_text(each.next_fire_at),
+            moment_text(each.last_tick_at),
+            status_of(each),
+        )
+        for each in tables
+    ]
+    return columns(("NAME", "LAMBDA", "FIRES", "NEXT", "LAST TICK", "STATUS"), rows)
+
+
 def _options(
     cron: str | None,
     every: str | None,
@@ -234,9 +241,9 @@ def _options(
         "every": parse_duration(every, "--every"),
         "offset": parse_duration(offset, "--offset"),
         "zone": zone,
-        "catch_up": catch_up and _policy("catch-up", catch_up, duly.CatchUp),
+        "catch_up": catch_up and parse_member("--catch-up", catch_up, duly.CatchUp, "a policy"),
         "catch_up_window": parse_duration(catch_up_window, "--catch-up-window"),
-        "overlap": overlap and _policy("overlap", overlap, duly.Overlap),
+        "overlap": overlap and parse_member("--overlap", overlap, duly.Overlap, "a policy", "-"),
         "jitter": parse_duration(jitter, "--jitter"),
         "priority": priority and parse_priority(priority),
         "collection": collection,
@@ -245,24 +252,5 @@ def _options(
     return options  # type: ignore[no-any-return]  # keys and values are those of TimeTableOptions
 
 
-def _policy(option: str, name: str, kind: type[Policy]) -> Policy:
-    try:
-        return kind[name.upper().replace("-", "_")]
-    except KeyError as error:
-        names = ", ".join(each.name.lower().replace("_", "-") for each in kind)
-        message = f"--{option}: {name!r} is none of {names}"
-        raise typer.BadParameter(message) from error
-
-
 def _say(client: "duly.Client", table: "TimeTable") -> None:
     say("\n".join(described(client.table(table.name, next_ticks=3))))
-
-
-def _refuse_misplaced(context: typer.Context) -> None:
-    """What stands before a verb would go unheard there."""
-    for option, parameter in (("--json", "as_json"), ("--address", "address"), ("--lambda", "lambda_name")):
-        source = context.get_parameter_source(parameter)
-        if source is not None and source.name == "COMMANDLINE":
-            command = context.invoked_subcommand
-            message = f"write {option} after `{command}`: duly tables {command} ... {option}"
-            raise typer.BadParameter(message)

@@ -81,16 +81,16 @@ def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
     check_labels(labels)
     if twice := [label for label, number in labels.items() if number > 1]:
         raise GraphError(f"{_names(twice)} named more than once: each node needs a label of its own")
-    for edge in edges:
-        for label in (edge.source, edge.target):
-            if label not in labels:
-                raise GraphError(
-                    f"{edge.target!r} waits for {edge.source!r}, but no node has the label {label[:LONGEST_LABEL]!r}"
-                )
-    pairs = Counter((edge.source, edge.target) for edge in edges)
-    if double := [pair for pair, number in pairs.items() if number > 1]:
-        source, target = double[0]
-        raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
+    pairs = set()
+    for source, target, _ in edges:
+        if source not in labels or target not in labels:
+            unknown = target if source in labels else source
+            raise GraphError(
+                f"{target!r} waits for {source!r}, but no node has the label {unknown[:LONGEST_LABEL]!r}"
+            )
+        if (source, target) in pairs:
+            raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
+        pairs.add((source, target))
     if cycle := find_cycle(labels, edges):
         raise GraphError(f"nodes wait for each other: {' -> '.join(cycle)}; take out one of these edges")
 
@@ -106,31 +106,23 @@ def check_labels(labels: Iterable[str]) -> None:
             raise GraphError(f"the label {label[:64]!r} must be 1 to {LONGEST_LABEL} bytes without NUL")
 
 
-def find_cycle(labels: Iterable[str], edges: Iterable[Edge]) -> list[str]:
+def find_cycle(labels: Iterable[str], edges: Sequence[Edge]) -> list[str]:
     """Return the labels of a cycle, the first once more at its end; empty: there is none."""
-    open_edges = dict.fromkeys(labels, 0)
-    after: dict[str, list[str]] = {}
+    labels = list(labels)
+    left = set(labels).difference(in_order(labels, edges))
+    if not left:
+        return []
     before: dict[str, list[str]] = {}
     for edge in edges:
-        open_edges[edge.target] += 1
-        after.setdefault(edge.source, []).append(edge.target)
         before.setdefault(edge.target, []).append(edge.source)
-    free = [label for label, number in open_edges.items() if not number]
-    while free:
-        for target in after.get(free.pop(), ()):
-            open_edges[target] -= 1
-            if not open_edges[target]:
-                free.append(target)
-    label = next((label for label, number in open_edges.items() if number), None)
-    if label is None:
-        return []
     # each node that is left waits for another one that is left: walked backwards, one comes twice
+    label = next(label for label in labels if label in left)
     seen: dict[str, int] = {}
     path: list[str] = []
     while label not in seen:
         seen[label] = len(path)
         path.append(label)
-        label = next(source for source in before[label] if open_edges[source])
+        label = next(source for source in before[label] if source in left)
     return [label, *reversed(path[seen[label] :])]
 
 
@@ -142,7 +134,7 @@ def evaluate(nodes: Sequence[Node], edges: Sequence[Edge], ended: Mapping[str, S
         edges: of the same.
         ended: the final statuses of the nodes that ended after a run or were cancelled.
     """
-    ignoring = {node.label: node.ignore_failure for node in nodes}
+    by_label = {node.label: node for node in nodes}
     incoming: dict[str, list[Edge]] = {node.label: [] for node in nodes}
     for edge in edges:
         incoming[edge.target].append(edge)
@@ -151,16 +143,16 @@ def evaluate(nodes: Sequence[Node], edges: Sequence[Edge], ended: Mapping[str, S
     def fired(edge: Edge) -> bool | None:
         if edge.source in ended:
             return bool(
-                fires_on(edge.condition, ignore_failure=ignoring[edge.source])
+                fires_on(edge.condition, ignore_failure=by_label[edge.source].ignore_failure)
                 & OUTCOME_BITS[ended[edge.source]]
             )
         return False if states[edge.source] is State.SKIPPED else None
 
-    for node in in_order(nodes, edges):
-        if node.label not in ended:
-            states[node.label] = _judge(node, [fired(edge) for edge in incoming[node.label]])
+    for label in in_order(by_label, edges):
+        if label not in ended:
+            states[label] = _judge(by_label[label], [fired(edge) for edge in incoming[label]])
         else:
-            states[node.label] = State.RUNS
+            states[label] = State.RUNS
     return {label: state for label, state in states.items() if label not in ended}
 
 
@@ -173,22 +165,19 @@ def _judge(node: Node, fired: Sequence[bool | None]) -> State:
     return State.SKIPPED if False in fired else State.WAITS
 
 
-def in_order(nodes: Sequence[Node], edges: Iterable[Edge]) -> list[Node]:
-    """Return the nodes of a valid graph, each behind those that it waits for."""
-    by_label = {node.label: node for node in nodes}
-    open_edges = dict.fromkeys(by_label, 0)
+def in_order(labels: Iterable[str], edges: Iterable[Edge]) -> list[str]:
+    """Return labels, each behind those that it waits for; those in a cycle, or behind one, are left out."""
+    open_edges = dict.fromkeys(labels, 0)
     after: dict[str, list[str]] = {}
     for edge in edges:
         open_edges[edge.target] += 1
         after.setdefault(edge.source, []).append(edge.target)
-    free = [label for label, number in open_edges.items() if not number]
-    ordered = []
-    for label in free:
-        ordered.append(by_label[label])
+    ordered = [label for label, number in open_edges.items() if not number]
+    for label in ordered:
         for target in after.get(label, ()):
             open_edges[target] -= 1
             if not open_edges[target]:
-                free.append(target)
+                ordered.append(target)
     return ordered
 
 

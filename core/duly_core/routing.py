@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from duly.enums import Priority
 
+ALL_PRIORITIES = frozenset(Priority)
 LAMBDA_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 
 

@@ -47,8 +47,8 @@ def run_service(name: str, build: Callable[[], Serve]) -> NoReturn:
     try:
         telemetry = TelemetrySettings.load()
         set_up_logging(name, telemetry)
-        if failpoints.on:
-            log.warning("failpoints enabled, for tests only", folder=str(failpoints.folder))
+        if failpoints.carry_out:
+            log.warning("failpoints enabled, for tests only")
         for variable, meant in misspelt_variables(os.environ).items():
             log.warning("unknown environment variable", variable=variable, meant=meant)
         serve = _set_up(name, build, telemetry)

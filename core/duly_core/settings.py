@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, PlainSerializer, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
@@ -28,21 +28,6 @@ from duly_core.settings_sections import SECTIONS
 __all__ = ["Duration", "Section", "config_file", "format_duration", "parse_duration", "read_config"]
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
-
-
-class _TomlSection(PydanticBaseSettingsSource):
-    """The section's table in the TOML file."""
-
-    def get_field_value(
-        self,
-        field: FieldInfo,  # noqa: ARG002 (pydantic asks for it, and calls __call__ only)
-        field_name: str,
-    ) -> tuple[Any, str, bool]:
-        return None, field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        section = self.settings_cls.model_config.get("env_prefix", "")[len("DULY_") : -1].lower()
-        return read_config().get(section, {})
 
 
 class Section(BaseSettings):
@@ -67,7 +52,8 @@ class Section(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic names it)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic names it)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, _TomlSection(settings_cls)
+        table = InitSettingsSource(settings_cls, read_config().get(cls.SECTION, {}))
+        return init_settings, env_settings, table
 
     @classmethod
     def load(cls, **overrides: Any) -> Self:

@@ -41,18 +41,23 @@ def problems(apps: Sequence[str]) -> list[str]:
     """Return what is wrong with the settings of all processes, and with the applications."""
     from duly.errors import AppImportError
     from duly.loading import load_app
+    from duly_executor.reservations import Reservation, check_served
+    from duly_executor.settings import ExecutorSettings
     from duly_local.all_settings import sections
 
     found = []
+    reservations: Sequence[Reservation] = ()
     for section in sections():
         try:
-            section.load()
+            settings = section.load()
         except DulyError as error:
             found.append(str(error))
+        else:
+            reservations = settings.reservations if isinstance(settings, ExecutorSettings) else reservations
     for app in apps:
         try:
-            load_app(app)
-        except AppImportError as error:
+            check_served(reservations, load_app(app).callbacks, app)
+        except (AppImportError, SettingsError) as error:
             found.append(str(error))
     return list(dict.fromkeys(found))
 

@@ -11,6 +11,7 @@ not survive a fork). `Client` and `AsyncClient` load it when they are first name
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from duly import errors
 from duly.codec import EncryptedPayload
 from duly.context import TaskContext
 from duly.enums import (
@@ -26,41 +27,7 @@ from duly.enums import (
     SessionPolicy,
     TaskStatus,
 )
-from duly.errors import (
-    AddressError,
-    AppImportError,
-    CheckpointTooLargeError,
-    ClosedError,
-    DecryptionError,
-    DulyError,
-    EncodingError,
-    GraphNotFoundError,
-    GraphWaitTimeoutError,
-    InvalidSettingError,
-    InvalidTaskError,
-    KeyConflictError,
-    NotADeadLetterError,
-    NotPendingError,
-    PayloadError,
-    PayloadTooLargeError,
-    QuotaExceededError,
-    RegistrationError,
-    RequestError,
-    ResourceInUseError,
-    ResultOmittedError,
-    ScheduleManyError,
-    SessionNotBlockedError,
-    TaskFailedError,
-    TaskFinalError,
-    TaskNotFoundError,
-    TimeTableConflictError,
-    TimeTableNotFoundError,
-    UnavailableError,
-    UnknownLambdaError,
-    UnknownResourceError,
-    UnknownSettingError,
-    WaitTimeoutError,
-)
+from duly.errors import *  # noqa: F403 (each of its __all__)
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import (
     CallbackOutcome,
@@ -86,9 +53,7 @@ if TYPE_CHECKING:
     from duly.sync_client import Client
 
 __all__ = [
-    "AddressError",
     "App",
-    "AppImportError",
     "AsyncClient",
     "Attempt",
     "AttemptOutcome",
@@ -97,13 +62,8 @@ __all__ = [
     "CallbackOutcome",
     "Cancelled",
     "CatchUp",
-    "CheckpointTooLargeError",
     "Client",
-    "ClosedError",
-    "DecryptionError",
-    "DulyError",
     "EdgeCondition",
-    "EncodingError",
     "EncryptedPayload",
     "Failure",
     "FailureKind",
@@ -111,38 +71,22 @@ __all__ = [
     "Graph",
     "GraphDefinition",
     "GraphNode",
-    "GraphNotFoundError",
     "GraphStatus",
-    "GraphWaitTimeoutError",
     "Interrupted",
-    "InvalidSettingError",
-    "InvalidTaskError",
-    "KeyConflictError",
     "NewGraph",
     "NewNode",
     "NewTask",
-    "NotADeadLetterError",
-    "NotPendingError",
     "Outcome",
     "Overlap",
-    "PayloadError",
-    "PayloadTooLargeError",
     "Priority",
-    "QuotaExceededError",
     "Rate",
-    "RegistrationError",
-    "RequestError",
     "Resource",
-    "ResourceInUseError",
     "ResourceKey",
     "ResourceNeed",
-    "ResultOmittedError",
     "RetriableFailure",
-    "ScheduleManyError",
     "ScheduledGraph",
     "ScheduledTask",
     "Session",
-    "SessionNotBlockedError",
     "SessionOrder",
     "SessionPolicy",
     "SessionState",
@@ -150,21 +94,12 @@ __all__ = [
     "Success",
     "Task",
     "TaskContext",
-    "TaskFailedError",
-    "TaskFinalError",
-    "TaskNotFoundError",
     "TaskStatus",
     "TaskUpdate",
-    "TimeTableConflictError",
-    "TimeTableNotFoundError",
-    "UnavailableError",
-    "UnknownLambdaError",
-    "UnknownResourceError",
-    "UnknownSettingError",
-    "WaitTimeoutError",
     "any_of",
     "graph_from_json",
 ]
+__all__ += errors.__all__
 
 
 _LOADED_WHEN_NAMED = {

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from duly import error_mapping
-from duly.bulk import CancelFilter, PurgeFilter, cancel_request, purge_request, run_pages
+from duly.bulk import run_pages
 from duly.caller import Caller
+from duly.client_part import ClientPart, only
 from duly.enums import Priority, TaskStatus
 from duly.errors import DulyError, NotPendingError
-from duly.scheduling import Scheduler
+from duly.filters import CancelFilter, PurgeFilter, filtered
 from duly.task import Task
 from duly.task_reads import TaskRef, get_tasks, id_of, in_chunks
 from duly.task_update import KEEP, TaskUpdate
 from duly.v1 import frontend_pb2
 
 
-class ChangeCalls(ABC):
+class ChangeCalls(ClientPart):
     """Changes tasks by their ids, or by a filter."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, Scheduler]:
-        """Return the connection of this event loop."""
 
     async def update(
         self,
@@ -45,15 +41,11 @@ class ChangeCalls(ABC):
         What is left out stays as it is. Raises NotPendingError (it runs, has ended, is parked, or is about to end without a run:
         see `status`), TaskNotFoundError, PayloadTooLargeError, InvalidTaskError.
         """
-        result = (await self.update_many([TaskUpdate(task, at, delay, priority, payload)]))[0]
-        if isinstance(result, DulyError):
-            raise result
-        return result
+        return only(await self.update_many([TaskUpdate(task, at, delay, priority, payload)]))
 
     async def update_many(self, updates: Iterable[TaskUpdate]) -> list[TaskStatus | DulyError]:
         """Change tasks; return for each, in order, its status now, or why it was not changed."""
-        caller, _ = self._open()
-        return await _update_tasks(caller, [*updates])
+        return await _update_tasks(self._caller, [*updates])
 
     async def cancel_where(
         self, *, limit: int | None = None, dry_run: bool = False, **which: Unpack[CancelFilter]
@@ -66,8 +58,8 @@ class ChangeCalls(ABC):
         stop. What is scheduled meanwhile is not cancelled. `limit`: at most so many. `dry_run`: only count. Raises
         InvalidTaskError, UnavailableError (it is safe to call again).
         """
-        caller, _ = self._open()
-        return await run_pages(caller, cancel_request(**which), limit, dry_run=dry_run)
+        request = filtered(frontend_pb2.CancelTasksRequest(), which, CancelFilter)
+        return await run_pages(self._caller, request, limit, dry_run=dry_run)
 
     async def purge(
         self, *, limit: int | None = None, dry_run: bool = False, **which: Unpack[PurgeFilter]
@@ -79,8 +71,8 @@ class ChangeCalls(ABC):
         Their results, histories and idempotency keys go with them. Live tasks are left alone, and so are
         tasks of graphs that run. `limit`: at most so many. `dry_run`: only count. Raises InvalidTaskError, UnavailableError (it is safe to call again).
         """
-        caller, _ = self._open()
-        return await run_pages(caller, purge_request(**which), limit, dry_run=dry_run)
+        request = filtered(frontend_pb2.PurgeTasksRequest(), which, PurgeFilter)
+        return await run_pages(self._caller, request, limit, dry_run=dry_run)
 
 
 async def _update_tasks(caller: Caller, updates: Sequence[TaskUpdate]) -> list[TaskStatus | DulyError]:

@@ -13,11 +13,13 @@ from duly import dead_letters, error_mapping, task_reads
 from duly.caller import Caller, Reachability
 from duly.change_calls import ChangeCalls
 from duly.channel import resolve_address
+from duly.client_part import only
 from duly.codec import Codec
 from duly.credentials import Credentials
-from duly.dead_letters import DeadLetterFilter, Redrive
+from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
-from duly.errors import ClosedError, DulyError, TaskFailedError
+from duly.errors import DulyError, TaskFailedError
+from duly.filters import DeadLetterFilter, TaskFilter, filtered
 from duly.graph_calls import GraphCalls
 from duly.lambda_info import LambdaInfo
 from duly.resource_calls import ResourceCalls
@@ -26,9 +28,9 @@ from duly.scheduling import Scheduler
 from duly.session_calls import SessionCalls
 from duly.settings import SettingCalls
 from duly.task import Task
-from duly.task_reads import TaskFilter, TaskRef, id_of
+from duly.task_reads import TaskRef, id_of
 from duly.time_tables import TimeTableCalls
-from duly.v1 import frontend_pb2, registry_pb2
+from duly.v1 import frontend_pb2, registry_pb2, task_pb2
 
 # Within the class `list` is a method, so these say what it would hide.
 _Tasks: TypeAlias = list[Task]
@@ -73,7 +75,6 @@ class AsyncClient(
         self.credentials = Credentials.resolve(credentials, token)
         self.reach = Reachability(unreachable_after)
         self.codec = codec
-        self._opened: tuple[Caller, Scheduler] | None = None
 
     async def open(self) -> None:
         """Make ready for calls, on the running event loop. Connects with the first call."""
@@ -107,8 +108,7 @@ class AsyncClient(
 
     async def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
         """Return tasks as they stand now, in order; None for an unknown one."""
-        caller, _ = self._open()
-        return await task_reads.get_tasks(caller, [id_of(task) for task in tasks])
+        return await task_reads.get_tasks(self._caller, [id_of(task) for task in tasks])
 
     async def wait(
         self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
@@ -124,8 +124,7 @@ class AsyncClient(
         self, tasks: Iterable[TaskRef], timeout: timedelta | None = None, *, raise_on_failure: bool = False
     ) -> _Tasks:
         """Return the tasks, in order, once all are final; otherwise as `wait`."""
-        caller, _ = self._open()
-        ended = await task_reads.wait_tasks(caller, [id_of(task) for task in tasks], timeout)
+        ended = await task_reads.wait_tasks(self._caller, [id_of(task) for task in tasks], timeout)
         if raise_on_failure:
             for task in ended:
                 if task.status is not TaskStatus.SUCCESS:
@@ -138,14 +137,11 @@ class AsyncClient(
         CANCELLED: done. CLAIMED or PROCESSING: its callback has been asked to stop, which takes
         effect at its next heartbeat, if it heeds it. Raises TaskFinalError, TaskNotFoundError.
         """
-        result = (await self.cancel_many([task]))[0]
-        if isinstance(result, DulyError):
-            raise result
-        return result
+        return only(await self.cancel_many([task]))
 
     async def cancel_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
         """Cancel tasks; return for each, in order, its status now, or why it was not cancelled."""
-        caller, _ = self._open()
+        caller = self._caller
         results: _StatusesOrErrors = []
         for ids in task_reads.in_chunks([id_of(task) for task in tasks]):
             request = frontend_pb2.CancelTaskRequest(task_ids=ids)
@@ -164,15 +160,11 @@ class AsyncClient(
         It has all its attempts before it. Raises NotADeadLetterError (also if it was redriven before),
         UnknownLambdaError, TaskNotFoundError.
         """
-        result = (await self.redrive_many([task]))[0]
-        if isinstance(result, DulyError):
-            raise result
-        return result
+        return only(await self.redrive_many([task]))
 
     async def redrive_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
         """Let dead letters run again; return for each, in order, its status now, or why it was not redriven."""
-        caller, _ = self._open()
-        return await dead_letters.redrive_tasks(caller, [id_of(task) for task in tasks])
+        return await dead_letters.redrive_tasks(self._caller, [id_of(task) for task in tasks])
 
     async def redrive_where(
         self,
@@ -193,9 +185,8 @@ class AsyncClient(
         What fails again meanwhile is not redriven again. Raises InvalidTaskError, UnavailableError (a note
         tells how many were redriven before).
         """
-        caller, _ = self._open()
-        request = dead_letters.redrive_request(**which)
-        return await dead_letters.redrive_where(caller, request, rate, limit, dry_run=dry_run)
+        request = filtered(frontend_pb2.RedriveTasksRequest(), which, DeadLetterFilter)
+        return await dead_letters.redrive_where(self._caller, request, rate, limit, dry_run=dry_run)
 
     async def dead_letters(
         self, *, page_size: int = 100, **which: Unpack[DeadLetterFilter]
@@ -209,12 +200,13 @@ class AsyncClient(
         self, *, page_size: int = 100, **which: Unpack[DeadLetterFilter]
     ) -> AsyncIterator[_Tasks]:
         """Yield what `dead_letters` yields a page at a time; `page_size` is 1 to 1,000."""
-        caller, _ = self._open()
-        return task_reads.list_pages(caller, dead_letters.list_request(page_size, **which))
+        request = frontend_pb2.ListTasksRequest(page_size=page_size)
+        request.statuses.append(task_pb2.TASK_STATUS_FATAL_FAILURE)
+        return task_reads.list_pages(self._caller, filtered(request, which, DeadLetterFilter))
 
     async def lambdas(self) -> _Lambdas:
         """Return the registered lambdas with their policies."""
-        caller, _ = self._open()
+        caller = self._caller
         response = await caller.call(caller.registry.ListLambdas, registry_pb2.ListLambdasRequest())
         return [LambdaInfo.from_proto(registered) for registered in response.lambdas]
 
@@ -231,11 +223,5 @@ class AsyncClient(
 
     def list_pages(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> AsyncIterator[_Tasks]:
         """Yield what `list` yields a page at a time; `page_size` is 1 to 1,000."""
-        caller, _ = self._open()
-        request = task_reads.list_request(page_size, **which)
-        return task_reads.list_pages(caller, request)
-
-    def _open(self) -> tuple[Caller, Scheduler]:
-        if self._opened is None:
-            raise ClosedError("the client is not open: use `async with AsyncClient() as client`")
-        return self._opened
+        request = frontend_pb2.ListTasksRequest(page_size=page_size)
+        return task_reads.list_pages(self._caller, filtered(request, which, TaskFilter))

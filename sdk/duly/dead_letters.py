@@ -5,31 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypedDict, Unpack
 
 from duly import error_mapping
 from duly.caller import DEFAULT_TIMEOUT, Caller
-from duly.enums import FailureKind, TaskStatus, member
+from duly.enums import TaskStatus
 from duly.errors import DulyError, InvalidTaskError, NotADeadLetterError, UnavailableError
-from duly.new_task import aware
 from duly.task_reads import in_chunks
 from duly.time_conversion import to_datetime, to_timedelta
 from duly.v1 import frontend_pb2, task_pb2
 
 _PAGE = 1000
 """As many as one call redrives."""
-
-
-class DeadLetterFilter(TypedDict, total=False):
-    """Which dead letters; what is left out is not filtered by."""
-
-    lambda_name: str
-    collection: str
-    # Of the failure that ended them: of one that failed too often that is ATTEMPTS_EXHAUSTED, whatever it failed of.
-    failure_kinds: Sequence[FailureKind]
-    # Ended at this instant or later; ended before this instant. Both with a time zone.
-    finished_after: datetime | None
-    finished_before: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +27,6 @@ class Redrive:
     # When it began, by Duly's clock; how long after that the last of them is due.
     as_of: datetime
     spread: timedelta
-
-
-def list_request(page_size: int, **which: Unpack[DeadLetterFilter]) -> frontend_pb2.ListTasksRequest:
-    """Return the request for a list of dead letters."""
-    request = frontend_pb2.ListTasksRequest(
-        statuses=[task_pb2.TASK_STATUS_FATAL_FAILURE], page_size=page_size
-    )
-    _set_filter(request, **which)
-    return request
-
-
-def redrive_request(**which: Unpack[DeadLetterFilter]) -> frontend_pb2.RedriveTasksRequest:
-    """Return the request for a redrive by filter, all at once and without a limit."""
-    request = frontend_pb2.RedriveTasksRequest()
-    _set_filter(request, **which)
-    return request
-
-
-def _set_filter(
-    request: frontend_pb2.ListTasksRequest | frontend_pb2.RedriveTasksRequest,
-    *,
-    lambda_name: str = "",
-    collection: str = "",
-    failure_kinds: Sequence[FailureKind] = (),
-    finished_after: datetime | None = None,
-    finished_before: datetime | None = None,
-) -> None:
-    setattr(request, "lambda", lambda_name)
-    request.collection = collection
-    kinds = [member("failure_kinds", each, FailureKind) for each in failure_kinds]
-    request.failure_kinds.extend(task_pb2.FailureKind.ValueType(kind) for kind in kinds)
-    if finished_after is not None:
-        request.finished_after.FromDatetime(aware("finished_after", finished_after))
-    if finished_before is not None:
-        request.finished_before.FromDatetime(aware("finished_before", finished_before))
 
 
 async def redrive_tasks(caller: Caller, ids: Sequence[str]) -> list[TaskStatus | DulyError]:

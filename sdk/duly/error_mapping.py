@@ -1,5 +1,7 @@
 """Turns what the Frontend says went wrong into the SDK's errors."""
 
+from typing import Any
+
 import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
@@ -27,6 +29,7 @@ from duly.errors import (
     UnknownResourceError,
     UnknownSettingError,
 )
+from duly.retry_info import pause_of
 from duly.v1 import task_pb2
 
 _BY_CODE: dict[int, type[DulyError]] = {
@@ -58,6 +61,12 @@ def from_item(error: task_pb2.ItemError) -> DulyError:
     return _BY_CODE.get(error.code, RequestError)(error.message)
 
 
+def check(result: Any) -> None:
+    """Raise the error of one item's result, if it has one."""
+    if result.HasField("error"):
+        raise from_item(result.error)
+
+
 def of_graph(error: task_pb2.ItemError) -> DulyError:
     """Return the error of an answer about a graph."""
     if error.code == task_pb2.ERROR_CODE_NOT_FOUND:
@@ -70,19 +79,26 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
     """Return the error of a whole request; `address` is where it was sent."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE and not is_answer(error):
-        return unavailable(address, details)
+        return UnavailableError(
+            f"no Duly Frontend answers at {address}: start one with `duly up`, or say where it is with "
+            f"DULY_ADDRESS, --address or Client(address=...) ({details})"
+        )
+    if pause_of(error) is not None:
+        return _not_serving(address, details)
     field = _first_bad_field(error) if code is grpc.StatusCode.INVALID_ARGUMENT else ""
     return _of_answer(code, details, field, address)
 
 
 def from_call(error: task_pb2.CallError, address: str) -> DulyError:
     """Return the error of a request that went over a stream."""
+    if error.HasField("retry_after"):
+        return _not_serving(address, error.message)
     return _of_answer(_CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message, error.field, address)
 
 
 def _of_answer(code: grpc.StatusCode, details: str, field: str, address: str) -> DulyError:
     if code is grpc.StatusCode.UNAVAILABLE:
-        return not_serving(address, details)
+        return _not_serving(address, details)
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return late(address)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
@@ -102,16 +118,8 @@ def _of_answer(code: grpc.StatusCode, details: str, field: str, address: str) ->
     return RequestError(f"the Duly Frontend at {address} answered {code.name}: {details}")
 
 
-def unavailable(address: str, details: str) -> UnavailableError:
-    """Return the error for a Frontend that cannot be reached."""
-    return UnavailableError(
-        f"no Duly Frontend answers at {address}: start one with `duly up`, or say where it is with "
-        f"DULY_ADDRESS, --address or Client(address=...) ({details})"
-    )
-
-
-def not_serving(address: str, details: str) -> UnavailableError:
-    """Return the error for a Frontend that is there and says that it cannot serve, for want of its store."""
+def _not_serving(address: str, details: str) -> UnavailableError:
+    """Return the error for a Frontend that is there and says that it cannot serve: its store is away, or it is overloaded."""
     return UnavailableError(f"the Duly Frontend at {address} cannot serve now: {details}")
 
 

@@ -12,6 +12,45 @@ if TYPE_CHECKING:
     from duly.new_task import ScheduledTask
     from duly.task import Task
 
+__all__ = [
+    "AddressError",
+    "AppImportError",
+    "CheckpointTooLargeError",
+    "ClosedError",
+    "CredentialsError",
+    "DecryptionError",
+    "DulyError",
+    "EncodingError",
+    "GraphNotFoundError",
+    "GraphWaitTimeoutError",
+    "InvalidSettingError",
+    "InvalidTaskError",
+    "KeyConflictError",
+    "NotADeadLetterError",
+    "NotPendingError",
+    "PayloadError",
+    "PayloadTooLargeError",
+    "PermissionDeniedError",
+    "QuotaExceededError",
+    "RegistrationError",
+    "RequestError",
+    "ResourceInUseError",
+    "ResultOmittedError",
+    "ScheduleManyError",
+    "SessionNotBlockedError",
+    "TaskFailedError",
+    "TaskFinalError",
+    "TaskNotFoundError",
+    "TimeTableConflictError",
+    "TimeTableNotFoundError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnknownLambdaError",
+    "UnknownResourceError",
+    "UnknownSettingError",
+    "WaitTimeoutError",
+]
+
 
 class DulyError(Exception):
     """Base of all errors of the SDK."""
@@ -74,7 +113,7 @@ class PayloadTooLargeError(DulyError):
 
 
 class KeyConflictError(DulyError):
-    """The idempotency key or task id belongs to a task with another payload, priority, collection or session.
+    """The idempotency key or task id belongs to a task with another payload, priority, collection, session or resources.
 
     For a task id also: with another lambda. Keys belong to a lambda, so a key with another lambda is a new task.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from duly.enums import EdgeCondition, GraphStatus, TaskStatus
-from duly.time_conversion import to_datetime
+from duly.views import view
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -53,15 +53,8 @@ class GraphNode:
     @classmethod
     def from_proto(cls, node: graphs_pb2.GraphNodeState) -> GraphNode:
         """Return the view of a node as it came over the wire."""
-        return cls(
-            label=node.label,
-            task_id=node.task_id,
-            lambda_name=getattr(node, "lambda"),
-            status=TaskStatus(node.status) if node.status else None,
-            waits_for={edge.label: EdgeCondition(edge.condition) for edge in node.waits_for},
-            any_of=node.any_of,
-            ignore_failure=node.ignore_failure,
-        )
+        waits_for = {edge.label: EdgeCondition(edge.condition) for edge in node.waits_for}
+        return view(cls, node, waits_for=waits_for)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,22 +97,7 @@ class Graph:
     @classmethod
     def from_proto(cls, state: graphs_pb2.GraphState, nodes: list[GraphNode] | None = None) -> Graph:
         """Return the view of a graph as it came over the wire."""
-        return cls(
-            graph_id=state.graph_id,
-            name=state.name,
-            status=GraphStatus(state.status),
-            created_at=to_datetime(state.created_at),
-            finished_at=to_datetime(state.finished_at) if state.HasField("finished_at") else None,
-            cancel_requested=state.cancel_requested,
-            total=state.total,
-            succeeded=state.succeeded,
-            failed=state.failed,
-            skipped=state.skipped,
-            cancelled=state.cancelled,
-            definition=state.definition,
-            definition_version=state.definition_version,
-            nodes={node.label: node for node in nodes or ()},
-        )
+        return view(cls, state, nodes={node.label: node for node in nodes or ()})
 
 
 GraphRef: TypeAlias = str | UUID | ScheduledGraph | Graph

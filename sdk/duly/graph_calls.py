@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from duly import error_mapping
-from duly.caller import DEFAULT_TIMEOUT, Caller, seconds
+from duly.caller import DEFAULT_TIMEOUT, seconds
+from duly.client_part import ClientPart
 from duly.errors import GraphWaitTimeoutError
 from duly.graph import Graph, GraphNode, GraphRef, ScheduledGraph, graph_id_of
 from duly.graph_definition import GraphDefinition, run_of
 from duly.new_graph import NewGraph
 from duly.time_conversion import to_duration
 from duly.v1 import graphs_pb2, task_pb2
+
+Receipt = TypeVar("Receipt")
 
 _LONGEST_POLL = timedelta(seconds=20)
 _POLL_GRACE = timedelta(seconds=5)
@@ -25,15 +27,34 @@ _SHORTEST_POLL_S = 0.1
 _ONE_TRY = timedelta(seconds=30)
 
 
-class AsyncGraphBlock(NewGraph):
-    """A graph that is scheduled at the end of its `async with` block, unless the block raises."""
+class _Block(NewGraph, Generic[Receipt]):
+    """A graph with what schedules it."""
 
-    def __init__(self, calls: GraphCalls, name: str, graph_id: str | None, timeout: timedelta) -> None:
+    def __init__(
+        self, schedule: Callable[..., Receipt], name: str, graph_id: str | None, timeout: timedelta
+    ) -> None:
         super().__init__(name, graph_id=graph_id)
-        self._calls = calls
+        self._schedule: Callable[..., Receipt] = schedule
         self._timeout = timeout
         self.scheduled: ScheduledGraph | None = None
         """The receipt, after the block."""
+
+
+class GraphBlock(_Block[ScheduledGraph]):
+    """A graph that is scheduled at the end of its `with` block, unless the block raises."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.scheduled = self._schedule(self, timeout=self._timeout)
+
+
+class AsyncGraphBlock(_Block[Awaitable[ScheduledGraph]]):
+    """A graph that is scheduled at the end of its `async with` block, unless the block raises."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -42,15 +63,11 @@ class AsyncGraphBlock(NewGraph):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self.scheduled = await self._calls.schedule_graph(self, timeout=self._timeout)
+            self.scheduled = await self._schedule(self, timeout=self._timeout)
 
 
-class GraphCalls(ABC):
+class GraphCalls(ClientPart):
     """Schedules graphs and follows them."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, Any]:
-        """Return the connection of this event loop."""
 
     def graph(
         self, name: str, *, graph_id: str | None = None, timeout: timedelta = DEFAULT_TIMEOUT * 6
@@ -67,7 +84,7 @@ class GraphCalls(ABC):
 
         The end of the block raises what `schedule_graph` does.
         """
-        return AsyncGraphBlock(self, name, graph_id, timeout)
+        return AsyncGraphBlock(self.schedule_graph, name, graph_id, timeout)
 
     async def schedule_graph(
         self, graph: NewGraph, *, timeout: timedelta = DEFAULT_TIMEOUT * 6
@@ -77,7 +94,7 @@ class GraphCalls(ABC):
         Raises InvalidTaskError (a cycle, an unknown label, too many nodes: the message names the nodes),
         UnknownLambdaError, PayloadTooLargeError, KeyConflictError, or UnavailableError (the outcome is then unknown).
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = graph.to_proto(caller.codec)
         response = await caller.call(caller.graphs.ScheduleGraph, request, timeout, one_try=_ONE_TRY)
         _check(response.error)
@@ -86,7 +103,7 @@ class GraphCalls(ABC):
 
     async def get_graph(self, graph: GraphRef, *, nodes: bool = True) -> Graph:
         """Return a graph as it stands now, with its nodes unless told otherwise. Raises GraphNotFoundError."""
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.GetGraphRequest(graph_id=graph_id_of(graph), without_nodes=not nodes)
         response = await caller.call(caller.graphs.GetGraph, request)
         _check(response.error)
@@ -97,7 +114,7 @@ class GraphCalls(ABC):
 
         `timeout` None waits for ever. Raises GraphWaitTimeoutError, GraphNotFoundError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         clock = asyncio.get_running_loop().time
         deadline = None if timeout is None else clock() + seconds(timeout)
         while True:
@@ -122,7 +139,7 @@ class GraphCalls(ABC):
         Nothing that waits runs any more. What runs has been asked to stop. Raises TaskFinalError if all had ended before,
         GraphNotFoundError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.CancelGraphRequest(graph_id=graph_id_of(graph))
         response = await caller.call(caller.graphs.CancelGraph, request, one_try=DEFAULT_TIMEOUT)
         _check(response.error)
@@ -140,21 +157,17 @@ class GraphCalls(ABC):
         self, *, name: str = "", running: bool = False, page_size: int = 100
     ) -> AsyncIterator[list[Graph]]:
         """Yield what `list_graphs` yields a page at a time; `page_size` is 1 to 1,000."""
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.ListGraphsRequest(name=name, running=running, page_size=page_size)
-        while True:
-            response = await caller.call(caller.graphs.ListGraphs, request)
-            yield [Graph.from_proto(state) for state in response.graphs]
-            if not response.next_page_token:
-                return
-            request.page_token = response.next_page_token
+        async for page in caller.pages(caller.graphs.ListGraphs, request):
+            yield [Graph.from_proto(state) for state in page.graphs]
 
     async def put_graph_definition(self, graph: NewGraph) -> GraphDefinition:
         """Store a graph under its name, as the next version, and return that version.
 
         The same nodes as the newest version make no new one. Raises InvalidTaskError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.PutGraphDefinitionRequest(
             name=graph.name, nodes=graph.to_definition(caller.codec)
         )
@@ -168,15 +181,10 @@ class GraphCalls(ABC):
 
     async def graph_definitions(self) -> list[GraphDefinition]:
         """Return the newest version of each definition, by name."""
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.ListGraphDefinitionsRequest(page_size=1000)
-        found: list[GraphDefinition] = []
-        while True:
-            response = await caller.call(caller.graphs.ListGraphDefinitions, request)
-            found += [GraphDefinition.from_proto(each) for each in response.definitions]
-            if not response.next_page_token:
-                return found
-            request.page_token = response.next_page_token
+        pages = caller.pages(caller.graphs.ListGraphDefinitions, request)
+        return [GraphDefinition.from_proto(each) async for page in pages for each in page.definitions]
 
     async def run_graph(
         self,
@@ -195,12 +203,11 @@ class GraphCalls(ABC):
 
         Raises what `schedule_graph` raises, and GraphNotFoundError.
         """
-        caller, _ = self._open()
-        graph = run_of(await self._definition(name, version), options or {}, codec=caller.codec)
+        graph = run_of(await self._definition(name, version), options or {}, codec=self._caller.codec)
         return await self.schedule_graph(graph, timeout=timeout)
 
     async def _definition(self, name: str, version: int) -> graphs_pb2.GraphDefinition:
-        caller, _ = self._open()
+        caller = self._caller
         request = graphs_pb2.GetGraphDefinitionRequest(name=name, version=version)
         response = await caller.call(caller.graphs.GetGraphDefinition, request)
         _check(response.error)

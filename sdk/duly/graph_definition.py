@@ -12,8 +12,9 @@ from duly.enums import EdgeCondition
 from duly.errors import InvalidTaskError
 from duly.new_graph import NewGraph
 from duly.payload import decode, encode
-from duly.time_conversion import to_datetime, to_duration
+from duly.time_conversion import to_duration
 from duly.v1 import graphs_pb2, task_pb2
+from duly.views import view
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,12 +41,7 @@ class GraphDefinition:
     @classmethod
     def from_proto(cls, definition: graphs_pb2.GraphDefinition) -> GraphDefinition:
         """Return the view of a definition as it came over the wire."""
-        return cls(
-            name=definition.name,
-            version=definition.version,
-            created_at=to_datetime(definition.created_at),
-            labels=tuple(node.label for node in definition.nodes),
-        )
+        return view(cls, definition, labels=tuple(node.label for node in definition.nodes))
 
 
 def graph_from_json(definition: Mapping[str, Any]) -> NewGraph:

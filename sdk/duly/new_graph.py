@@ -128,15 +128,15 @@ class NewGraph:
         after = _listed(after)
         node = node_of(
             label or self._free_label(name),
-            frontend_pb2.NewTask(**fields),
+            fields,
             after,
             ignore_failure=ignore_failure,
             max_runtime=max_runtime,
         )
-        for edge in _edges(after):
-            if self._nodes.get(edge.node.label, node).task.task_id != edge.node.task_id:
+        for source, _ in _edges(after):
+            if self._nodes.get(source.label, node).task.task_id != source.task_id:
                 raise InvalidTaskError(
-                    f"{node.label!r} waits for {edge.node.label!r}, which is not a node of this graph",
+                    f"{node.label!r} waits for {source.label!r}, which is not a node of this graph",
                     "after",
                 )
         return self.add(node)
@@ -187,27 +187,26 @@ class NewGraph:
 
 def node_of(
     label: str,
-    task: frontend_pb2.NewTask,
+    task: frontend_pb2.NewTask | dict[str, Any],
     after: After,
     *,
     ignore_failure: bool,
     max_runtime: timedelta | None,
 ) -> graphs_pb2.GraphNode:
-    """Return a node as it is sent. Raises InvalidTaskError if a label or `after` is no such thing."""
+    """Return a node as it is sent; `task` may be its fields. Raises InvalidTaskError if a label or `after` is no such thing."""
     check_label(label, "label")
-    node = graphs_pb2.GraphNode(
+    waits_for = []
+    for source, condition in _edges(after):
+        check_label(source.label, "after")
+        waits_for.append({"label": source.label, "condition": condition})
+    return graphs_pb2.GraphNode(
         label=label,
-        task=task,
+        task=task,  # type: ignore[arg-type]
         any_of=isinstance(after, AnyOf),
         ignore_failure=ignore_failure,
         max_runtime=None if max_runtime is None else to_duration(max_runtime),
+        waits_for=waits_for,  # type: ignore[arg-type]
     )
-    for edge in _edges(after):
-        check_label(edge.node.label, "after")
-        node.waits_for.add(
-            label=edge.node.label, condition=graphs_pb2.EdgeCondition.ValueType(edge.condition)
-        )
-    return node
 
 
 def _encrypt(node: graphs_pb2.GraphNode, codec: Codec | None, identity: str) -> None:
@@ -231,10 +230,19 @@ def _listed(after: After) -> After:
     return after if isinstance(after, NewNode | Edge | AnyOf) else [*after]
 
 
-def _edges(after: After) -> tuple[Edge, ...]:
+def _edges(after: After) -> list[tuple[NewNode, EdgeCondition]]:
+    if after.__class__ is NewNode:  # as mostly: no Edge is made of it
+        return [(after, EdgeCondition.SUCCEEDED)]
     if isinstance(after, AnyOf):
-        return after.edges
-    return tuple(_edge(each) for each in ((after,) if isinstance(after, NewNode | Edge) else after))
+        return [(edge.node, edge.condition) for edge in after.edges]
+    edges = []
+    for each in (after,) if isinstance(after, Edge) else after:  # type: ignore[union-attr]
+        if each.__class__ is NewNode:
+            edges.append((each, EdgeCondition.SUCCEEDED))
+        else:
+            edge = _edge(each)
+            edges.append((edge.node, edge.condition))
+    return edges
 
 
 def _edge(after: object) -> Edge:

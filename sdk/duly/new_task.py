@@ -66,11 +66,7 @@ class NewTask:
         if codec is not None:
             identity = task_id or f"key {self.idempotency_key}"
             payload, encoding = protect(codec, (payload, encoding), payload_of(self.lambda_name), identity)
-        if len(payload) > HARD_LIMIT_BYTES:
-            raise PayloadTooLargeError(
-                f"the payload has {len(payload)} bytes, the limit is {HARD_LIMIT_BYTES}: store it elsewhere and "
-                "send a reference"
-            )
+        check_size(payload)
         fields: dict[str, Any] = {
             "lambda": self.lambda_name,
             "payload": payload,
@@ -81,18 +77,12 @@ class NewTask:
         }
         if self.collection:
             fields["collection"] = self.collection
-        if self.at is not None and self.delay is not None:
-            raise InvalidTaskError("give either at or delay, not both", "at")
-        if self.at is not None:
-            fields["scheduled_at"] = to_timestamp(aware("at", self.at))
-        if self.delay is not None:
-            if not isinstance(self.delay, timedelta):
-                raise InvalidTaskError(f"delay must be a timedelta, not {type(self.delay).__name__}", "delay")
-            if self.delay < timedelta(0):
+        if self.at is not None or self.delay is not None:
+            fields |= when_fields(self.at, self.delay)
+            if self.delay is not None and self.delay < timedelta(0):
                 raise InvalidTaskError(
                     "delay must not be negative: leave it out to run the task now", "delay"
                 )
-            fields["delay"] = to_duration(self.delay)
         if self.expires_at is not None:
             fields["expires_at"] = to_timestamp(aware("expires_at", self.expires_at))
         if self.idempotency_key is None:
@@ -109,6 +99,28 @@ class NewTask:
             needs = task_pb2.ResourceNeeds(needs=needs_to_fields(self.resources))  # type: ignore[arg-type]
             fields["resources"] = needs.SerializeToString()
         return fields
+
+
+def check_size(payload: bytes) -> None:
+    """Raise PayloadTooLargeError for a payload that no lambda may take."""
+    if len(payload) > HARD_LIMIT_BYTES:
+        raise PayloadTooLargeError(
+            f"the payload has {len(payload)} bytes, the limit is {HARD_LIMIT_BYTES}: store it elsewhere and "
+            "send a reference"
+        )
+
+
+def when_fields(at: datetime | None, delay: timedelta | None) -> dict[str, Any]:
+    """Return the field of a message that says when a task runs. Raises InvalidTaskError."""
+    if at is not None and delay is not None:
+        raise InvalidTaskError("give either at or delay, not both", "at")
+    if at is not None:
+        return {"scheduled_at": to_timestamp(aware("at", at))}
+    if delay is None:
+        return {}
+    if not isinstance(delay, timedelta):
+        raise InvalidTaskError(f"delay must be a timedelta, not {type(delay).__name__}", "delay")
+    return {"delay": to_duration(delay)}
 
 
 def aware(name: str, moment: object) -> datetime:

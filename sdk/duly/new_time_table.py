@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 from duly.codec import Codec, payload_of, protect, reveal
 from duly.enums import CatchUp, Overlap, Priority, member
@@ -29,40 +28,27 @@ class TimeTableOptions(TypedDict, total=False):
     collection: str
 
 
-@dataclass(frozen=True, slots=True)
-class NewTimeTable:
-    """The whole definition of a time table; the fields mean what they mean for AsyncClient.create_table."""
+def new_time_table(
+    name: str,
+    lambda_name: str,
+    payload: object = None,
+    codec: Codec | None = None,
+    /,
+    **options: Unpack[TimeTableOptions],
+) -> time_tables_pb2.TimeTable:
+    """Return the definition of a time table as it is sent; what it says is for the Frontend to check.
 
-    name: str
-    lambda_name: str
-    payload: Any = None
-    cron: str | None = None
-    every: timedelta | None = None
-    offset: timedelta | None = None
-    zone: str = ""
-    catch_up: CatchUp = CatchUp.ONE
-    catch_up_window: timedelta | None = None
-    overlap: Overlap = Overlap.ALLOW
-    jitter: timedelta | None = None
-    priority: Priority = Priority.NORMAL
-    collection: str = ""
-
-    def to_proto(self, codec: Codec | None = None) -> time_tables_pb2.TimeTable:
-        """Return the definition as it is sent; what it says is for the Frontend to check.
-
-        Raises InvalidTaskError for what cannot be sent, EncodingError for a payload that JSON cannot carry.
-        `codec` encrypts the payload.
-        """
-        if (self.cron is None) is (self.every is None):
-            raise InvalidTaskError("say when it fires: either cron or every", "cron")
-        table = time_tables_pb2.TimeTable(name=self.name)
-        setattr(table, "lambda", self.lambda_name)
-        write_payload(table, self.payload, codec)
-        write_options(
-            table,
-            {name: getattr(self, name) for name in TimeTableOptions.__annotations__},
-        )
-        return table
+    Raises InvalidTaskError for what cannot be sent, EncodingError for a payload that JSON cannot carry.
+    `codec` encrypts the payload.
+    """
+    if (options.get("cron") is None) is (options.get("every") is None):
+        raise InvalidTaskError("say when it fires: either cron or every", "cron")
+    table = time_tables_pb2.TimeTable(name=name)
+    setattr(table, "lambda", lambda_name)
+    write_payload(table, payload, codec)
+    usual = {"catch_up": CatchUp.ONE, "overlap": Overlap.ALLOW, "priority": Priority.NORMAL}
+    write_options(table, usual | dict(options))
+    return table
 
 
 def write_payload(table: time_tables_pb2.TimeTable, payload: object, codec: Codec | None = None) -> None:
@@ -87,9 +73,11 @@ def rebind_payload(table: time_tables_pb2.TimeTable, lambda_name: str, codec: Co
 def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | dict[str, Any]) -> None:
     """Set what is said of a definition, and leave the rest as it is; None clears a field.
 
-    Raises InvalidTaskError, naming the option, for a value of another kind.
+    Raises InvalidTaskError, naming the option, for a value of another kind, TypeError for an unknown option.
     """
     for name, value in options.items():
+        if name not in TimeTableOptions.__annotations__:
+            raise TypeError(f"a time table has no option {name!r}")
         if name in _KINDS:
             setattr(table, name, member(name, value, _KINDS[name]))
         elif value is None:

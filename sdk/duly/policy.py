@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from duly.errors import RegistrationError
 from duly.payload import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES
@@ -36,6 +36,20 @@ class Backoff:
             raise RegistrationError(f"backoff.factor must be from 1 to 1000, not {self.factor!r}")
         if self.initial and self.maximum and self.maximum < self.initial:
             raise RegistrationError("backoff.maximum must not be smaller than backoff.initial")
+
+
+class PolicyOptions(TypedDict, total=False):
+    """What `App.callback` may be told of a lambda."""
+
+    max_attempts: int | None
+    max_crashes: int | None
+    crash_window: timedelta | None
+    max_runtime: timedelta | None
+    backoff: Backoff | None
+    payload_limit: int | None
+    result_limit: int
+    fatal_exceptions: tuple[type[BaseException], ...]
+    on_exception: OnException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from duly import handles
 from duly.callbacks import Callback, make_callback
 from duly.errors import DulyError, RegistrationError
-from duly.new_time_table import NewTimeTable, TimeTableOptions
-from duly.payload import DEFAULT_LIMIT_BYTES
-from duly.policy import Backoff, OnException, Policy
+from duly.new_time_table import TimeTableOptions, new_time_table
+from duly.policy import Policy, PolicyOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import timedelta
 
     from duly.codec import Codec
     from duly.v1 import registry_pb2, time_tables_pb2
@@ -53,16 +51,8 @@ class App:
         self,
         name: str,
         *,
-        max_attempts: int | None = None,
-        max_crashes: int | None = None,
-        crash_window: timedelta | None = None,
-        max_runtime: timedelta | None = None,
-        backoff: Backoff | None = None,
-        payload_limit: int | None = None,
-        result_limit: int = DEFAULT_LIMIT_BYTES,
         raw: bool = False,
-        fatal_exceptions: tuple[type[BaseException], ...] = (),
-        on_exception: OnException = "retry",
+        **options: Unpack[PolicyOptions],
     ) -> Callable[[F], F]:
         """Register a function, sync or async, as the callback of a lambda; the function is left as it was.
 
@@ -82,17 +72,7 @@ class App:
 
         Raises RegistrationError for a name taken or badly formed, and for what could never work.
         """
-        policy = Policy(
-            max_attempts=max_attempts,
-            max_crashes=max_crashes,
-            crash_window=crash_window,
-            max_runtime=max_runtime,
-            backoff=backoff,
-            payload_limit=payload_limit,
-            result_limit=result_limit,
-            fatal_exceptions=fatal_exceptions,
-            on_exception=on_exception,
-        )
+        policy = Policy(**options)
 
         def register(function: F) -> F:
             callback = make_callback(name, function, policy, raw=raw, codec=self.codec)
@@ -123,7 +103,7 @@ class App:
         Raises RegistrationError for a name taken, and for a lambda that this application does not declare.
         """
         try:
-            table = NewTimeTable(name, handles.name_of(lambda_name), payload, **options).to_proto(self.codec)
+            table = new_time_table(name, handles.name_of(lambda_name), payload, self.codec, **options)
         except (DulyError, TypeError, ValueError) as error:
             raise RegistrationError(f"time table {name!r}: {error}") from error
         served = getattr(table, "lambda")

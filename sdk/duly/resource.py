@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.errors import InvalidTaskError
-from duly.time_conversion import to_datetime, to_duration, to_timedelta
+from duly.time_conversion import to_duration, to_timedelta
+from duly.views import view
 
 if TYPE_CHECKING:
     from duly.v1 import limits_pb2, task_pb2
@@ -125,17 +124,12 @@ class Resource:
     @classmethod
     def from_proto(cls, resource: limits_pb2.Resource) -> Resource:
         """Return the view of a resource as it came over the wire."""
-        return cls(
-            name=resource.limit.name,
-            capacity=resource.limit.capacity if resource.limit.HasField("capacity") else None,
-            per_key=resource.limit.per_key,
-            note=resource.limit.note,
-            changed_at=to_datetime(resource.changed_at),
-            used=resource.used,
-            parked=resource.parked,
-            keys=tuple(ResourceKey(each.key, each.used, each.parked) for each in resource.keys),
+        return view(
+            cls,
+            resource.limit,
+            resource,
+            keys=tuple(view(ResourceKey, key) for key in resource.keys),
             rate=Rate.from_proto(resource.limit.rate) if resource.limit.HasField("rate") else None,
-            starts_until=to_datetime(resource.starts_until) if resource.HasField("starts_until") else None,
         )
 
 
@@ -157,47 +151,4 @@ class Backlog:
     @classmethod
     def from_proto(cls, backlog: limits_pb2.LambdaBacklog) -> Backlog:
         """Return the view of a backlog as it came over the wire."""
-        return cls(
-            lambda_name=getattr(backlog, "lambda"),
-            ready=backlog.ready,
-            ready_since=to_datetime(backlog.ready_since) if backlog.HasField("ready_since") else None,
-            enqueued=backlog.enqueued,
-            held=backlog.held,
-            parked=backlog.parked,
-        )
-
-
-class SyncResourceCalls(ABC):
-    """The part of the blocking client that is about resources; each method runs its namesake of AsyncClient."""
-
-    _client: Any
-
-    @abstractmethod
-    def _run(self, coroutine: Any) -> Any:
-        """Run a coroutine on the client's loop and return its value, or raise what it raises."""
-
-    def resources(self, *, max_keys: int = 0) -> list[Resource]:
-        """Return the declared resources by name; see AsyncClient.resources."""
-        found: list[Resource] = self._run(self._client.resources(max_keys=max_keys))
-        return found
-
-    def backlog(self, lambdas: Sequence[str] = ()) -> list[Backlog]:
-        """Return what is due, runs and is parked of each lambda; see AsyncClient.backlog."""
-        found: list[Backlog] = self._run(self._client.backlog(lambdas))
-        return found
-
-    def put_resource(
-        self,
-        name: str,
-        capacity: int | None = None,
-        *,
-        rate: Rate | None = None,
-        per_key: bool = False,
-        note: str = "",
-    ) -> None:
-        """Declare a resource, or change it; see AsyncClient.put_resource."""
-        self._run(self._client.put_resource(name, capacity, rate=rate, per_key=per_key, note=note))
-
-    def delete_resource(self, name: str) -> None:
-        """Remove a resource that is not in use; see AsyncClient.delete_resource."""
-        self._run(self._client.delete_resource(name))
+        return view(cls, backlog)

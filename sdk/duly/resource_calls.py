@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 from duly import error_mapping
-from duly.caller import Caller
+from duly.client_part import ClientPart
 from duly.resource import Backlog, Rate, Resource
 from duly.v1 import limits_pb2
 
 
-class ResourceCalls(ABC):
+class ResourceCalls(ClientPart):
     """Declares resources, and reads what is used of them."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, Any]:
-        """Return the connection of this event loop."""
 
     async def resources(self, *, max_keys: int = 0) -> list[Resource]:
         """Return the declared resources by name, each with up to `max_keys` (at most 100) of its keys in use."""
-        caller, _ = self._open()
+        caller = self._caller
         request = limits_pb2.ListResourcesRequest(max_keys=max_keys)
-        found = []
-        while True:
-            response = await caller.call(caller.limits.ListResources, request)
-            found += [Resource.from_proto(each) for each in response.resources]
-            if not response.next_page_token:
-                return found
-            request.page_token = response.next_page_token
+        pages = caller.pages(caller.limits.ListResources, request)
+        return [Resource.from_proto(each) async for page in pages for each in page.resources]
 
     async def backlog(self, lambdas: Sequence[str] = ()) -> list[Backlog]:
         """Return what is due, runs and is parked of these lambdas, or of all; unknown ones are left out."""
-        caller, _ = self._open()
+        caller = self._caller
         request = limits_pb2.GetBacklogRequest(lambdas=lambdas)
         response = await caller.call(caller.limits.GetBacklog, request)
         return [Backlog.from_proto(each) for each in response.lambdas]
@@ -60,22 +49,20 @@ class ResourceCalls(ABC):
 
         Raises ResourceInUseError, InvalidTaskError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         limit = limits_pb2.ResourceLimit(name=name, capacity=capacity, per_key=per_key, note=note)
         if rate is not None:
             limit.rate.CopyFrom(limits_pb2.ResourceRate(**rate.to_fields()))
         request = limits_pb2.PutResourceRequest(resources=[limit])
         (result,) = (await caller.call(caller.limits.PutResource, request)).results
-        if result.HasField("error"):
-            raise error_mapping.from_item(result.error)
+        error_mapping.check(result)
 
     async def delete_resource(self, name: str) -> None:
         """Remove a resource that no task holds or waits for; what still names it runs without its limit.
 
         Raises UnknownResourceError, ResourceInUseError, InvalidTaskError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = limits_pb2.DeleteResourceRequest(names=[name])
         (result,) = (await caller.call(caller.limits.DeleteResource, request)).results
-        if result.HasField("error"):
-            raise error_mapping.from_item(result.error)
+        error_mapping.check(result)

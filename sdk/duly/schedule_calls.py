@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Unpack, overload
 
-from duly.caller import DEFAULT_TIMEOUT, Caller
-from duly.enums import Priority
+from duly.caller import DEFAULT_TIMEOUT
+from duly.client_part import ClientPart
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
 from duly.new_task import NewTask, ScheduledTask
-from duly.resource import ResourceNeed
-from duly.scheduling import Scheduler
-from duly.session import Session
 from duly.v1 import frontend_pb2
 
 
-class ScheduleCalls(ABC):
+class ScheduleCalls(ClientPart):
     """Schedules by name, or by callback."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, Scheduler]:
-        """Return the connection of this event loop."""
 
     @overload
     async def schedule(
@@ -41,15 +33,8 @@ class ScheduleCalls(ABC):
         lambda_name: str | Callable[..., Any],
         payload: Any = None,
         *,
-        priority: Priority = Priority.NORMAL,
-        collection: str = "",
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        expires_at: datetime | None = None,
-        idempotency_key: str | None = None,
-        session: Session | str | None = None,
-        resources: Iterable[ResourceNeed | str] = (),
         timeout: timedelta = DEFAULT_TIMEOUT,
+        **options: Any,
     ) -> ScheduledTask:
         """Schedule a task; when this returns, the task is durable.
 
@@ -72,25 +57,11 @@ class ScheduleCalls(ABC):
         Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError,
         InvalidTaskError, EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
         """
-        _, scheduler = self._open()
-        task = NewTask(
-            name_of(lambda_name),
-            payload,
-            priority,
-            collection,
-            at,
-            delay,
-            expires_at,
-            idempotency_key,
-            session,
-            tuple(resources),
-        )
-        return await scheduler.schedule(task, timeout)
+        return await self._scheduler.schedule(NewTask(name_of(lambda_name), payload, **options), timeout)
 
     async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
         """Schedule a task that may have been sent before, under the id or key that it has."""
-        _, scheduler = self._open()
-        return await scheduler.send(task, timeout)
+        return await self._scheduler.send(task, timeout)
 
     async def schedule_many(
         self, tasks: Iterable[NewTask], *, timeout: timedelta = DEFAULT_TIMEOUT
@@ -100,5 +71,4 @@ class ScheduleCalls(ABC):
         `timeout` is for each call of up to 1,000 tasks; a few are under way at a time. Raises
         ScheduleManyError, once all were tried, if any were not written; its `results` tell which.
         """
-        _, scheduler = self._open()
-        return await scheduler.schedule_many(tasks, timeout)
+        return await self._scheduler.schedule_many(tasks, timeout)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from duly.enums import SessionOrder, SessionPolicy, TaskStatus, member
 from duly.errors import InvalidTaskError
-from duly.time_conversion import to_datetime
+from duly.views import view
 
 if TYPE_CHECKING:
     from duly.v1 import sessions_pb2
@@ -65,13 +65,10 @@ class SessionState:
     @classmethod
     def from_proto(cls, state: sessions_pb2.SessionState, waiting: tuple[str, ...] = ()) -> SessionState:
         """Return the view of a session as it came over the wire."""
-        return cls(
-            key=state.key,
-            length=state.length,
+        return view(
+            cls,
+            state,
             head_task_id=state.head_task_id or None,
-            head_status=TaskStatus(state.head_status) if state.head_status else None,
             blocked_by_task_id=state.blocked_by_task_id or None,
-            blocked_at=to_datetime(state.blocked_at) if state.HasField("blocked_at") else None,
-            failing=state.failing,
             waiting_task_ids=waiting,
         )

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from typing import Any
 
 from duly import error_mapping
-from duly.caller import Caller
+from duly.client_part import ClientPart
 from duly.session import SessionState
 from duly.v1 import sessions_pb2, task_pb2
 
 
-class SessionCalls(ABC):
+class SessionCalls(ClientPart):
     """Reads sessions, and ends their blocks."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, Any]:
-        """Return the connection of this event loop."""
 
     async def get_session(self, key: str, *, max_tasks: int = 100) -> SessionState | None:
         """Return a session with up to `max_tasks` (at most 1,000) of its waiting tasks.
 
         None: it has no live tasks, and is not blocked. Raises InvalidTaskError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = sessions_pb2.GetSessionRequest(keys=[key], max_tasks=max_tasks)
         (result,) = (await caller.call(caller.sessions.GetSession, request)).results
         if not result.HasField("error"):
@@ -43,14 +37,10 @@ class SessionCalls(ABC):
         self, *, blocked: bool = False, page_size: int = 100
     ) -> AsyncIterator[list[SessionState]]:
         """Yield what `sessions` yields a page at a time; `page_size` is 1 to 1,000."""
-        caller, _ = self._open()
+        caller = self._caller
         request = sessions_pb2.ListSessionsRequest(blocked=blocked, page_size=page_size)
-        while True:
-            response = await caller.call(caller.sessions.ListSessions, request)
-            yield [SessionState.from_proto(each) for each in response.sessions]
-            if not response.next_page_token:
-                return
-            request.page_token = response.next_page_token
+        async for page in caller.pages(caller.sessions.ListSessions, request):
+            yield [SessionState.from_proto(each) for each in page.sessions]
 
     async def unblock_session(self, key: str, *, blocked_by: str | None = None) -> None:
         """Let the next task of a blocked session run; the one that blocked it stays a dead letter.
@@ -58,12 +48,11 @@ class SessionCalls(ABC):
         With `blocked_by` (`SessionState.blocked_by_task_id`) only the block of this task ends. Where it is over already
         nothing is done, so that a repeat does no harm. Raises SessionNotBlockedError, InvalidTaskError.
         """
-        caller, _ = self._open()
+        caller = self._caller
         if blocked_by is None:
             # a try of the same call that is repeated must not end the block of the next task
             session = await self.get_session(key, max_tasks=0)
             blocked_by = session.blocked_by_task_id if session else None
         request = sessions_pb2.UnblockSessionRequest(keys=[key], blocked_by_task_ids=[blocked_by or ""])
         (result,) = (await caller.call(caller.sessions.UnblockSession, request)).results
-        if result.HasField("error"):
-            raise error_mapping.from_item(result.error)
+        error_mapping.check(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,10 +9,11 @@ from typing import Any
 
 from duly import error_mapping
 from duly.caller import Caller
+from duly.client_part import ClientPart, only
 from duly.enums import SettingSource
 from duly.errors import DulyError, InvalidSettingError, InvalidTaskError
-from duly.time_conversion import to_datetime
 from duly.v1 import settings_pb2, task_pb2
+from duly.views import view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,28 +36,15 @@ class Setting:
     @classmethod
     def from_proto(cls, setting: settings_pb2.Setting) -> Setting:
         """Return the view of a setting as it came over the wire."""
-        return cls(
-            name=setting.name,
-            value=setting.value,
-            source=SettingSource(setting.source),
-            changed_at=to_datetime(setting.changed_at) if setting.HasField("changed_at") else None,
-            default_value=setting.default_value,
-            own_value=setting.own_value,
-            effect=setting.effect,
-            ignored_value=setting.ignored_value,
-        )
+        return view(cls, setting)
 
 
-class SettingCalls(ABC):
+class SettingCalls(ClientPart):
     """The part of AsyncClient that is about settings."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, object]:
-        """Return the connection of this event loop."""
 
     async def settings(self) -> list[Setting]:
         """Return every setting that can be changed while Duly runs, by name."""
-        caller, _ = self._open()
+        caller = self._caller
         response = await caller.call(caller.settings.ListSettings, settings_pb2.ListSettingsRequest())
         return [Setting.from_proto(setting) for setting in response.settings]
 
@@ -68,10 +55,7 @@ class SettingCalls(ABC):
 
         Seen within one poll interval. Raises UnknownSettingError, InvalidSettingError.
         """
-        result = (await self.set_settings({name: value}))[0]
-        if isinstance(result, DulyError):
-            raise result
-        return result
+        return only(await self.set_settings({name: value}))
 
     async def set_settings(self, values: Mapping[str, str]) -> list[Setting | DulyError]:
         """Set settings, each for itself; return each, in order, as it is now, or why it was not set.
@@ -83,7 +67,7 @@ class SettingCalls(ABC):
                 raise TypeError(
                     f"{name}: a setting's value is a text, as in the file, not {type(value).__name__}"
                 )
-        caller, _ = self._open()
+        caller = self._caller
         asked = [settings_pb2.NewSetting(name=name, value=value) for name, value in values.items()]
         if not asked:  # which the Frontend refuses
             return []
@@ -95,7 +79,7 @@ class SettingCalls(ABC):
         """Undo what operators set; return each setting, in order, as it is now, or why it was not reset."""
         if isinstance(names, str):
             raise TypeError(f"give a list of names: [{names!r}]")
-        caller, _ = self._open()
+        caller = self._caller
         asked = list(names)
         if not asked:
             return []

@@ -1,8 +1,8 @@
 """The client for programs without an event loop: a thin face on AsyncClient.
 
-The loop runs in one daemon thread of the client's own; each method runs its namesake there and
-waits. It has no logic of its own. Only `schedule` has a shorter way: a call that is
-made while no other is goes out from the caller's own thread, without a switch of threads.
+The loop runs in one daemon thread of the client's own; each method is made from its namesake, which it runs
+there. Only `schedule` has a shorter way: a call that is made while no other is goes out from the caller's own
+thread, without a switch of threads.
 """
 
 from __future__ import annotations
@@ -12,47 +12,27 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 import grpc
 
 from duly.after_fork import keep_in_children
-from duly.blocking_graph_calls import BlockingGraphCalls
+from duly.blocking import Blocking, Value, blocking, iterating
 from duly.blocking_schedule import BlockingSchedule
 from duly.caller import DEFAULT_TIMEOUT, seconds
 from duly.client import AsyncClient
 from duly.codec import Codec
-from duly.dead_letters import DeadLetterFilter, Redrive
-from duly.enums import Priority, TaskStatus
-from duly.errors import ClosedError, DulyError
+from duly.errors import ClosedError
+from duly.graph_calls import GraphBlock
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
-from duly.lambda_info import LambdaInfo
 from duly.new_task import NewTask, ScheduledTask
-from duly.resource import ResourceNeed, SyncResourceCalls
 from duly.scheduling import receipt
-from duly.session import Session, SessionState
-from duly.settings import Setting
-from duly.sync_change_calls import SyncChangeCalls
-from duly.sync_time_tables import SyncTimeTableCalls
-from duly.task import Task
-from duly.task_reads import TaskFilter, TaskRef
-
-Value = TypeVar("Value")
-
-# Within the class `list` is a method, so these say what it would hide.
-_Receipts: TypeAlias = list[ScheduledTask]
-_Tasks: TypeAlias = list[Task]
-_TasksOrNone: TypeAlias = list[Task | None]
-_Lambdas: TypeAlias = list[LambdaInfo]
-_StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
-_Settings: TypeAlias = list[Setting]
-_SettingsOrErrors: TypeAlias = list[Setting | DulyError]
 
 
-class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls, SyncResourceCalls):
+class Client(Blocking):
     """Schedules tasks and follows them, through one Frontend; any threads may share one client.
 
         with duly.Client() as client:
@@ -132,21 +112,14 @@ class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls, SyncResour
         lambda_name: str | Callable[..., Any],
         payload: Any = None,
         *,
-        priority: Priority = Priority.NORMAL,
-        collection: str = "",
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        expires_at: datetime | None = None,
-        idempotency_key: str | None = None,
-        session: Session | str | None = None,
-        resources: Iterable[ResourceNeed | str] = (),
         timeout: timedelta = DEFAULT_TIMEOUT,
+        **options: Any,
     ) -> ScheduledTask:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
-        name = name_of(lambda_name)
-        told = (priority, collection, at, delay, expires_at, idempotency_key, session, tuple(resources))
-        new = NewTask(name, payload, *told)
-        task, patience = new.to_proto(self._client.codec), seconds(timeout)
+        task, patience = (
+            NewTask(name_of(lambda_name), payload, **options).to_proto(self._client.codec),
+            seconds(timeout),
+        )
         self._check_usable()
         began_at = time.monotonic()
         result = self._direct.schedule(task, patience)
@@ -155,104 +128,72 @@ class Client(SyncChangeCalls, BlockingGraphCalls, SyncTimeTableCalls, SyncResour
         left = max(0.0, patience - (time.monotonic() - began_at))
         return self._run(self._client.send(task, timedelta(seconds=left)))
 
-    def schedule_many(self, tasks: Iterable[NewTask], *, timeout: timedelta = DEFAULT_TIMEOUT) -> _Receipts:
-        """Schedule many tasks in few calls; see AsyncClient.schedule_many."""
-        # Drawn from here: a generator's database session, say, belongs to the thread that made it.
-        return self._run(self._client.schedule_many([*tasks], timeout=timeout))
+    schedule_many = blocking(AsyncClient.schedule_many, drawn="tasks")
+    get = blocking(AsyncClient.get)
+    get_many = blocking(AsyncClient.get_many, drawn="tasks")
+    wait = blocking(AsyncClient.wait)
+    wait_many = blocking(AsyncClient.wait_many, drawn="tasks")
+    list = iterating(AsyncClient.list, AsyncClient.list_pages)
+    lambdas = blocking(AsyncClient.lambdas)
 
-    def get(self, task: TaskRef) -> Task:
-        """Return a task as it stands now. Raises TaskNotFoundError."""
-        return self._run(self._client.get(task))
+    update = blocking(AsyncClient.update)
+    update_many = blocking(AsyncClient.update_many, drawn="updates")
+    cancel = blocking(AsyncClient.cancel)
+    cancel_many = blocking(AsyncClient.cancel_many, drawn="tasks")
+    cancel_where = blocking(AsyncClient.cancel_where)
+    purge = blocking(AsyncClient.purge)
 
-    def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
-        """Return tasks as they stand now, in order; None for an unknown one."""
-        return self._run(self._client.get_many([*tasks]))
+    dead_letters = iterating(AsyncClient.dead_letters, AsyncClient.dead_letter_pages)
+    redrive = blocking(AsyncClient.redrive)
+    redrive_many = blocking(AsyncClient.redrive_many, drawn="tasks")
+    redrive_where = blocking(AsyncClient.redrive_where)
 
-    def wait(
-        self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
-    ) -> Task:
-        """Return the task once it is final; see AsyncClient.wait."""
-        return self._run(self._client.wait(task, timeout, raise_on_failure=raise_on_failure))
+    get_session = blocking(AsyncClient.get_session)
+    sessions = iterating(AsyncClient.sessions, AsyncClient.session_pages)
+    unblock_session = blocking(AsyncClient.unblock_session)
 
-    def wait_many(
-        self, tasks: Iterable[TaskRef], timeout: timedelta | None = None, *, raise_on_failure: bool = False
-    ) -> _Tasks:
-        """Return the tasks, in order, once all are final; otherwise as `wait`."""
-        return self._run(self._client.wait_many([*tasks], timeout, raise_on_failure=raise_on_failure))
+    schedule_graph = blocking(AsyncClient.schedule_graph)
+    get_graph = blocking(AsyncClient.get_graph)
+    wait_graph = blocking(AsyncClient.wait_graph)
+    cancel_graph = blocking(AsyncClient.cancel_graph)
+    list_graphs = iterating(AsyncClient.list_graphs, AsyncClient.graph_pages)
+    put_graph_definition = blocking(AsyncClient.put_graph_definition)
+    get_graph_definition = blocking(AsyncClient.get_graph_definition)
+    graph_definitions = blocking(AsyncClient.graph_definitions)
+    run_graph = blocking(AsyncClient.run_graph)
 
-    def cancel(self, task: TaskRef) -> TaskStatus:
-        """Cancel a task and return its status now; see AsyncClient.cancel."""
-        return self._run(self._client.cancel(task))
+    create_table = blocking(AsyncClient.create_table)
+    change_table = blocking(AsyncClient.change_table)
+    table = blocking(AsyncClient.table)
+    tables = blocking(AsyncClient.tables)
+    pause_table = blocking(AsyncClient.pause_table)
+    resume_table = blocking(AsyncClient.resume_table)
+    delete_table = blocking(AsyncClient.delete_table)
+    backfill_table = blocking(AsyncClient.backfill_table)
 
-    def cancel_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
-        """Cancel tasks; return for each, in order, its status now, or why it was not cancelled."""
-        return self._run(self._client.cancel_many([*tasks]))
+    resources = blocking(AsyncClient.resources)
+    put_resource = blocking(AsyncClient.put_resource)
+    delete_resource = blocking(AsyncClient.delete_resource)
+    backlog = blocking(AsyncClient.backlog)
 
-    def redrive(self, task: TaskRef) -> TaskStatus:
-        """Let a dead letter run again at once, and return its status; see AsyncClient.redrive."""
-        return self._run(self._client.redrive(task))
+    settings = blocking(AsyncClient.settings)
+    set_setting = blocking(AsyncClient.set_setting)
+    set_settings = blocking(AsyncClient.set_settings)
+    reset_settings = blocking(AsyncClient.reset_settings, drawn="names")
 
-    def redrive_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
-        """Let dead letters run again; return for each, in order, its status now, or why it was not redriven."""
-        return self._run(self._client.redrive_many([*tasks]))
+    def graph(
+        self, name: str, *, graph_id: str | None = None, timeout: timedelta = DEFAULT_TIMEOUT * 6
+    ) -> GraphBlock:
+        """Begin a graph, which is scheduled at the end of the block: all of it, or nothing.
 
-    def redrive_where(
-        self,
-        *,
-        rate: float | None = None,
-        limit: int | None = None,
-        dry_run: bool = False,
-        **which: Unpack[DeadLetterFilter],
-    ) -> Redrive:
-        """Let all dead letters that the filters find run again; see AsyncClient.redrive_where."""
-        return self._run(self._client.redrive_where(rate=rate, limit=limit, dry_run=dry_run, **which))
+            with client.graph("discovery") as g:
+                first = g.task("ipmi.read", {"node": "n1"})
+                g.task("report.send", after=first)
+            client.wait_graph(g.graph_id)
 
-    def dead_letters(self, *, page_size: int = 100, **which: Unpack[DeadLetterFilter]) -> Iterator[Task]:
-        """Yield dead letters, newest first, without their payloads; see AsyncClient.dead_letters."""
-        yield from self._each(self._client.dead_letter_pages(page_size=page_size, **which))
-
-    def lambdas(self) -> _Lambdas:
-        """Return the registered lambdas with their policies."""
-        return self._run(self._client.lambdas())
-
-    def settings(self) -> _Settings:
-        """Return the settings that can be changed while Duly runs; see AsyncClient.settings."""
-        return self._run(self._client.settings())
-
-    def set_setting(self, name: str, value: str) -> Setting:
-        """Set a setting in all processes; see AsyncClient.set_setting."""
-        return self._run(self._client.set_setting(name, value))
-
-    def set_settings(self, values: Mapping[str, str]) -> _SettingsOrErrors:
-        """Set several settings; see AsyncClient.set_settings."""
-        return self._run(self._client.set_settings(values))
-
-    def reset_settings(self, names: Iterable[str]) -> _SettingsOrErrors:
-        """Undo what operators set; see AsyncClient.reset_settings."""
-        return self._run(self._client.reset_settings([*names]))
-
-    def get_session(self, key: str, *, max_tasks: int = 100) -> SessionState | None:
-        """Return a session; None: it has no live tasks, and is not blocked. See AsyncClient.get_session."""
-        return self._run(self._client.get_session(key, max_tasks=max_tasks))
-
-    def sessions(self, *, blocked: bool = False, page_size: int = 100) -> Iterator[SessionState]:
-        """Yield sessions by key; see AsyncClient.sessions."""
-        yield from self._each(self._client.session_pages(blocked=blocked, page_size=page_size))
-
-    def unblock_session(self, key: str, *, blocked_by: str | None = None) -> None:
-        """Let the next task of a blocked session run; see AsyncClient.unblock_session."""
-        self._run(self._client.unblock_session(key, blocked_by=blocked_by))
-
-    def list(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> Iterator[Task]:
-        """Yield tasks, newest first, without their payloads and results; see AsyncClient.list."""
-        yield from self._each(self._client.list_pages(page_size=page_size, **which))
-
-    def _each(self, pages: AsyncIterator[Sequence[Value]]) -> Iterator[Value]:
-        async def next_page() -> Sequence[Value] | None:
-            return await anext(pages, None)
-
-        while (page := self._run(next_page())) is not None:
-            yield from page
+        See AsyncClient.graph.
+        """
+        return GraphBlock(self.schedule_graph, name, graph_id, timeout)
 
     async def _disconnect(self) -> None:
         """Close, and end what other threads still wait for, so that they do not wait for ever."""

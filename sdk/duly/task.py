@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from duly.codec import checkpoint_of, encoding_of_checkpoint, payload_of, result_of, reveal_if_possible
-from duly.enums import AttemptOutcome, FailureKind, Priority, SessionOrder, SessionPolicy, TaskStatus
+from duly.enums import AttemptOutcome, FailureKind, Priority, TaskStatus
 from duly.payload import decode
 from duly.resource import ResourceNeed
 from duly.session import Session
-from duly.time_conversion import to_datetime
+from duly.views import view
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -52,18 +52,7 @@ class Attempt:
     @classmethod
     def from_proto(cls, attempt: task_pb2.Attempt) -> Attempt:
         """Return the view of an attempt as it came over the wire."""
-        return cls(
-            attempt=attempt.attempt,
-            fence=attempt.fence,
-            outcome=AttemptOutcome(attempt.outcome),
-            charged=attempt.charged,
-            holder=attempt.holder,
-            started_at=_instant(attempt, "started_at"),
-            ended_at=to_datetime(attempt.ended_at),
-            failure_kind=FailureKind(attempt.failure_kind) if attempt.failure_kind else None,
-            failure_message=attempt.failure_message,
-            traceback=attempt.traceback,
-        )
+        return view(cls, attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,50 +136,16 @@ class Task:
             result, result_encoding = reveal_if_possible(codec, result, result_encoding, result_of(task_id))
             encoding = encoding_of_checkpoint(checkpoint)
             checkpoint, _ = reveal_if_possible(codec, checkpoint, encoding, checkpoint_of(task_id))
-        return cls(
-            task_id=task.task_id,
-            lambda_name=getattr(task, "lambda"),
-            collection=task.collection,
-            priority=Priority(task.priority),
-            status=TaskStatus(task.status),
-            created_at=_instant(task, "created_at"),
-            scheduled_at=_instant(task, "scheduled_at"),
-            next_trigger_at=_instant(task, "next_trigger_at"),
-            started_at=_instant(task, "started_at"),
-            finished_at=_instant(task, "finished_at"),
-            expires_at=_instant(task, "expires_at"),
-            fence=task.fence,
-            failures=task.failures,
-            crashes=task.crashes,
-            redrives=task.redrives,
-            session=_session(task.session) if task.HasField("session") else None,
-            holder=task.holder,
-            cancel_requested=task.cancel_requested,
-            progress=task.progress,
-            progress_note=task.progress_note,
-            graph_id=task.graph_id,
-            failure=_failure(task.last_failure) if task.HasField("last_failure") else None,
+        return view(
+            cls,
+            task,
+            session=view(Session, task.session) if task.HasField("session") else None,
+            failure=view(Failure, task.last_failure) if task.HasField("last_failure") else None,
             payload_bytes=payload,
             payload_encoding=payload_encoding,
             result_bytes=result,
             result_encoding=result_encoding,
-            attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
-            time_table=task.time_table,
-            resources=tuple(ResourceNeed.from_proto(need) for need in task.resources),
-            parked_on=task.parked_on,
-            edits=task.edits,
             checkpoint_bytes=checkpoint,
-            graph_label=task.graph_label,
+            attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
+            resources=tuple(ResourceNeed.from_proto(need) for need in task.resources),
         )
-
-
-def _session(session: task_pb2.Session) -> Session:
-    return Session(session.key, SessionOrder(session.order), SessionPolicy(session.on_failure))
-
-
-def _failure(failure: task_pb2.Failure) -> Failure:
-    return Failure(FailureKind(failure.kind), failure.message, _instant(failure, "failed_at"))
-
-
-def _instant(message: Any, name: str) -> datetime | None:
-    return to_datetime(getattr(message, name)) if message.HasField(name) else None

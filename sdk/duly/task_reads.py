@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TypeAlias, TypedDict, TypeVar
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 import grpc
@@ -13,7 +13,6 @@ import grpc
 from duly import error_mapping
 from duly.caller import Caller, seconds
 from duly.codec import Codec
-from duly.enums import Priority, TaskStatus, member
 from duly.errors import DulyError, InvalidTaskError, RequestError, TaskNotFoundError, WaitTimeoutError
 from duly.new_task import ScheduledTask
 from duly.task import Task
@@ -25,15 +24,6 @@ TaskRef: TypeAlias = str | UUID | ScheduledTask | Task
 
 Results = TypeVar("Results")
 Item = TypeVar("Item")
-
-
-class TaskFilter(TypedDict, total=False):
-    """Which tasks; what is left out is not filtered by."""
-
-    lambda_name: str
-    collection: str
-    statuses: Sequence[TaskStatus]
-    priorities: Sequence[Priority]
 
 
 _IDS_PER_CALL = 100
@@ -75,33 +65,10 @@ async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
     return [tasks[task_id] for task_id in ids]
 
 
-def list_request(
-    page_size: int,
-    *,
-    lambda_name: str = "",
-    collection: str = "",
-    statuses: Sequence[TaskStatus] = (),
-    priorities: Sequence[Priority] = (),
-) -> frontend_pb2.ListTasksRequest:
-    """Return the request for a list of tasks. Raises InvalidTaskError for what is not a status or priority."""
-    request = frontend_pb2.ListTasksRequest(
-        collection=collection,
-        statuses=[task_pb2.TaskStatus.ValueType(member("statuses", each, TaskStatus)) for each in statuses],
-        priorities=[task_pb2.Priority.ValueType(member("priorities", each, Priority)) for each in priorities],
-        page_size=page_size,
-    )
-    setattr(request, "lambda", lambda_name)
-    return request
-
-
 async def list_pages(caller: Caller, request: frontend_pb2.ListTasksRequest) -> AsyncIterator[list[Task]]:
     """Yield the pages of a listing, newest tasks first."""
-    while True:
-        response = await caller.call(caller.frontend.ListTasks, request)
-        yield [Task.from_proto(task, caller.codec) for task in response.tasks]
-        if not response.next_page_token:
-            return
-        request.page_token = response.next_page_token
+    async for page in caller.pages(caller.frontend.ListTasks, request):
+        yield [Task.from_proto(task, caller.codec) for task in page.tasks]
 
 
 async def wait_tasks(caller: Caller, ids: Sequence[str], timeout: timedelta | None) -> list[Task]:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from duly.codec import payload_of, protect
 from duly.enums import Priority, member
-from duly.errors import InvalidTaskError, PayloadTooLargeError
-from duly.new_task import aware
-from duly.payload import HARD_LIMIT_BYTES, encode
-from duly.time_conversion import to_duration, to_timestamp
+from duly.new_task import check_size, when_fields
+from duly.payload import encode
 from duly.v1 import frontend_pb2
 
 if TYPE_CHECKING:
@@ -45,24 +43,13 @@ class TaskUpdate:
 
         `codec` encrypts the payload for the lambda of this name.
         """
-        update = frontend_pb2.TaskUpdate(task_id=str(getattr(self.task, "task_id", self.task)))
-        if self.at is not None and self.delay is not None:
-            raise InvalidTaskError("give either at or delay, not both", "at")
-        if self.at is not None:
-            update.scheduled_at.CopyFrom(to_timestamp(aware("at", self.at)))
-        if self.delay is not None:
-            if not isinstance(self.delay, timedelta):
-                raise InvalidTaskError(f"delay must be a timedelta, not {type(self.delay).__name__}", "delay")
-            update.delay.CopyFrom(to_duration(self.delay))
+        task_id = str(getattr(self.task, "task_id", self.task))
+        update = frontend_pb2.TaskUpdate(task_id=task_id, **when_fields(self.at, self.delay))
         if self.priority is not None:
             update.priority = member("priority", self.priority, Priority)  # type: ignore[assignment]
         if self.payload is not KEEP:
             update.payload, update.payload_encoding = protect(
-                codec, encode(self.payload), payload_of(lambda_name), update.task_id
+                codec, encode(self.payload), payload_of(lambda_name), task_id
             )
-            if len(update.payload) > HARD_LIMIT_BYTES:
-                raise PayloadTooLargeError(
-                    f"the payload has {len(update.payload)} bytes, the limit is {HARD_LIMIT_BYTES}: store it "
-                    "elsewhere and send a reference"
-                )
+            check_size(update.payload)
         return update

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import Any, Unpack
 
 from duly import error_mapping
-from duly.caller import Caller
+from duly.client_part import ClientPart
 from duly.codec import Codec, payload_of, reveal_if_possible, value_or_sign
 from duly.enums import CatchUp, Overlap, Priority
 from duly.handles import name_of
 from duly.new_task import aware
-from duly.new_time_table import NewTimeTable, TimeTableOptions, rebind_payload, write_options, write_payload
-from duly.time_conversion import to_datetime, to_timedelta, to_timestamp
+from duly.new_time_table import TimeTableOptions, new_time_table, rebind_payload, write_options, write_payload
+from duly.time_conversion import to_timedelta, to_timestamp
 from duly.v1 import task_pb2, time_tables_pb2
-
-if TYPE_CHECKING:
-    from google.protobuf.duration_pb2 import Duration
-    from google.protobuf.timestamp_pb2 import Timestamp
+from duly.views import view
 
 KEEP: Any = object()
 """A payload that is not to be changed: None is one."""
 _BACKFILL = timedelta(seconds=30)
 _PAGE = 1_000
-
-_TimeTables: TypeAlias = "list[TimeTable]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,33 +72,14 @@ class TimeTable:
         table = state.table
         bound_to = payload_of(getattr(table, "lambda"))
         data, encoding = reveal_if_possible(codec, table.payload, table.payload_encoding, bound_to)
-        return cls(
-            name=table.name,
-            lambda_name=getattr(table, "lambda"),
+        return view(
+            cls,
+            table,
+            state,
             payload=value_or_sign(data, encoding),
-            priority=Priority(table.priority),
-            collection=table.collection,
             cron=table.cron or None,
-            every=_delta(table, "every"),
             offset=to_timedelta(table.offset),
-            zone=table.zone,
-            catch_up=CatchUp(table.catch_up),
-            catch_up_window=_delta(table, "catch_up_window"),
-            overlap=Overlap(table.overlap),
             jitter=to_timedelta(table.jitter),
-            revision=state.revision,
-            declared=state.declared,
-            pause_note=state.pause_note,
-            last_task_id=state.last_task_id,
-            problem=state.problem,
-            created_at=to_datetime(state.created_at),
-            updated_at=to_datetime(state.updated_at),
-            next_ticks=tuple(map(to_datetime, state.next_ticks)),
-            paused_at=_instant(state, "paused_at"),
-            next_tick_at=_instant(state, "next_tick_at"),
-            next_fire_at=_instant(state, "next_fire_at"),
-            buffered_tick_at=_instant(state, "buffered_tick_at"),
-            last_tick_at=_instant(state, "last_tick_at"),
         )
 
 
@@ -118,12 +93,8 @@ class Backfill:
     created: int
 
 
-class TimeTableCalls(ABC):
+class TimeTableCalls(ClientPart):
     """The part of AsyncClient that is about time tables."""
-
-    @abstractmethod
-    def _open(self) -> tuple[Caller, object]:
-        """Return the connection of this event loop."""
 
     async def create_table(
         self,
@@ -146,7 +117,7 @@ class TimeTableCalls(ABC):
         Creating the same one twice does no harm. Raises TimeTableConflictError for a name that is taken,
         UnknownLambdaError, InvalidTaskError.
         """
-        table = NewTimeTable(name, name_of(lambda_name), payload, **options).to_proto(self._codec())
+        table = new_time_table(name, name_of(lambda_name), payload, self._caller.codec, **options)
         return await self._put(table, if_revision=0)
 
     async def change_table(
@@ -165,10 +136,10 @@ class TimeTableCalls(ABC):
         table = state.table
         if lambda_name is not None:
             if payload is KEEP:
-                rebind_payload(table, name_of(lambda_name), self._codec())
+                rebind_payload(table, name_of(lambda_name), self._caller.codec)
             setattr(table, "lambda", name_of(lambda_name))
         if payload is not KEEP:
-            write_payload(table, payload, self._codec())
+            write_payload(table, payload, self._caller.codec)
         if options.get("cron") is not None:
             table.ClearField("offset")
         if options.get("every") is not None:
@@ -180,24 +151,19 @@ class TimeTableCalls(ABC):
 
     async def table(self, name: str, *, next_ticks: int = 0) -> TimeTable:
         """Return a time table with so many of its next ticks (at most 1,000). Raises TimeTableNotFoundError."""
-        return TimeTable.from_proto(await self._state(name, next_ticks), self._codec())
+        return TimeTable.from_proto(await self._state(name, next_ticks), self._caller.codec)
 
-    async def tables(self, *, lambda_name: str = "") -> _TimeTables:
+    async def tables(self, *, lambda_name: str = "") -> list[TimeTable]:
         """Return the time tables, of a lambda or all, by name, without their payloads."""
-        caller, _ = self._open()
-        found: _TimeTables = []
+        caller = self._caller
         request = time_tables_pb2.ListTimeTablesRequest(page_size=_PAGE)
         setattr(request, "lambda", lambda_name)
-        while True:
-            response = await caller.call(caller.time_tables.ListTimeTables, request)
-            found += map(TimeTable.from_proto, response.tables)
-            if not response.next_page_token:
-                return found
-            request.page_token = response.next_page_token
+        pages = caller.pages(caller.time_tables.ListTimeTables, request)
+        return [TimeTable.from_proto(each) async for page in pages for each in page.tables]
 
     async def pause_table(self, name: str, *, note: str = "") -> TimeTable:
         """Pause a time table until it is resumed; nothing else ends that. Raises TimeTableNotFoundError."""
-        caller, _ = self._open()
+        caller = self._caller
         request = time_tables_pb2.PauseTimeTablesRequest(names=[name], note=note)
         return _one((await caller.call(caller.time_tables.PauseTimeTables, request)).results[0], caller.codec)
 
@@ -206,7 +172,7 @@ class TimeTableCalls(ABC):
 
         What fell into the pause is left out: `backfill_table` schedules it.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = time_tables_pb2.ResumeTimeTablesRequest(names=[name])
         return _one(
             (await caller.call(caller.time_tables.ResumeTimeTables, request)).results[0], caller.codec
@@ -217,8 +183,8 @@ class TimeTableCalls(ABC):
 
         One that an application declares comes back when a worker attaches: pause it instead.
         """
-        caller, _ = self._open()
-        before = TimeTable.from_proto(await self._state(name, 0), self._codec())
+        caller = self._caller
+        before = TimeTable.from_proto(await self._state(name, 0), caller.codec)
         request = time_tables_pb2.DeleteTimeTablesRequest(names=[name])
         tries: list[int] = []
         response = await caller.call(caller.time_tables.DeleteTimeTables, request, tried=tries.append)
@@ -235,7 +201,7 @@ class TimeTableCalls(ABC):
         A tick that has its task already is left out, so that a repeat does no harm. Overlap and catch-up policies do not
         count. `dry_run`: only count. Raises TimeTableNotFoundError, InvalidTaskError for an impossible range.
         """
-        caller, _ = self._open()
+        caller = self._caller
         request = time_tables_pb2.BackfillTimeTableRequest(name=name, dry_run=dry_run)
         getattr(request, "from").CopyFrom(to_timestamp(aware("start", start)))
         if end is not None:
@@ -243,41 +209,24 @@ class TimeTableCalls(ABC):
         response = await caller.call(
             caller.time_tables.BackfillTimeTable, request, _BACKFILL, one_try=_BACKFILL
         )
-        if response.HasField("error"):
-            raise error_mapping.from_item(response.error)
+        error_mapping.check(response)
         return Backfill(ticks=response.ticks, created=response.created)
 
-    def _codec(self) -> Codec | None:
-        caller, _ = self._open()
-        return caller.codec
-
     async def _put(self, table: time_tables_pb2.TimeTable, if_revision: int) -> TimeTable:
-        caller, _ = self._open()
+        caller = self._caller
         new = time_tables_pb2.NewTimeTable(table=table, if_revision=if_revision)
         request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
         return _one((await caller.call(caller.time_tables.PutTimeTables, request)).results[0], caller.codec)
 
     async def _state(self, name: str, next_ticks: int) -> time_tables_pb2.TimeTableState:
-        caller, _ = self._open()
+        caller = self._caller
         request = time_tables_pb2.GetTimeTablesRequest(names=[name], next=next_ticks)
         response = await caller.call(caller.time_tables.GetTimeTables, request)
         result: time_tables_pb2.TimeTableResult = response.results[0]
-        if result.HasField("error"):
-            raise error_mapping.from_item(result.error)
+        error_mapping.check(result)
         return result.table
 
 
 def _one(result: time_tables_pb2.TimeTableResult, codec: Codec | None) -> TimeTable:
-    if result.HasField("error"):
-        raise error_mapping.from_item(result.error)
+    error_mapping.check(result)
     return TimeTable.from_proto(result.table, codec)
-
-
-def _delta(table: time_tables_pb2.TimeTable, field: str) -> timedelta | None:
-    duration: Duration = getattr(table, field)
-    return to_timedelta(duration) if table.HasField(field) else None  # type: ignore[arg-type]  # its own fields
-
-
-def _instant(state: time_tables_pb2.TimeTableState, field: str) -> datetime | None:
-    stamp: Timestamp = getattr(state, field)
-    return to_datetime(stamp) if state.HasField(field) else None  # type: ignore[arg-type]  # its own fields

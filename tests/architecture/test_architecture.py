@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from duly_core.lifecycle import MOVES
+from tests.fixtures.moves import MOVES
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

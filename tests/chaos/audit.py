@@ -97,7 +97,9 @@ select name, coalesce(max(used), 0), coalesce(max(held), 0)
 from (
     select resource || '/' || key as name, used, null::int8 as held from resource_use
     union all
-    select resource || '/' || key, null, sum(weight) from resource_hold group by resource, key
+    select took.name || '/' || took.key, null, sum(took.weight)
+    from task_assoc as assoc cross join jsonb_to_recordset(assoc.taken) as took (name text, key text, weight int4)
+    group by took.name, took.key
 ) as known
 group by name order by name
 """

@@ -22,6 +22,7 @@ from tests.chaos.topology import (
     SHORT_TIMING,
     STORE_CONSUMER,
 )
+from tests.fixtures import failpoint_engine
 
 APPLICATION = "tests.chaos.application:app"
 JOURNAL = "DULY_CHAOS_JOURNAL"
@@ -157,6 +158,6 @@ def mark(run_id: str, journal: Path, failpoints: Path, prefix: str) -> dict[str,
     return {
         MARK: run_id,
         JOURNAL: str(journal),
-        "DULY_FAILPOINTS_FOLDER": str(failpoints),
+        **failpoint_engine.environment_of(failpoints),
         "DULY_QUEUE_PREFIX": prefix,
     }

@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 from duly_core import failpoints
@@ -151,9 +150,7 @@ def _start_afresh(environment: dict[str, str], output: int) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.environ[PARENT_PID] = str(os.getppid())
-    # read when the module was imported
-    failpoints.folder = Path(environment.get("DULY_FAILPOINTS_FOLDER", ""))
-    failpoints.on = failpoints.folder != Path()
+    failpoints.set_up()  # the environment was another one when the module was imported
 
 
 def _open_descriptors() -> Sequence[int]:

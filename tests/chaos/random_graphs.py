@@ -6,7 +6,7 @@ from random import Random
 
 import duly
 from duly.new_graph import AnyOf, Edge, NewGraph, NewNode
-from duly.new_time_table import NewTimeTable
+from duly.new_time_table import new_time_table
 from duly.v1 import time_tables_pb2
 from tests.chaos.kinds import BY_NAME, IN_GRAPHS, TaskKind
 
@@ -48,7 +48,7 @@ def time_tables() -> list[time_tables_pb2.NewTimeTable]:
         ("chaos.all", "quick", duly.Overlap.ALLOW),
         ("chaos.skip", "nap", duly.Overlap.SKIP),
     ):
-        new = NewTimeTable(
+        table = new_time_table(
             name,
             BY_NAME[kind].lambda_name,
             {"kind": kind},
@@ -58,7 +58,7 @@ def time_tables() -> list[time_tables_pb2.NewTimeTable]:
             overlap=overlap,
         )
         # no revision: a call that is repeated must not be refused
-        tables.append(time_tables_pb2.NewTimeTable(table=new.to_proto()))
+        tables.append(time_tables_pb2.NewTimeTable(table=table))
     return tables
 
 

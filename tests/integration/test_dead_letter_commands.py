@@ -13,7 +13,7 @@ import pytest
 import duly
 from duly.enums import FailureKind, Outcome
 from duly.ids import new_task_id
-from duly_cli import dead_letters
+from duly_cli import bulk
 from duly_core.store.results import set_results
 from duly_core.task import Result
 from duly_frontend.servicer import FrontendServicer
@@ -267,7 +267,7 @@ async def test_what_the_page_shows_finds_a_task_that_failed_too_often(run_duly, 
 @pytest.mark.parametrize("answer", ["y", "n"])
 async def test_at_a_terminal_it_asks(run_duly, client, dead_letter, monkeypatch, answer):
     task_id = await dead_letter()
-    monkeypatch.setattr(dead_letters, "_is_terminal", lambda: True)
+    monkeypatch.setattr(bulk, "is_terminal", lambda: True)
 
     result = await run_duly("redrive", "--all", "--limit", "1", stdin=f"{answer}\n")
 

@@ -17,11 +17,11 @@ ADVANCE = "select count(*) from duly_advance_graphs(%s::uuid[], %s::uuid[], %s::
 MOST_PAGES = 60
 """Of one end with one successor; a walk through any of the full tables touches hundreds."""
 FILL = """
-insert into graph_node (graph_id, label, task_id, place, any_of, ignore_failure, handled)
-    select gen_random_uuid(), number::text, gen_random_uuid(), 0, false, false, false
+insert into graph_node (graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions)
+    select gen_random_uuid(), number::text, gen_random_uuid(), 'a', 0, false, false, false, '{}', '{}'
     from generate_series(1, 20000) as number;
-insert into graph_edge (from_task, to_task, condition, fires_on)
-    select gen_random_uuid(), gen_random_uuid(), 1, 1 from generate_series(1, 20000);
+insert into graph_edge (from_task, to_task, fires_on)
+    select gen_random_uuid(), gen_random_uuid(), 1 from generate_series(1, 20000);
 insert into graph (graph_id, name, digest, created_at, total, open)
     select gen_random_uuid(), 'other', '', now(), 1, 1 from generate_series(1, 20000);
 """

@@ -155,7 +155,7 @@ async def test_a_node_is_added_through_the_wire(hsc, task_states, store):
             {"waits_for": [graphs_pb2.GraphEdge(label="a", condition=9)]},
             "nodes['b'].waits_for: 9 is no condition",
         ),
-        ({"max_runtime": {"seconds": -1}}, "nodes['b'].max_runtime: must be more than 0"),
+        ({"max_runtime": {"seconds": -1}}, "nodes['b'].max_runtime: must be from 1us to 365d"),
         ({"label": "b\0"}, "the label 'b\\x00' must be 1 to 128 bytes without NUL"),
         ({"waits_for": [graphs_pb2.GraphEdge(label="a\0")]}, "the label 'a\\x00' must be 1 to 128 bytes"),
         (

@@ -85,7 +85,7 @@ async def test_a_foreign_body_is_deleted_and_not_delivered(installation, sender,
     again = await installation.receive_after_visibility(receiver, sent.queue)
 
     assert [each.task_ids for each in received + again] == [sent.task_ids] * 2
-    assert "foreign_message_dropped" in [log["event"] for log in logs]
+    assert "foreign message dropped" in [log["event"] for log in logs]
     assert "drop table" not in str(logs)
 
 

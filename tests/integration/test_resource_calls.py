@@ -13,6 +13,7 @@ from duly.enums import Priority
 from duly.v1 import frontend_pb2, limits_pb2, limits_pb2_grpc, task_pb2
 from duly_core.routing import QueueKey
 from duly_core.store import claims
+from duly_core.store import resources as store_resources
 from duly_core.store.claims import Caller, Pick
 from duly_frontend.resource_needs import ResourceCache
 from tests.fixtures.services import refusal
@@ -201,6 +202,25 @@ async def test_a_call_that_is_invalid_names_the_field(frontend, method, request_
     refused = await refusal(getattr(stub, method)(request_))
 
     assert refused.field == field
+
+
+async def test_a_removal_of_many_resources_looks_at_the_live_tasks_once(frontend, declared, monkeypatch):
+    stub = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    looked_for = []
+    end_delays = store_resources.end_delays
+
+    async def noted(store, names):
+        looked_for.append(names)
+        return await end_delays(store, names)
+
+    monkeypatch.setattr(store_resources, "end_delays", noted)
+
+    answer = await stub.DeleteResource(
+        limits_pb2.DeleteResourceRequest(names=["unknown", "tenant", DATABASE])
+    )
+
+    assert looked_for == [[DATABASE, "tenant", "unknown"]]
+    assert [each.error.code for each in answer.results] == [task_pb2.ERROR_CODE_UNKNOWN_RESOURCE, 0, 0]
 
 
 async def test_pages_of_resources_hold_all_of_them_once(frontend, client):

@@ -146,7 +146,7 @@ async def test_an_unblock_whose_reply_was_lost_does_not_end_the_next_block(
     block = duly.Session(KEY, on_failure=duly.SessionPolicy.BLOCK)
     first, second, _ = [await client.schedule(LAMBDA, session=block) for _ in range(3)]
     await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
-    caller, _ = client._open()
+    caller = client._caller
     lose_first_reply(monkeypatch, caller.sessions, "UnblockSession")
 
     await client.unblock_session(KEY)

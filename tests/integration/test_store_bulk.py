@@ -48,7 +48,7 @@ async def test_a_cancel_by_filter_takes_what_waits_and_leaves_what_runs(task_sta
     ]
     wanted = TaskFilter(LAMBDA, "spring", PENDING, frozenset({Priority.NORMAL}))
 
-    dry = await bulk.count_live(task_states.store, wanted, Place())
+    dry = await bulk.count_where(task_states.store, wanted, Place())
     counts = await all_pages(bulk.cancel_where, task_states.store, wanted, 2)
 
     assert (dry.count, counts) == (5, [2, 2, 1])
@@ -86,7 +86,7 @@ async def test_a_purge_deletes_what_ended_with_all_that_belongs_to_it(task_state
     lives = await task_states.new()
     wanted = TaskFilter(LAMBDA, statuses=FINAL)
 
-    dry = await bulk.count_finished(task_states.store, wanted, Place())
+    dry = await bulk.count_where(task_states.store, wanted, Place())
     counts = await all_pages(bulk.purge_where, task_states.store, wanted, 3)
 
     left = await tasks.get_tasks(
@@ -169,7 +169,7 @@ async def test_the_tasks_of_a_graph_that_runs_are_not_purged(task_states):
     await end(store, await claim_work(store), result=b"1")
     wanted, everything = TaskFilter(statuses=FINAL), Place()
 
-    assert (await bulk.count_finished(store, wanted, everything)).count == 1
+    assert (await bulk.count_where(store, wanted, everything)).count == 1
     assert (await bulk.purge_where(store, wanted, everything, 10)).count == 1
     (claimed,) = await claim_work(store)
     (before,) = (await graph_places(store, [claimed.task_id]))[claimed.task_id].predecessors

@@ -15,7 +15,7 @@ from duly_core.store import changes, claims, polling, schedule, tasks
 from duly_core.store.changes import Changed, ChangeVerdict
 from duly_core.store.dead_letters import redrive
 from duly_core.store.results import set_results
-from duly_core.task import Applied, Encoding, Proposal, Result, Scheduling, Session, TaskChange
+from duly_core.task import Applied, Encoding, Proposal, ResourceNeed, Result, Scheduling, Session, TaskChange
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import end, write_graph
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
@@ -211,6 +211,28 @@ async def test_many_changes_at_once_of_the_same_tasks_all_count(task_states):
     assert {row["edits"] for row in rows} == {3}
     assert {task.payload for task in claimed} <= {b"0", b"1", b"2"}
     assert len(claimed) == 10
+
+
+async def test_a_change_that_waits_for_a_claim_changes_the_other_tasks(task_states, dsn):
+    """With partitions chosen at run time, this ended the server on Postgres 18 (decision 0017)."""
+    needs = (ResourceNeed("database", "", 1),)
+    first, second = [await task_states.new(resources=needs) for _ in range(2)]
+    asked = [TaskChange(task.task_id, delay=HOUR) for task in (first, second)]
+
+    async with task_states.store.connection() as other, other.transaction():
+        await other.execute(
+            "update task_assoc set status = 'claimed', token = task_id, holder = 'host', fence = 1, "
+            "claimed_at = now(), next_trigger_at = now() + interval '1 h' where task_id = %s",
+            [UUID(bytes=first.task_id)],
+        )
+        changing = asyncio.create_task(changes.update_pending(task_states.store, asked))
+        await until_a_statement_waits_for_a_lock(dsn)
+    answers, _ = await changing
+
+    assert answers[first.task_id].verdict is ChangeVerdict.NOT_PENDING
+    assert answers[second.task_id].verdict is ChangeVerdict.CHANGED
+    row = await task_states.row(second.task_id)
+    assert row["scheduled_at"] - row["created_at"] > HOUR - SECOND
 
 
 async def test_a_change_of_the_time_moves_both_ways(task_states, clock):

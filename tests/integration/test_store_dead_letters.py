@@ -11,10 +11,11 @@ from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
-from duly_core.store import claims, dead_letter_queries, dead_letters, polling, task_queries
+from duly_core.store import claims, dead_letters, polling, task_queries
 from duly_core.store.dead_letters import Answer, Spread, Verdict
 from duly_core.store.results import set_results
-from duly_core.store.tasks import TaskFilter, cancel_tasks, list_tasks
+from duly_core.store.task_queries import list_tasks
+from duly_core.store.tasks import TaskFilter, cancel_tasks
 from duly_core.task import Applied, HeartbeatAnswer, NewTask, ReleasedClaim, Result, TaskHeartbeat
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
@@ -451,12 +452,11 @@ from generate_series(1, %(count)s) as number
 MANY = 5_000
 
 
-async def explained(store, query):
+async def explained(store, query, parameters):
     """The plan of a query as it was carried out."""
-    compiled = query.compile(dialect=task_queries._DIALECT, compile_kwargs={"render_postcompile": True})
     async with store.connection() as connection:
-        explain = f"explain (analyze, format json) {compiled.string}".encode()
-        cursor = await connection.execute(explain, dict(compiled.params))
+        cursor = psycopg.AsyncClientCursor(connection)
+        await cursor.execute(f"explain (analyze, format json) {query}".encode(), parameters)
         (((plan,),),) = await cursor.fetchall()
     return plan["Plan"]
 
@@ -474,14 +474,13 @@ async def test_dead_letters_are_found_without_a_look_at_the_tasks_that_ended_wel
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(psycopg.ClientCursor(connection).mogrify(FILL, {"count": MANY}))
         connection.execute("analyze")
-    plans, really = [], task_queries.select
+    plans, really = [], task_queries.select_text
 
-    async def select(store, query):
-        plans.append(await explained(store, query))
-        return await really(store, query)
+    async def select(store, query, parameters):
+        plans.append(await explained(store, query, parameters))
+        return await really(store, query, parameters)
 
-    monkeypatch.setattr(task_queries, "select", select)
-    monkeypatch.setattr(dead_letter_queries, "select", select)
+    monkeypatch.setattr(task_queries, "select_text", select)
 
     (_, last) = await list_tasks(task_states.store, replace(DEAD, lambda_name=name), None, 2)
     await list_tasks(task_states.store, replace(DEAD, lambda_name=name), last["task_id"].bytes, 2)

@@ -163,7 +163,6 @@ async def test_what_is_planned_anew_is_not_prepared_and_the_rest_is(task_states)
         "applied_before",
         "former_blockers",
         "redrive",
-        "graph_places",
         "growing_graph",
         "session_keys",
         "update_pending",

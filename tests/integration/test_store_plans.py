@@ -30,8 +30,6 @@ PLANNED_FOR_ALL = {
     "existing",
     "applied_before",
     "redrive",
-    "update_pending",
-    "update_waiting",
     "claim_work",
     "claim_again",
     "graph_places",
@@ -51,7 +49,7 @@ SESSIONS, WAITING_UNTIL, IN_SESSION = (
     {"task_assoc_in_session"},
 )
 GRAPHS, NODES = {"graph_pkey"}, {"graph_node_pkey"}
-NODES_BY_TASK, EDGES_BY_TARGET = {"graph_node_by_task"}, {"graph_edge_by_target"}
+NODES_BY_TASK = {"graph_node_by_task"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
 USES = {"resource_use_pkey"}
 
@@ -121,6 +119,7 @@ CASES = {
             "max_runtimes": [None, SECOND, None],
             "labels": ["a", "b", "c"],
             "waits_for": [0, 1, 1],
+            "first_edges": [1, 1, 2],
             "any_of": [False] * 3,
             "ignore_failure": [False] * 3,
             "handled": [False] * 3,
@@ -146,6 +145,8 @@ CASES = {
             "max_runtimes": [None, SECOND, None],
             "labels": ["a", "b", "c"],
             "open_edges": [0, 1, 1],
+            "waits_for": [0, 1, 1],
+            "first_edges": [1, 1, 2],
             "any_of": [False] * 3,
             "ignore_failure": [False] * 3,
             "handled": [False] * 3,
@@ -173,7 +174,7 @@ CASES = {
     "running_graphs": ({"graph_ids": IDS}, GRAPHS),
     "graph_places": (
         {"task_ids": IDS, "most": 10, "most_bytes": 1000},
-        NODES_BY_TASK | EDGES_BY_TARGET | ASSOC | ENTITY,
+        NODES_BY_TASK | ASSOC | ENTITY,
     ),
     "registered": ({"names": [LAMBDA]}, LAMBDAS),
     "end_waiting": ({"task_ids": IDS}, ASSOC | END),
@@ -286,7 +287,7 @@ CASES = {
             "scheduled_at": [None] * 3,
             "delays": [SECOND] * 3,
         },
-        ASSOC | ENTITY | LAMBDAS,
+        ASSOC | END | LAMBDAS,
     ),
     "update_waiting": (
         {
@@ -297,10 +298,10 @@ CASES = {
             "scheduled_at": [None] * 3,
             "delays": [SECOND] * 3,
         },
-        ASSOC | ENTITY | LAMBDAS,
+        ASSOC | END | LAMBDAS,
     ),
     "next_triggers": ({"lambdas": [LAMBDA] * 2, "priorities": [1, 3]}, READY),
-    "next_timeout": ({}, WATCHED | EXPIRING | WAITING_UNTIL),
+    "next_timeout": ({}, WATCHED | EXPIRING | WAITING_UNTIL | {"resource_use_skipped"}),
     "live": ({"task_ids": IDS}, ASSOC),
     "attempts": ({"task_ids": IDS, "tracebacks": 3}, {"attempt_first_pkey"}),
 }

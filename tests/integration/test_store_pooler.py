@@ -18,7 +18,7 @@ from duly_core.store import tasks
 from duly_core.store.pool import Store
 from duly_core.store.results import set_results
 from duly_core.store.retention import Retention
-from duly_core.store.session import for_role
+from duly_core.store.session import options
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import ready_when_there
 from duly_core.task import Applied, Result
@@ -55,7 +55,10 @@ def pooler(dsn: str, folder: Path) -> Iterator[str]:
     parts = conninfo_to_dict(dsn)
     with psycopg.connect(dsn, autocommit=True) as connection:
         # of the database, not of the role: other tests have the same role
-        for statement in for_role(StoreSettings(dsn=dsn)).splitlines():
+        wanted = options(StoreSettings(dsn=dsn)) | {"plan_cache_mode": "force_custom_plan"}
+        for statement in [
+            f"alter role CURRENT_USER set {name} = '{value}';" for name, value in wanted.items()
+        ]:
             connection.execute(statement.replace("role CURRENT_USER", f"database {parts['dbname']}").encode())
     listen = free_port()
     file = folder / "pgbouncer.ini"

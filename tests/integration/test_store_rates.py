@@ -200,7 +200,7 @@ async def test_a_resource_that_is_removed_leaves_nothing_put_off(ready):
     await end(ready, started)
 
     assert await resources.delete_resource(ready, MAIL) is Deletion.DONE
-    assert await resources.end_delays(ready, MAIL) == {LAMBDA}
+    assert await resources.end_delays(ready, [MAIL]) == {LAMBDA}
 
     assert len((await claim_all(ready))[0]) == 4
 

@@ -12,7 +12,8 @@ from duly_core.lifecycle import Status
 from duly_core.store import lambdas
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.results import set_results
-from duly_core.store.tasks import TaskFilter, cancel_tasks, final_of, get_tasks, list_tasks
+from duly_core.store.task_queries import list_tasks
+from duly_core.store.tasks import TaskFilter, cancel_tasks, final_of, get_tasks
 from duly_core.task import Result
 from tests.fixtures.task_states import LAMBDA
 

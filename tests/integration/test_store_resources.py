@@ -493,7 +493,9 @@ async def test_pickers_and_ends_at_once_never_exceed_the_capacity_and_leave_noth
             claimed = await claim_all(declared, *lambdas)
             async with declared.connection() as connection:
                 cursor = await connection.execute(
-                    "select coalesce(sum(weight), 0) from resource_hold where resource = %s", [DATABASE]
+                    "select coalesce(sum(took.weight), 0) from task_assoc as assoc "
+                    "cross join jsonb_to_recordset(assoc.taken) as took (name text, weight int4) where took.name = %s",
+                    [DATABASE],
                 )
                 most.append((await cursor.fetchone())[0])
             await end(declared, claimed, Outcome.SUCCESS)

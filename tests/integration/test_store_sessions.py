@@ -18,7 +18,7 @@ from duly_core.store.results import set_results
 from duly_core.store.statements import TRANSITIONS
 from duly_core.store.successes import success_parameters
 from duly_core.task import Applied, NewTask, Result, Scheduling, Session
-from duly_store_consumer.session_watch import SessionWatch
+from duly_store_consumer.session_watch import count_blocked
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
 
@@ -254,7 +254,7 @@ async def test_blocked_sessions_are_counted_without_those_that_still_fail(regist
 
     assert await sessions.count_blocked(registered, 10) == 2
     assert await sessions.count_blocked(registered, 1) == 1
-    await SessionWatch(registered).run_once()
+    await count_blocked(registered)
     assert REGISTRY.get_sample_value("duly_sessions_blocked") == 2
 
 

@@ -12,7 +12,7 @@ from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.errors import SettingsError
 from duly_core.rpc.channel import open_channel
-from duly_core.rpc.server import RpcServer, Service
+from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.store import access
 from duly_core.store.access_cache import AccessCache
@@ -107,12 +107,7 @@ async def test_the_certificates_name_is_the_principal(folder, store):
     await access.add_grants(store, [Grant("shop", Role.CLIENT, "mail*")])
     server = RpcServer(
         "127.0.0.1:0",
-        [
-            Service(
-                "duly.v1.FrontendService",
-                lambda grpc: frontend_pb2_grpc.add_FrontendServiceServicer_to_server(Servicer(), grpc),
-            )
-        ],
+        [Servicer()],
         rpc_of(folder, "server", client_certificates="required"),
         authorizer=Authorizer(AccessCache(store)),
     )

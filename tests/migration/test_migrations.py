@@ -1,4 +1,4 @@
-"""The schema: the same by migrations and by tables, safe to bring up from many processes, closed to nonsense."""
+"""The schema: safe to bring up from many processes, closed to nonsense."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -9,9 +9,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from alembic import command
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from structlog.testing import capture_logs
 
@@ -19,11 +17,9 @@ import duly_core.store.migrate as migrate_module
 from duly.ids import new_task_id
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.lifecycle import Status
-from duly_core.store import access_tables, graph_tables  # noqa: F401 (they add their tables)
 from duly_core.store.migrate import migrate
 from duly_core.store.migrations.url import sqlalchemy_url
 from duly_core.store.partitions import first_id
-from duly_core.store.tables import metadata
 from tests.fixtures.invariants import add_invariants
 from tests.fixtures.rows import ATTEMPT, ENDED, FAILED, TASK, insert
 
@@ -72,46 +68,6 @@ def schema_of(dsn):
 def revision_of(dsn):
     with psycopg.connect(dsn) as connection:
         return connection.execute("select version_num from alembic_version").fetchall()
-
-
-def test_tables_and_migrations_describe_the_same_database(alembic):
-    connection, _ = alembic
-    partitions = (
-        connection.execute(sa.text("select relname from pg_class where relispartition")).scalars().all()
-    )
-    context = MigrationContext.configure(
-        connection,
-        opts={
-            "compare_type": True,
-            "compare_server_default": False,
-            "target_metadata": metadata,
-            "include_name": lambda name, kind, _: kind != "table" or name not in partitions,
-        },
-    )
-
-    assert compare_metadata(context, metadata) == []
-
-
-def test_partial_indexes_are_the_same_by_tables_and_by_migrations(dsn):
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("create schema by_tables")
-        migrated = index_definitions(connection, "public")
-        engine = sa.create_engine(
-            sqlalchemy_url(dsn), connect_args={"options": "-c search_path=by_tables"}, poolclass=sa.NullPool
-        )
-        metadata.create_all(engine)
-        engine.dispose()
-
-        assert index_definitions(connection, "by_tables") == migrated
-
-
-def index_definitions(connection, schema):
-    query = """select indexdef from pg_indexes where schemaname = %s and indexname not like 'alembic%%'
-        and not (select relispartition from pg_class where oid = format('%%I.%%I', schemaname, tablename)::regclass)"""
-    return sorted(
-        definition.replace(f"{schema}.", "")
-        for (definition,) in connection.execute(query, [schema]).fetchall()
-    )
 
 
 def test_the_store_spells_every_status_as_the_lifecycle_does(dsn):

@@ -16,15 +16,13 @@
      CAPACITY_ONE    a change of the capacity does not wait for those who decide by the old one
      CANCEL_IN_ONE   a cancel reads what is parked before it waits for the row of the resource
      RESOURCE_FIRST  (with SESSION) an end locks the resource before the session
+     WAIT_FOR_PARKED a release waits for a parked task that somebody else has locked (with STALE, BATCH, or KEYED and a CANCEL)
+     UNNOTED         a release that passed over a parked task does not note it (with STALE or BATCH)
    Configuration: N tasks; CAPACITY; HEAVY: the first task needs two units; F holders that fall silent; MOVE: this task is moved;
-   CANCEL: this task is cancelled, if it is below N; RAISE: an operator adds a unit; KEYED: the row is gone when it is not used;
+   CANCEL: this task is cancelled, if it is below N; RAISE: an operator adds a unit; KEYED: the row is gone as soon as it is not used (retention removes it later);
    SESSION: tasks 0 and 1 have one session.
-   Two resources are not modelled.
-
-   Orders of locks that cross, open faults (decision 0014):
-     STALE   a pick keeps the lock of a row that was parked after the snapshot of the pick
-     BATCH   so does a cancel of task 0 and another one
-     KEYED with a CANCEL   the row that a cancel waits for is gone, and there is a new one */
+   STALE: a pick keeps the lock of a row that was parked after its snapshot; BATCH: so does a cancel of task 0 and another one.
+   Two resources are not modelled. */
 #ifndef N
 #define N 3
 #endif
@@ -49,7 +47,7 @@
 byte status[N], hold[N], token[N], lock[N] = FREE;
 bool silent[N];
 byte capacity = CAPACITY, used, use_lock = FREE, generation, session_lock = FREE, users, faults;
-bool there;
+bool there, is_noted;
 #ifdef HEAVY
 #define WEIGHT(t) ((t) == 0 -> 2 : 1)
 #else
@@ -74,7 +72,7 @@ bool there;
 #endif
 #define COMMITTED assert(used == HELD_UNITS && used <= capacity)
 
-#define LOCALS byte k, now_used, total, old_generation; bool parked[N], released[N], is_using
+#define LOCALS byte k, now_used, total, old_generation; bool parked[N], released[N], is_using, has_skipped
 
 /* which parked tasks fit into what is free; `parked` are those that this transaction parks itself */
 inline choose(free_units) {
@@ -89,11 +87,15 @@ inline choose(free_units) {
     }
     k = 0; total = 0
 }
+/* duly_unpark passes over a task that somebody else has locked, and notes it on the row of the resource */
 inline lock_released() {
     k = 0;
     do
     :: k < N && !released[k] -> k++
     :: atomic { k < N && released[k] && (lock[k] == FREE || lock[k] == me) -> lock[k] = me; k++ }
+#ifndef WAIT_FOR_PARKED
+    :: atomic { k < N && released[k] && lock[k] != FREE && lock[k] != me -> released[k] = false; has_skipped = true; k++ }
+#endif
     :: k == N -> k = 0; break
     od
 }
@@ -105,6 +107,10 @@ inline release() {
     for (k : 0 .. N - 1) {
         if :: released[k] && status[k] == PARKED -> status[k] = NEW :: else fi
     }
+#ifndef UNNOTED
+    is_noted = is_noted || has_skipped;
+#endif
+    has_skipped = false
 }
 inline touch() {
     if :: !is_using -> is_using = true; users++ :: else fi
@@ -397,6 +403,21 @@ proctype Canceller(byte me; byte t) {
 done: skip
 }
 
+/* duly_release_skipped: the Store Consumer looks for what was passed over */
+proctype Looker(byte me) {
+    LOCALS;
+    do
+    :: atomic { ALL_OVER -> break }
+    :: atomic { is_noted && there && use_lock == FREE && users < 100 -> touch(); use_lock = me };
+        d_step {
+            look_parked();
+            if :: used < capacity -> choose(capacity - used) :: else fi
+        };
+        lock_released();
+        atomic { is_noted = false; release(); COMMITTED; let_go() }
+    od
+}
+
 #ifdef RAISE
 /* duly_put_resource: alone with the table; it waits for all who touched it, and they wait for it */
 proctype Operator(byte me) {
@@ -423,7 +444,7 @@ init {
 #ifdef SESSION
         status[1] = WAITS;
 #endif
-        run Picker(1); run Picker(2); run Holder(3, 0); run Holder(4, 1); run Reclaimer(5);
+        run Looker(10); run Picker(1); run Picker(2); run Holder(3, 0); run Holder(4, 1); run Reclaimer(5);
 #if N == 3
         run Holder(6, 2);
 #endif

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from duly_core.lifecycle import MOVES
+from tests.fixtures.moves import MOVES
 from tests.models.machine import StoreMachine
 from tests.models.world import World
 

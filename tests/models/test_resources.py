@@ -198,7 +198,8 @@ class ResourceMachine(RuleBasedStateMachine):
         held: Counter[tuple[str, str]] = Counter()
         holders = set()
         for task_id, name, key, weight in self._rows(
-            "select task_id, resource, key, weight from resource_hold"
+            "select task_id, name, key, weight from task_assoc, "
+            "jsonb_to_recordset(taken) as took (name text, key text, weight int4)"
         ):
             held[name, key] += weight
             holders.add(task_id)
@@ -252,8 +253,7 @@ class ResourceMachine(RuleBasedStateMachine):
             if not self._rows(STATE):
                 break
         assert self._rows(STATE) == []
-        assert self._rows("select * from resource_hold") == []
-        assert self._rows("select * from resource_use where used <> 0 or key <> ''") == []
+        assert self._rows("select * from resource_use where used <> 0") == []
 
     def _rows(self, query: str) -> list[tuple[object, ...]]:
         async def read() -> list[tuple[object, ...]]:

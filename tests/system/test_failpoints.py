@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures import failpoint_engine
 from tests.fixtures.campaign import OVER_SQS, WITHOUT_A_QUEUE, Campaign
 from tests.fixtures.failpoint_table import FAILPOINTS
 from tests.fixtures.failpoints import Failpoints
@@ -58,7 +59,7 @@ def campaign(tmp_path: Path, queue: str) -> Iterator[Campaign]:
         str(tmp_path / "data"),
         APP,
         APP,  # a second host: while one starts again, the other goes on
-        DULY_FAILPOINTS_FOLDER=str(points),
+        **failpoint_engine.environment_of(points),
         DULY_TEST_JOURNAL=str(journal),
         **QUICK,
     )

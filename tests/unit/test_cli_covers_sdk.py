@@ -7,10 +7,9 @@ import pytest
 from typer.main import get_command
 
 import duly
-from duly.bulk import CancelFilter, PurgeFilter
-from duly.dead_letters import DeadLetterFilter
+from duly.filters import CancelFilter, DeadLetterFilter, PurgeFilter, TaskFilter
+from duly.handles import ScheduleOptions
 from duly.new_time_table import TimeTableOptions
-from duly.task_reads import TaskFilter
 from duly_cli.__main__ import app
 
 METHODS = {
@@ -74,6 +73,11 @@ OPTIONS = {
 WRITTEN_IN_PYTHON = {"graph", "schedule_graph", "get_graph_definition"}
 """From the shell: `graph put FILE`, `graph run NAME`, `graph definitions`."""
 FILTERS = {"cancel_where": CancelFilter, "list": TaskFilter, "purge": PurgeFilter}
+OPTIONS_OF = {
+    "schedule": ScheduleOptions,
+    "create_table": TimeTableOptions,
+    "change_table": TimeTableOptions,
+}
 ANOTHER_WAY = {
     ("get_graph", "nodes"): "always",
     ("list_graphs", "page_size"): "--limit decides",
@@ -106,8 +110,8 @@ def parameters(method: str) -> set[str]:
     names = set(inspect.signature(getattr(duly.Client, method)).parameters) - {"self"}
     if "which" in names:
         names = names - {"which"} | set(get_type_hints(FILTERS.get(method, DeadLetterFilter)))
-    if "options" in names and method.endswith("_table"):
-        names = names - {"options"} | set(TimeTableOptions.__annotations__)
+    if "options" in names and method in OPTIONS_OF:
+        names = names - {"options"} | set(OPTIONS_OF[method].__annotations__)
     return {name for name in names if (method, name) not in ANOTHER_WAY}
 
 

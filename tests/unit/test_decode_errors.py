@@ -9,7 +9,8 @@ from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.live_settings import field_of
 from duly_core.rpc.decode_errors import explain
 from duly_core.rpc.field_count import check_field_count
-from duly_core.rpc.new_tasks import Problem, parse_task_id
+from duly_core.rpc.new_tasks import parse_task_id
+from duly_core.rpc.problem import Problem
 from duly_frontend import filters, page_token
 
 LARGEST = 8 * 1024 * 1024

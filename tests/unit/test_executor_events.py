@@ -1,10 +1,14 @@
-"""What the Executor's log says of processes that it kills."""
+"""What the Executor's log and metrics say."""
 
 from uuid import UUID
 
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from duly.enums import Priority
 from duly_executor import events
+from duly_executor.reservations import Reservation
+from duly_executor.slot_use import SlotUse
 
 TASK = UUID("019b5f0e-0000-7000-8000-000000000001")
 
@@ -23,3 +27,20 @@ def test_a_process_that_is_killed_is_told_with_the_task_and_the_lambda_that_are_
             "lambda": "order.price",
         }
     ]
+
+
+def test_metrics_show_reserved_slots_and_how_many_are_used() -> None:
+    whole, high = Reservation("order.price", None, 2), Reservation("mail.send", Priority.HIGH, 1)
+    use = SlotUse(8, (whole, high))
+    for taker in (whole, whole, whole, None):
+        use.take(taker)
+
+    events.slots_used(use)
+
+    def values(name: str, priority: str) -> list[float | None]:
+        labels = {"lambda": name, "priority": priority}
+        metrics = ("duly_reserved_slots", "duly_reserved_slots_used")
+        return [REGISTRY.get_sample_value(metric, labels) for metric in metrics]
+
+    assert values("order.price", "any") == [2, 2]
+    assert values("mail.send", "high") == [1, 0]

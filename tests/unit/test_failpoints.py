@@ -14,7 +14,8 @@ import pytest
 
 from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError, StoreUnavailableError
-from duly_core.failpoints import UnexpectedError, around, hit, hit_here
+from duly_core.failpoints import around, hit, hit_here
+from tests.fixtures.failpoint_engine import UnexpectedError, environment_of
 from tests.fixtures.failpoint_table import FAILPOINTS
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.waiting import until
@@ -60,7 +61,7 @@ def test_each_declared_failpoint_is_in_the_module_that_it_names_once_and_no_othe
 async def test_what_a_file_says_is_not_looked_at_while_failpoints_are_off(
     points: Failpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failpoints, "on", False)
+    monkeypatch.setattr(failpoints, "carry_out", None)
     points.arm(POINT, "raise")
 
     await hit(POINT)
@@ -95,14 +96,14 @@ async def test_the_second_of_a_pair_is_not_hit_when_the_block_raises(points: Fai
     assert points.hits(POINT) == []
 
 
-def test_failpoints_are_off_unless_the_environment_names_a_folder() -> None:
-    program = "from duly_core import failpoints; print(failpoints.on)"
+def test_failpoints_are_off_unless_the_environment_names_what_carries_them_out() -> None:
+    program = "from duly_core import failpoints; print(failpoints.carry_out is not None)"
 
     answers = [
         subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
         ).stdout.strip()
-        for environment in ({}, {"DULY_FAILPOINTS_FOLDER": "/somewhere"})
+        for environment in ({}, environment_of(Path("/somewhere")))
     ]
 
     assert answers == ["False", "True"]
@@ -195,7 +196,7 @@ def test_a_crash_is_a_sigkill_that_nothing_follows(points: Failpoints) -> None:
 
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={"DULY_FAILPOINTS_FOLDER": str(points.folder)},
+        env=environment_of(points.folder),
         capture_output=True,
         text=True,
         check=False,
@@ -222,7 +223,7 @@ def test_a_process_says_at_its_start_that_failpoints_are_on(tmp_path: Path) -> N
 
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={"DULY_FAILPOINTS_FOLDER": str(tmp_path)},
+        env=environment_of(tmp_path),
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -153,3 +153,11 @@ def test_of_many_groups_that_nobody_waits_in_the_oldest_are_forgotten() -> None:
 
     assert groups.join(made[1].lambdas) is made[1]
     assert groups.join(made[0].lambdas) is not made[0]
+
+
+def test_of_some_priorities_only_their_queues_are_taken() -> None:
+    fair_order = FairOrder(0.1, {Priority.LOW, Priority.HIGH})
+
+    planned = fair_order.plan([MAIL], 10)
+
+    assert [pick.queue for pick in planned] == [of(Priority.HIGH), of(Priority.LOW)]

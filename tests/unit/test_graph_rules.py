@@ -141,7 +141,7 @@ def test_a_graph_without_a_cycle_has_none_and_is_put_in_order():
     nodes = [Node("c"), Node("b"), Node("a")]
 
     assert find_cycle(["a", "b", "c"], edges) == []
-    assert [node.label for node in in_order(nodes, edges)] == ["a", "b", "c"]
+    assert in_order([node.label for node in nodes], edges) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -36,3 +36,18 @@ def test_what_is_well_is_not_commented(place: Path, capfd: pytest.CaptureFixture
 
     assert capfd.readouterr() == ("", "")
     assert "well" not in sys.modules
+
+
+def test_slots_that_are_reserved_for_a_lambda_that_no_worker_has_are_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "shop.py").write_text(
+        "import duly\napp = duly.App()\n@app.callback('billing.charge')\ndef charge(): ...\n"
+    )
+    monkeypatch.setenv("DULY_EXECUTOR_RESERVED_SLOTS", "biling.charge=1")
+
+    with pytest.raises(SettingsError, match=r"no lambda biling.charge; do you mean billing.charge\?"):
+        check(["shop:app"])
+
+    monkeypatch.setenv("DULY_EXECUTOR_RESERVED_SLOTS", "billing.charge=1")
+    check(["shop:app"])

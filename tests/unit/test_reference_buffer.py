@@ -152,8 +152,16 @@ def test_only_lambdas_that_were_asked_for_are_taken() -> None:
     taken = buffer.take(frozenset({"image"}), 10, NOW)
 
     assert lambdas_of(taken) == ["image"]
-    assert buffer.lambdas() & MAIL
-    assert not buffer.lambdas() & {"image", "report"}
+    assert buffer.queues() == [QueueKey("mail", Priority.NORMAL)]
+
+
+def test_only_priorities_that_were_asked_for_are_taken() -> None:
+    buffer = filled(message(priority=Priority.URGENT), message(priority=Priority.LOW), share=0.5)
+
+    taken = [buffer.take(MAIL, 10, NOW, {Priority.LOW, Priority.HIGH}) for _ in range(2)]
+
+    assert [priorities(slices) for slices in taken] == [[Priority.LOW], []]
+    assert buffer.queues() == [QueueKey("mail", Priority.URGENT)]
 
 
 def test_what_was_buffered_too_long_is_dropped_and_its_message_is_left_to_come_back() -> None:
@@ -166,7 +174,7 @@ def test_what_was_buffered_too_long_is_dropped_and_its_message_is_left_to_come_b
 
     assert ids(taken) == [*fresh.task_ids]
     assert buffer.answered(taken) == [fresh]
-    assert not buffer.lambdas() & MAIL
+    assert buffer.queues() == []
 
 
 def test_a_message_is_closed_by_the_answer_to_the_last_of_its_references() -> None:
@@ -184,7 +192,7 @@ def test_what_is_withdrawn_is_what_nothing_was_picked_of() -> None:
     buffer = filled(begun, untouched)
     buffer.take(MAIL, 1, NOW)
 
-    assert buffer.withdraw("mail") == [untouched]
+    assert buffer.withdraw(QueueKey("mail", Priority.NORMAL)) == [untouched]
     assert ids(buffer.take(MAIL, 10, NOW)) == list(begun.task_ids[1:])
 
 

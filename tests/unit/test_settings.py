@@ -168,6 +168,7 @@ def test_a_variable_whose_section_is_misspelt_is_told_with_what_was_meant(variab
             "DULY_CONFIG",
             "DULY_APP",
             "DULY_DB_PASSWORD",
+            "DULY_FAILPOINTS",
             "DULY_FAILPOINTS_FOLDER",
             "DULY_POSTGRES_BIN",
         ),

@@ -15,7 +15,8 @@ from duly.ids import new_task_id
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2, registry_pb2
 from duly_core.rpc.convert import from_duration, from_timestamp
-from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.problem import Problem
 from duly_core.task import Encoding
 from duly_frontend.registry import policy_from_wire
 

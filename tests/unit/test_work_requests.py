@@ -94,3 +94,24 @@ async def test_an_arrival_wakes_everybody_who_waits_for_one() -> None:
     later = asyncio.ensure_future(work_requests.arrival())
     assert not await settles(later)
     later.cancel()
+
+
+async def test_a_call_for_one_priority_makes_only_its_queue_wanted() -> None:
+    work_requests = WorkRequests(ReferenceBuffer(0.0))
+
+    with work_requests.asking(MAIL, 5, frozenset({Priority.HIGH})):
+        assert await work_requests.missing(QueueKey("mail", Priority.HIGH)) == 10
+        assert work_requests.short_of(QUEUE) == 0
+
+    assert work_requests.short_of(QUEUE) == 0
+
+
+async def test_what_is_buffered_of_a_priority_that_nobody_asks_for_is_to_be_given_back() -> None:
+    buffer = ReferenceBuffer(0.0)
+    work_requests = WorkRequests(buffer)
+    buffer.add([references(2)], now=0)
+
+    with work_requests.asking(MAIL, 5, frozenset({Priority.HIGH})):
+        assert work_requests.unasked_for() == [QUEUE]
+    with work_requests.asking(MAIL, 5):
+        assert work_requests.unasked_for() == []

@@ -1,12 +1,16 @@
 """Reads what a node of a graph says beside its task: its edges, and how long it may run."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Never
 
 from duly.enums import EdgeCondition
 from duly.v1 import graphs_pb2
 from duly_core.graph_rules import Edge
-from duly_core.rpc.convert import from_duration
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.checks import read_duration
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task
+from duly_core.rpc.problem import Problem
+from duly_core.task import NewTask
 
 _LONGEST_RUNTIME = timedelta(days=365)
 _CONDITIONS = {int(condition): condition for condition in EdgeCondition} | {
@@ -20,7 +24,11 @@ def edges_of(node: graphs_pb2.GraphNode) -> list[Edge]:
     Raises:
         Problem: a condition is unknown.
     """
-    return [Edge(edge.label, node.label, _condition(node.label, edge.condition)) for edge in node.waits_for]
+    label = node.label
+    return [
+        Edge(edge.label, label, _CONDITIONS.get(edge.condition) or _no_condition(label, edge.condition))
+        for edge in node.waits_for
+    ]
 
 
 def check_order(node: graphs_pb2.GraphNode) -> None:
@@ -53,13 +61,22 @@ def max_runtime(node: graphs_pb2.GraphNode) -> timedelta | None:
     if not node.HasField("max_runtime"):
         return None
     field = f"nodes[{node.label!r}].max_runtime"
+    return read_duration(field, node.max_runtime, _LONGEST_RUNTIME, least=timedelta.resolution)
+
+
+def node_task(node: graphs_pb2.GraphNode, payload_limits: Mapping[str, int], horizon: timedelta) -> NewTask:
+    """Check a node's task as a task alone is checked.
+
+    Raises:
+        Problem: names the node, the field and the fix.
+    """
     try:
-        value = from_duration(node.max_runtime)
-    except ValueError as error:
-        raise Problem(field, str(error)) from error
-    if not timedelta() < value <= _LONGEST_RUNTIME:
-        raise Problem(field, "must be more than 0 and at most 365 days")
-    return value
+        return new_task(node.task, payload_limits, horizon)
+    except ProblemUnlessRepeatedError as late:
+        problem = late.problem
+    except Problem as other:
+        problem = other
+    raise Problem(node_field(node.label, problem.field), problem.message, problem.code)
 
 
 def node_field(label: str, field: str) -> str:
@@ -67,9 +84,7 @@ def node_field(label: str, field: str) -> str:
     return f"nodes[{label!r}].task.{field}"
 
 
-def _condition(label: str, value: int) -> EdgeCondition:
-    if value not in _CONDITIONS:
-        raise Problem(
-            f"nodes[{label!r}].waits_for", f"{value} is no condition: use SUCCEEDED, FAILED or FINISHED"
-        )
-    return _CONDITIONS[value]
+def _no_condition(label: str, value: int) -> Never:
+    raise Problem(
+        f"nodes[{label!r}].waits_for", f"{value} is no condition: use SUCCEEDED, FAILED or FINISHED"
+    )

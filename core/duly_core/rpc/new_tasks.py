@@ -1,6 +1,5 @@
 """Hold what a client asks for against the rules; what passes is a NewTask that the store will take."""
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,14 +12,15 @@ from duly.enums import Priority, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.routing import LAMBDA_NAME
-from duly_core.rpc.convert import from_duration, from_timestamp
+from duly_core.rpc.checks import check_text, read_instant
+from duly_core.rpc.convert import from_duration
+from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, Needs, NewTask, Session
 from duly_core.time_table import TICK_KEYS
 
 _KEY_LIMIT = 255
 _ID_CLOCK_SLACK_S = timedelta(days=1).total_seconds()
-_NUL = re.compile("\x00")
 _ID_LENGTH = 36
 _ID_BYTES = 16
 _LONGEST_ID = 64
@@ -42,18 +42,6 @@ _SESSION_ORDERS = {int(order): order for order in SessionOrder} | {
 _SESSION_POLICIES = {int(policy): policy for policy in SessionPolicy} | {
     task_pb2.SESSION_POLICY_UNSPECIFIED: SessionPolicy.SKIP
 }
-
-
-@dataclass(slots=True, eq=False)
-class Problem(Exception):  # noqa: N818 (it is an answer for one item, not a failure of ours)
-    """Why an item cannot be taken."""
-
-    field: str
-    message: str
-    code: "task_pb2.ErrorCode.ValueType" = task_pb2.ERROR_CODE_INVALID_ARGUMENT
-
-    def to_wire(self) -> task_pb2.ItemError:
-        return task_pb2.ItemError(code=self.code, field=self.field, message=self.message)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +75,7 @@ def new_task(
     key = asked.idempotency_key
     if key:
         _check_key(key)
-    expires_at = _timestamp(asked, "expires_at") if asked.HasField("expires_at") else None
+    expires_at = read_instant("expires_at", asked.expires_at) if asked.HasField("expires_at") else None
     task = NewTask(
         task_id=_task_id(asked.task_id, key),
         lambda_name=name,
@@ -232,7 +220,7 @@ def when(
     if said is None:
         return None, None
     if said == "scheduled_at":
-        scheduled_at = _timestamp(asked, said)
+        scheduled_at = read_instant(said, asked.scheduled_at)
         if scheduled_at > datetime.now(UTC) + horizon:
             raise _too_far(said, horizon)
         return scheduled_at, None
@@ -255,18 +243,8 @@ def _too_far(field: str, horizon: timedelta) -> Problem:
     )
 
 
-def _timestamp(asked: frontend_pb2.NewTask | frontend_pb2.TaskUpdate, field: str) -> datetime:
-    try:
-        return from_timestamp(getattr(asked, field))
-    except ValueError as error:
-        raise Problem(field, f"not an instant: {error}") from error
-
-
 def _check_key(key: str) -> None:
-    if len(key.encode()) > _KEY_LIMIT:
-        raise Problem("idempotency_key", f"must be at most {_KEY_LIMIT} bytes of UTF-8")
-    if _NUL.search(key):
-        raise Problem("idempotency_key", "must not contain NUL")
+    check_text("idempotency_key", key, _KEY_LIMIT)
     if key.startswith(TICK_KEYS):
         raise Problem("idempotency_key", f"must not begin with {TICK_KEYS!r}: the keys of ticks do")
 
@@ -284,16 +262,14 @@ def _session(asked: task_pb2.Session) -> Session:
     return Session(asked.key, order, policy)
 
 
-def check_session_key(field: str, key: str) -> None:
-    """Check a session's key.
+def check_session_key(field: str, key: str) -> str:
+    """Check a session's key, and return it.
 
     Raises:
         Problem: names the field and the fix.
     """
-    if not 1 <= len(key.encode()) <= _KEY_LIMIT:
-        raise Problem(field, f"must be 1 to {_KEY_LIMIT} bytes of UTF-8: use a hash of a longer key")
-    if _NUL.search(key):
-        raise Problem(field, "must not contain NUL")
+    check_text(field, key, _KEY_LIMIT, least=1, remedy=": use a hash of a longer key")
+    return key
 
 
 def _task_id(text: str, key: str) -> bytes:

@@ -1,8 +1,8 @@
 """A gRPC server with health, reflection, error mapping and a clear word when its port is taken."""
 
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -19,21 +19,13 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.tls import refuse_strangers, server_credentials
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """One gRPC service: its full name, and what adds its servicer to a server."""
-
-    name: str
-    add_to: Callable[[grpc.aio.Server], None]
-
-
 class RpcServer:
     """Serves on one address from `start` to `stop`; health says NOT_SERVING until told otherwise."""
 
     def __init__(
         self,
         listen: str,
-        services: Sequence[Service],
+        servicers: Sequence[object],
         settings: RpcSettings,
         observe: CallObserver | None = None,
         authorizer: Authorizer | None = None,
@@ -43,7 +35,7 @@ class RpcServer:
 
         Args:
             listen: HOST:PORT (port 0: any) or unix:PATH.
-            services: what it serves, beside health and reflection.
+            servicers: extend those that protoc made; health and reflection are served beside them.
             settings: limits of calls.
             observe: told of each call that ended.
             authorizer: asks each caller who it is; None: nobody is asked.
@@ -53,7 +45,8 @@ class RpcServer:
         self._address = listen
         self._settings = settings
         self._health = health.aio.HealthServicer()
-        self._services = services
+        self._servicers = servicers
+        self._names: list[str] = []
         self._server = grpc.aio.server(
             # on a host's own socket, where messages have no limit, nobody is to be kept out
             interceptors=[
@@ -67,7 +60,8 @@ class RpcServer:
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),
-                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+                # of clients that know several servers: `duly.peers`
+                ("grpc.http2.min_ping_interval_without_data_ms", 100),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.so_reuseport", 0),  # two servers on one port by mistake would share its callers
             ],
@@ -80,12 +74,10 @@ class RpcServer:
             PortInUseError: somebody else listens there.
             SettingsError: it would serve strangers without TLS, or its certificate cannot be read.
         """
-        for service in self._services:
-            service.add_to(self._server)
+        self._names = [_add(servicer, self._server) for servicer in self._servicers]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [service.name for service in self._services]
         reflection.enable_server_reflection(
-            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+            [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
         )
         self._refuse_a_taken_socket()
         is_local = self._listen.startswith("unix")
@@ -134,7 +126,7 @@ class RpcServer:
         status = (
             health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         )
-        for name in ("", *(service.name for service in self._services)):
+        for name in ("", *self._names):
             await self._health.set(name, status)
         if serving:
             tell_serving(self._address)
@@ -143,3 +135,10 @@ class RpcServer:
         """Refuse new calls, let running ones finish within the grace."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._settings.shutdown_grace.total_seconds())
+
+
+def _add(servicer: object, server: grpc.aio.Server) -> str:
+    """Add a servicer to a server as protoc's module does; return the full name of its service."""
+    base = next(each for each in type(servicer).__mro__ if each.__module__.startswith("duly.v1."))
+    getattr(sys.modules[base.__module__], f"add_{base.__name__}_to_server")(servicer, server)
+    return f"duly.v1.{base.__name__.removesuffix('Servicer')}"

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from duly_core.lifecycle import HELD, Status
+from duly_core.lifecycle import FINAL, HELD, Status
+from duly_core.store import task_queries
 from duly_core.store.arrays import texts, uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import ENTITIES, TRANSITIONS
-from duly_core.store.tasks import Cancelled, TaskFilter, cancel_tasks, load_queries
+from duly_core.store.tasks import Cancelled, TaskFilter, cancel_tasks
 from duly_core.store.waiting import cancel_waiting
 from duly_core.task import TaskId
 
@@ -42,11 +43,8 @@ async def cancel_where(store: Store, wanted: TaskFilter, place: Place, limit: in
     Raises:
         StoreUnavailableError: the outcome is unknown; asked again, what was cancelled is not found.
     """
-    await load_queries()
-    from duly_core.store import bulk_queries, dead_letter_queries
-
-    _, as_of = await dead_letter_queries.as_of(store, place.as_of)
-    ids = await bulk_queries.find_live(store, wanted, as_of, place.after, limit + 1)
+    _, as_of = await task_queries.begun_at(store, place.as_of)
+    ids = await task_queries.ids_after(store, task_queries.live(wanted, as_of), place.after, limit + 1)
     page = ids[:limit]
     if not page:
         cancelled = Cancelled({}, {})
@@ -77,11 +75,8 @@ async def purge_where(store: Store, wanted: TaskFilter, place: Place, limit: int
     Raises:
         StoreUnavailableError: the outcome is unknown; asked again, what was deleted is not found.
     """
-    await load_queries()
-    from duly_core.store import bulk_queries, dead_letter_queries
-
-    _, as_of = await dead_letter_queries.as_of(store, place.as_of)
-    ids = await bulk_queries.find_finished(store, wanted, as_of, place.after, limit + 1)
+    _, as_of = await task_queries.begun_at(store, place.as_of)
+    ids = await task_queries.ids_after(store, task_queries.finished(wanted, as_of), place.after, limit + 1)
     parameters = {
         "task_ids": uuids(ids[:limit]),
         "statuses": texts(sorted(map(str, wanted.statuses))),
@@ -91,30 +86,15 @@ async def purge_where(store: Store, wanted: TaskFilter, place: Place, limit: int
     return _page(len(done), ids, limit, as_of)
 
 
-async def count_live(store: Store, wanted: TaskFilter, place: Place) -> BulkPage:
-    """How many tasks `cancel_where` would find; changes nothing.
+async def count_where(store: Store, wanted: TaskFilter, place: Place) -> BulkPage:
+    """How many tasks `cancel_where` would find, or `purge_where` if finished ones are wanted; changes nothing.
 
     Raises:
         StoreUnavailableError: the store cannot tell now.
     """
-    await load_queries()
-    from duly_core.store import bulk_queries, dead_letter_queries
-
-    _, as_of = await dead_letter_queries.as_of(store, place.as_of)
-    return BulkPage(await bulk_queries.count_live(store, wanted, as_of), more=False, place=Place(as_of))
-
-
-async def count_finished(store: Store, wanted: TaskFilter, place: Place) -> BulkPage:
-    """How many tasks `purge_where` would find; changes nothing.
-
-    Raises:
-        StoreUnavailableError: the store cannot tell now.
-    """
-    await load_queries()
-    from duly_core.store import bulk_queries, dead_letter_queries
-
-    _, as_of = await dead_letter_queries.as_of(store, place.as_of)
-    return BulkPage(await bulk_queries.count_finished(store, wanted, as_of), more=False, place=Place(as_of))
+    _, as_of = await task_queries.begun_at(store, place.as_of)
+    query = (task_queries.finished if wanted.statuses <= FINAL else task_queries.live)(wanted, as_of)
+    return BulkPage(await task_queries.count(store, query), more=False, place=Place(as_of))
 
 
 def _page(done: int, ids: Sequence[TaskId], limit: int, as_of: datetime) -> BulkPage:

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from psycopg.rows import TupleRow
 
 from duly_core.lifecycle import Status
+from duly_core.store import task_queries
 from duly_core.store.arrays import uuids
 from duly_core.store.lambdas import list_lambdas
 from duly_core.store.pool import Store
 from duly_core.store.statements import TRANSITIONS
-from duly_core.store.tasks import TaskFilter, get_tasks, load_queries
+from duly_core.store.tasks import TaskFilter, get_tasks
 from duly_core.task import TaskId
 
 _TRIES = 3
@@ -97,12 +98,9 @@ async def redrive_where(store: Store, wanted: TaskFilter, spread: Spread, limit:
     Raises:
         StoreUnavailableError: the outcome is unknown; asked again, what was redriven is not dead.
     """
-    await load_queries()
-    from duly_core.store import dead_letter_queries
-
-    now, as_of = await dead_letter_queries.as_of(store, spread.as_of)
-    rows = await dead_letter_queries.find(store, wanted, as_of, limit + 1)
-    ids: list[TaskId] = [row["task_id"].bytes for row in rows[:limit]]
+    now, as_of = await task_queries.begun_at(store, spread.as_of)
+    found = await task_queries.first_dead(store, wanted, as_of, limit + 1)
+    ids = found[:limit]
     apart = 1 / spread.rate if spread.rate else 0.0
     # a caller that paused goes on from now: nothing is made up for with a burst
     start = max(spread.offset, now - as_of) if spread.rate else timedelta()
@@ -111,7 +109,7 @@ async def redrive_where(store: Store, wanted: TaskFilter, spread: Spread, limit:
     done = await _redrive(store, ordered, [ahead[task_id] for task_id in ordered], as_of) if ids else []
     return Page(
         count=len(done),
-        more=len(rows) > limit,
+        more=len(found) > limit,
         spread=replace(spread, as_of=as_of, offset=start + timedelta(seconds=len(ids) * apart)),
         due_in=min((row[1] for row in done), default=None),
     )
@@ -123,11 +121,8 @@ async def count_where(store: Store, wanted: TaskFilter, spread: Spread) -> Page:
     Raises:
         StoreUnavailableError: the store cannot tell now.
     """
-    await load_queries()
-    from duly_core.store import dead_letter_queries
-
-    _, as_of = await dead_letter_queries.as_of(store, spread.as_of)
-    count = await dead_letter_queries.count(store, wanted, as_of)
+    _, as_of = await task_queries.begun_at(store, spread.as_of)
+    count = await task_queries.count(store, task_queries.dead(wanted, as_of))
     return Page(count, more=False, spread=replace(spread, as_of=as_of))
 
 

@@ -120,11 +120,12 @@ null::int2 as failure_kind, null::text as failure_message
 
 -- fragment: links
 -- What `end_task` needs of an assoc to release the tasks that wait for its end, or for what it holds.
-assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources
+assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken
 
 -- fragment: no_links
--- As `links`, of a task that stops and does not end: only what it holds is released.
-null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources
+-- As `links`, of a task that stops and does not end: only what it took (TEXT) is released.
+null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
+    {{}} as taken
 
 -- fragment: released
 -- To the rows of an ending statement, which have so many columns (TEXT: "null, " for each but two), adds what its ends
@@ -134,9 +135,9 @@ union all select null, {{}}released.lambda, released.due_in from released
 -- fragment: park
 -- Of what the CTE `due` picked, gives units to those tasks that need resources, and parks those for which there are too
 -- few. All are picked before the first is looked at. `due` has task_id and resources, the quota of the lambda among them:
--- the statement writes them to what it takes.
+-- the statement writes them to what it takes, with what that took (`taken_by`). `parked` has what was parked, with `taken` null.
 parked as materialized (
-    select parked.task_id
+    select parked.task_id, parked.taken
     from (
         select array_agg(task_id) as task_ids, array_agg(resources) as needs
         from (
@@ -144,8 +145,15 @@ parked as materialized (
             select distinct on (task_id) task_id, resources from due where resources is not null
         ) as once
     ) as asked
-    cross join lateral duly_admit(asked.task_ids, asked.needs) as parked (task_id)
+    cross join lateral duly_admit(asked.task_ids, asked.needs) as parked (task_id, taken)
 )
+
+-- fragment: taken_by
+-- What a row of the CTE that TEXT names, which `parked` lets go, took of resources.
+case
+    when {{}}.resources is not null
+        then coalesce((select parked.taken from parked where parked.task_id = {{}}.task_id), {{}}.resources)
+end
 
 -- fragment: quotas
 -- What each task of a lambda needs by the quota of the lambda, by lambda; null: there are no quotas.
@@ -165,14 +173,14 @@ case
 end
 
 -- fragment: free
--- Frees what the tasks of the CTE that TEXT names hold of resources: they stopped, or will not run. It has task_id and
--- resources. The statement selects from `freed`. A statement that ends tasks has `end_task` instead.
+-- Frees what the tasks of the CTE that TEXT names took of resources: they stopped, or will not run. It has resources and
+-- taken. The statement selects from `freed`. A statement that ends tasks has `end_task` instead.
 freed as (
     select freed.lambda, freed.due_in
     from (
-        select array_agg(task_id) as task_ids, array_agg(resources) as resources from {{}} where resources is not null
+        select array_agg(resources) as resources, array_agg(taken) as taken from {{}} where resources is not null
     ) as stopped
-    cross join lateral duly_free(stopped.task_ids, stopped.resources) as freed
+    cross join lateral duly_free(stopped.resources, stopped.taken) as freed
 )
 
 -- fragment: lock_resources
@@ -187,6 +195,11 @@ locked_resources as materialized (
     order by use.resource, use.key
     for update of use
 )
+
+-- fragment: edges
+-- What a node waits for, and the conditions: its part of the arrays of all edges, which are in the order of the nodes.
+(%(edges_from)b::uuid[])[first_edge : first_edge + waits_for - 1],
+    (%(conditions)b::int2[])[first_edge : first_edge + waits_for - 1]
 
 -- fragment: end_task
 -- The one way to end a task: what waits for an end hangs on this (decision 0028). A CTE `ended` deletes the assoc and
@@ -222,11 +235,12 @@ entity as (
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
             array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
-            array_agg(resources) as resources
+            array_agg(resources) as resources, array_agg(taken) as taken
         from {{}}
         where session is not null or graph is not null or resources is not null
     ) as linked cross join lateral duly_release(
-        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms, linked.resources
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms, linked.resources,
+        linked.taken
     ) as released
 )
 
@@ -291,21 +305,25 @@ asked as (
 
 -- fragment: change_entity
 -- Changes the entities of the tasks in `changed`, with the assocs. The first change of payload or priority keeps a digest
--- of what was scheduled.
+-- of what was scheduled. A proposed result_encoding says that the payload is new; a time of the epoch stays. An update would
+-- choose partitions of `task` at run time: Postgres 18 crashes if the statement compared a row again before (decision 0017).
 entity as (
-    update task
-    set payload = coalesce(changed.payload, task.payload),
-        payload_encoding = coalesce(changed.encoding, task.payload_encoding),
-        priority = coalesce(changed.priority, task.priority),
-        scheduled_at = case when changed.is_moved then changed.due_at else task.scheduled_at end,
+    insert into task (task_id, payload, payload_encoding, result_encoding, priority, scheduled_at)
+    select task_id, coalesce(payload, ''), coalesce(encoding, 1), encoding, priority_now,
+        case when is_moved then due_at else 'epoch' end
+    from changed
+    on conflict (task_id) do update
+    set payload = case when excluded.result_encoding is not null then excluded.payload else task.payload end,
+        payload_encoding = coalesce(excluded.result_encoding, task.payload_encoding),
+        priority = excluded.priority,
+        scheduled_at = coalesce(nullif(excluded.scheduled_at, 'epoch'), task.scheduled_at),
         edits = task.edits + 1,
         scheduled_as = case
-            when task.scheduled_as is null and coalesce(changed.encoding, changed.priority) is not null
+            when task.scheduled_as is null and (excluded.result_encoding is not null or excluded.priority <> task.priority)
                 then sha256(task.payload || int2send(task.payload_encoding) || int2send(task.priority))
             else task.scheduled_as
         end
-    from changed
-    where task.task_id = any (array[changed.task_id]) and task.status is null
+    where task.status is null
 )
 
 -- fragment: time_table_columns

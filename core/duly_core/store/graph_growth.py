@@ -8,9 +8,10 @@ from uuid import UUID
 
 from duly.enums import EdgeCondition
 from duly_core.graph_growth import NewNode, Placed, Source, check_request, place
-from duly_core.graph_rules import GraphError, State, fires_on
+from duly_core.graph_rules import GraphError, State
 from duly_core.lifecycle import Status
-from duly_core.store.arrays import int2s, intervals, texts, uuids
+from duly_core.store.arrays import intervals, texts, uuids
+from duly_core.store.graphs import edge_parameters
 from duly_core.store.pool import Connection, fetch
 from duly_core.store.schedule import task_parameters
 from duly_core.store.statements import LOCKS, READS, TRANSITIONS
@@ -111,20 +112,20 @@ def _parameters(graph: _Growing, nodes: Sequence[NewNode], placed: Sequence[Plac
     waited_for = {edge.source for edge in edges if edge.condition is not EdgeCondition.SUCCEEDED}
     handled = sorted(waited_for & graph.sources.keys() - graph.handled)
     failed = [label for label in handled if graph.sources[label].status is Status.FATAL_FAILURE]
-    return task_parameters(tasks) | {
-        "graph_id": graph.graph_id,
-        "max_runtimes": intervals([each.max_runtime for each in nodes]),
-        "labels": texts([each.node.label for each in nodes]),
-        "open_edges": [how.open_edges for how in placed],
-        "any_of": [each.node.any_of for each in nodes],
-        "ignore_failure": [each.node.ignore_failure for each in nodes],
-        "handled": [each.node.ignore_failure or each.node.label in waited_for for each in nodes],
-        "runs": [how.state is State.RUNS for how in placed],
-        "skipped": [how.state is State.SKIPPED for how in placed],
-        "now_handled": len(failed),
-        "handled_labels": texts(handled),
-        "edges_from": uuids(ids[edge.source] for edge in edges),
-        "edges_to": uuids(ids[edge.target] for edge in edges),
-        "conditions": int2s([edge.condition for edge in edges]),
-        "fires_on": int2s([fires_on(edge.condition, ignore_failure=ignoring[edge.source]) for edge in edges]),
-    }
+    return (
+        task_parameters(tasks)
+        | {
+            "graph_id": graph.graph_id,
+            "max_runtimes": intervals([each.max_runtime for each in nodes]),
+            "labels": texts([each.node.label for each in nodes]),
+            "open_edges": [how.open_edges for how in placed],
+            "any_of": [each.node.any_of for each in nodes],
+            "ignore_failure": [each.node.ignore_failure for each in nodes],
+            "handled": [each.node.ignore_failure or each.node.label in waited_for for each in nodes],
+            "runs": [how.state is State.RUNS for how in placed],
+            "skipped": [how.state is State.SKIPPED for how in placed],
+            "now_handled": len(failed),
+            "handled_labels": texts(handled),
+        }
+        | edge_parameters(list(new), edges, ids, ignoring)
+    )

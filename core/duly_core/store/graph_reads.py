@@ -20,14 +20,12 @@ _NODES = """select node.label, node.task_id, node.any_of, node.ignore_failure, t
     coalesce(assoc.status, task.status)::text as status,
     array(
         select source.label
-        from graph_edge as edge cross join lateral (
+        from unnest(node.waits_for) with ordinality as edge (from_task, number) cross join lateral (
             select source.label from graph_node as source where source.task_id = edge.from_task limit 1
         ) as source
-        where edge.to_task = node.task_id order by edge.from_task
+        order by edge.number
     ) as sources,
-    array(
-        select edge.condition::int4 from graph_edge as edge where edge.to_task = node.task_id order by edge.from_task
-    ) as conditions
+    node.conditions::int4[] as conditions
 from graph_node as node
 left join task_assoc as assoc on assoc.task_id = node.task_id
 left join lateral (

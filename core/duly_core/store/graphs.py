@@ -2,10 +2,10 @@
 
 import asyncio
 import enum
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from duly_core.store.pool import Store, fetch
 from duly_core.store.schedule import task_parameters
 from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from duly_core.store.tasks import Cancelled, cancel_tasks
-from duly_core.task import GraphId, NewTask
+from duly_core.task import GraphId, NewTask, TaskId
 
 _PAGE = 1_000
 _LOCK = "update graph set cancel_requested = true where graph_id = %(graph_id)s and open > 0"
@@ -109,27 +109,47 @@ def roots(graph: NewGraph) -> list[NewTask]:
 def _parameters(graph: NewGraph) -> dict[str, Any]:
     ids = {node.label: task.task_id for node, task in zip(graph.nodes, graph.tasks, strict=True)}
     ignoring = {node.label: node.ignore_failure for node in graph.nodes}
-    waits_for = Counter(edge.target for edge in graph.edges)
     handled = {edge.source for edge in graph.edges if edge.condition is not EdgeCondition.SUCCEEDED}
     tasks = graph.tasks
     name, version = graph.definition or (None, None)
-    return task_parameters(tasks) | {
-        "graph_id": UUID(bytes=graph.graph_id),
-        "name": graph.name,
-        "digest": graph.digest,
-        "definition": name,
-        "version": version,
-        "max_runtimes": intervals(graph.max_runtimes),
-        "labels": texts([node.label for node in graph.nodes]),
-        "waits_for": [waits_for[node.label] for node in graph.nodes],
-        "any_of": [node.any_of for node in graph.nodes],
-        "ignore_failure": [node.ignore_failure for node in graph.nodes],
-        "handled": [node.ignore_failure or node.label in handled for node in graph.nodes],
-        "edges_from": uuids(ids[edge.source] for edge in graph.edges),
-        "edges_to": uuids(ids[edge.target] for edge in graph.edges),
-        "conditions": int2s([edge.condition for edge in graph.edges]),
+    return (
+        task_parameters(tasks)
+        | {
+            "graph_id": UUID(bytes=graph.graph_id),
+            "name": graph.name,
+            "digest": graph.digest,
+            "definition": name,
+            "version": version,
+            "max_runtimes": intervals(graph.max_runtimes),
+            "labels": texts([node.label for node in graph.nodes]),
+            "any_of": [node.any_of for node in graph.nodes],
+            "ignore_failure": [node.ignore_failure for node in graph.nodes],
+            "handled": [node.ignore_failure or node.label in handled for node in graph.nodes],
+        }
+        | edge_parameters([node.label for node in graph.nodes], graph.edges, ids, ignoring)
+    )
+
+
+def edge_parameters(
+    labels: Iterable[str], edges: Iterable[Edge], ids: Mapping[str, TaskId], ignoring: Mapping[str, bool]
+) -> dict[str, Any]:
+    """Return the parameters for the edges of new nodes: by node, `waits_for` of them from `first_edges` on.
+
+    `ids` and `ignoring` also have the older nodes that the edges lead from.
+    """
+    by_target: dict[str, list[Edge]] = {label: [] for label in labels}
+    for edge in edges:
+        by_target[edge.target].append(edge)
+    waits_for = [len(each) for each in by_target.values()]
+    ordered = [edge for each in by_target.values() for edge in each]
+    return {
+        "waits_for": waits_for,
+        "first_edges": list(accumulate(waits_for[:-1], initial=1)),
+        "edges_from": uuids(ids[edge.source] for edge in ordered),
+        "edges_to": uuids(ids[edge.target] for edge in ordered),
+        "conditions": int2s([edge.condition for edge in ordered]),
         "fires_on": int2s(
-            [fires_on(edge.condition, ignore_failure=ignoring[edge.source]) for edge in graph.edges]
+            [fires_on(edge.condition, ignore_failure=ignoring[edge.source]) for edge in ordered]
         ),
     }
 

@@ -14,7 +14,7 @@ from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts, uuids
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.store.waiting import end_waiting
+from duly_core.store.waiting import end_waiting, release_skipped
 from duly_core.task import DueTask, TaskId
 
 Rows = TypeVar("Rows")
@@ -81,7 +81,8 @@ async def handle_timeouts(
     """Take up what fell silent, at most `limit` tasks of each kind.
 
     Claims whose holder fell silent are void, and their tasks run again, are quarantined, or cancelled. Tasks that
-    expired end. References that nobody claimed are sent again as far as the queues have room.
+    expired end. References that nobody claimed are sent again as far as the queues have room. Parked tasks that an end
+    passed over are released.
 
     Args:
         store: where.
@@ -110,6 +111,7 @@ async def handle_timeouts(
         unclaimed = await part(store.run(TRANSITIONS["enqueue_again"], sending_again), [])
     ended = await part(store.run(TRANSITIONS["expire"], {"limit": limit}), [])
     ended += await part(end_waiting(store, limit), [])
+    passed_over: frozenset[str] = await part(release_skipped(store, limit), frozenset())
     runs_again: dict[str, Any] = (
         {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
         if room is None
@@ -123,7 +125,7 @@ async def handle_timeouts(
         reclaimed=len(again),
         ended=sum(row[0] is not None for row in ended),
         revoked=len(again) + sum(row[0] is not None for row in stopped),
-        released=frozenset(row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),
+        released=passed_over.union(row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),
         problem=problems[0] if problems else None,
     )
 
@@ -169,7 +171,10 @@ async def next_triggers(store: Store, queues: Sequence[QueueKey]) -> dict[QueueK
 
 
 async def next_timeout(store: Store) -> timedelta | None:
-    """How long until the next silence becomes suspicious or the next task expires; None: nothing will."""
+    """How long until the next silence becomes suspicious or the next task expires; None: nothing will.
+
+    Nothing is left of that time if parked tasks were passed over.
+    """
     ((ahead,),) = await store.run(READS["next_timeout"], {})
     due_in: timedelta | None = ahead
     return due_in

@@ -76,6 +76,7 @@ from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, prior
 
 -- name: next_timeout
 -- The instant at which the next silence becomes suspicious, or the next task expires or is to end without a run, as time from now.
+-- It has passed if parked tasks were passed over.
 select least(
     (
         select next_trigger_at from task_assoc
@@ -91,6 +92,11 @@ select least(
         select next_trigger_at from task_assoc
         where status = 'waiting' and next_trigger_at < 'infinity'
         order by next_trigger_at
+        limit 1
+    ), (
+        select skipped_at from resource_use
+        where skipped_at is not null
+        order by skipped_at
         limit 1
     )
 ) - (select duly_now())
@@ -186,8 +192,7 @@ where node.graph_id = %(graph_id)b and assoc.doom is null
 
 -- name: graph_places
 -- The labels of these tasks in their graphs, and what each waited for, by label, with as many of the results as fit. No more
--- than `most` edges of a task are read, whichever come first. A task without any has one row.
--- Planned anew, as existing is.
+-- than `most` edges of a task are read, the first ones. A task without any has one row.
 select node.task_id, node.label as own_label, before.label, before.from_task,
     coalesce(assoc.status, ended.status)::text as status,
     case
@@ -197,24 +202,22 @@ select node.task_id, node.label as own_label, before.label, before.from_task,
     ended.result_encoding::int4 as encoding, ended.result is not null as has_result
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 cross join lateral (
-    select node.task_id, node.label from graph_node as node where node.task_id = asked.task_id limit 1
+    select node.task_id, node.label, node.waits_for from graph_node as node where node.task_id = asked.task_id limit 1
 ) as node
 left join lateral (
-    select source.label, edge.from_task
-    from (
-        select edge.from_task
-        from graph_edge as edge
-        where edge.to_task = any (array[asked.task_id])
-        limit %(most)b::int4
-    ) as edge
+    select source.label, source.lambda, edge.from_task
+    from unnest(node.waits_for[1 : %(most)b::int4]) as edge (from_task)
     cross join lateral (
-        select source.label from graph_node as source where source.task_id = edge.from_task limit 1
+        select source.label, source.lambda from graph_node as source where source.task_id = edge.from_task limit 1
     ) as source
 ) as before on true
-left join task_assoc as assoc on assoc.task_id = any (array[before.from_task])
 left join lateral (
-    select task.status, task.result, task.result_encoding from task where task.task_id = before.from_task limit 1
+    select task.status, task.result, task.result_encoding
+    from task
+    where task.task_id = before.from_task and task.lambda = before.lambda
+    limit 1
 ) as ended on true
+left join task_assoc as assoc on ended.status is null and assoc.task_id = any (array[before.from_task])
 order by node.task_id, before.label
 
 -- name: growing_graph
@@ -279,13 +282,15 @@ order by resource.name
 limit %(limit)b
 
 -- name: resource_keys
--- What is used of the keys of a resource, after a key, and how many tasks are parked on each.
-select use.key, use.used, (
+-- What is used of the keys of a resource that are in use, after a key, and how many tasks are parked on each.
+select use.key, use.used, parked.count
+from resource_use as use
+cross join lateral (
     select count(*) from task_assoc as assoc
     where assoc.parked_on = use.resource and assoc.parked_key = use.key and assoc.status = 'waiting'
 ) as parked
-from resource_use as use
 where use.resource = %(resource)b::text and use.key > %(after)b::text
+    and (use.used > 0 or parked.count > 0 or use.starts_until > duly_now())
 order by use.key
 limit %(limit)b
 

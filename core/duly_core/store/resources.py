@@ -89,7 +89,7 @@ _RELEASE = Statement(
 )
 _FORGET = Statement("forget_starts", "select duly_forget_starts(%(name)b::text, %(from_key)b::text)")
 _END_DELAYS = Statement(
-    "end_delays", "select lambdas, next_id from duly_end_delays(%(name)b::text, %(after)b::uuid)"
+    "end_delays", "select lambdas, next_id from duly_end_delays(%(names)b::text[], %(after)b::uuid)"
 )
 _SETTLE = Statement(
     "settle_rate",
@@ -127,7 +127,7 @@ async def put_resource(store: Store, limit: ResourceLimit) -> frozenset[str] | N
         from_key: str | None = ""
         while from_key is not None:
             ((from_key,),) = await store.run(_FORGET, {"name": limit.name, "from_key": from_key})
-        released |= await end_delays(store, limit.name)
+        released |= await end_delays(store, [limit.name])
         await store.run(_SETTLE, {"name": limit.name, "put_at": put_at})
     return frozenset(released)
 
@@ -148,16 +148,17 @@ async def _release_parked(store: Store, limit: ResourceLimit) -> set[str]:
     return released
 
 
-async def end_delays(store: Store, name: str) -> set[str]:
-    """Make due what is put off to a start time of a resource; return the lambdas.
+async def end_delays(store: Store, names: Sequence[str]) -> set[str]:
+    """Make due what is put off to a start time of these resources; return the lambdas. Reads all live tasks.
 
     Raises:
         StoreUnavailableError: some may be due; ask again.
     """
     released: set[str] = set()
     after: bytes | None = bytes(16)
-    while after is not None:
-        ((lambdas, after),) = await store.run(_END_DELAYS, {"name": name, "after": UUID(bytes=after)})
+    while after is not None and names:
+        parameters = {"names": texts(names), "after": UUID(bytes=after)}
+        ((lambdas, after),) = await store.run(_END_DELAYS, parameters)
         released.update(lambdas)
     return released
 

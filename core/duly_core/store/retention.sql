@@ -28,7 +28,7 @@ delete from resource_use as use
 using (
     select resource, key
     from resource_use
-    where key <> '' and used = 0 and coalesce(starts_until <= duly_now(), true) and not exists (
+    where key <> '' and used = 0 and skipped_at is null and coalesce(starts_until <= duly_now(), true) and not exists (
         select from task_assoc as assoc
         where assoc.parked_on = resource_use.resource and assoc.parked_key = resource_use.key and assoc.status = 'waiting'
     )

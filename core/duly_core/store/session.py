@@ -45,9 +45,3 @@ def start_up(settings: StoreSettings, lock_timeout: timedelta | None = None) -> 
     return {
         "options": " ".join(f"-c {name}={value}" for name, value in options(settings, lock_timeout).items())
     }
-
-
-def for_role(settings: StoreSettings) -> str:
-    """The SQL that gives a role the same, for people to run; nothing is prepared behind a pooler, nor planned once."""
-    wanted = options(settings) | {"plan_cache_mode": "force_custom_plan"}
-    return "\n".join(f"alter role CURRENT_USER set {name} = '{value}';" for name, value in wanted.items())

@@ -1,4 +1,4 @@
-"""Loads the `.sql` files: statements with a name, a sentence, and (transitions) the move they make.
+"""Loads the `.sql` files: statements with a name and a sentence.
 
 `fragments.sql` holds what several statements share, and says how a statement refers to it.
 """
@@ -10,27 +10,22 @@ from datetime import timedelta
 from importlib.resources import files
 
 from duly.enums import FailureKind
-from duly_core.lifecycle import Status
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.task import Encoding
 
-_HEAD = re.compile(r"^-- (?:name|fragment): (\w+)\n(?:-- move: (.*)\n)?", re.MULTILINE)
+_HEAD = re.compile(r"^-- (?:name|fragment): (\w+)\n", re.MULTILINE)
 _USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
 _TEXT = "{{}}"
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One named statement; `before` and `after` are empty for those that change nothing.
-
-    `anew`: its comment says "Planned anew", because a kept plan could be a bad one (decision 0021).
-    """
+    """One named statement."""
 
     name: str
     sql: str
-    before: frozenset[Status] = frozenset()
-    after: frozenset[Status] = frozenset()
     anew: bool = False
+    """Its comment says "Planned anew", because a kept plan could be a bad one (decision 0021)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,6 @@ class _Block:
     """A head and what follows it, up to the next."""
 
     name: str
-    move: str
     body: str
 
     @property
@@ -50,7 +44,7 @@ def _blocks(file_name: str) -> Iterator[_Block]:
     text = files("duly_core.store").joinpath(file_name).read_text(encoding="utf-8")
     heads = list(_HEAD.finditer(text))
     for head, following in zip(heads, [*heads[1:], None], strict=True):
-        yield _Block(head[1], head[2] or "", text[head.end() : following.start() if following else len(text)])
+        yield _Block(head[1], text[head.end() : following.start() if following else len(text)])
 
 
 def _numbers() -> dict[str, str]:
@@ -94,23 +88,12 @@ def fragment(name: str, text: str = "") -> str:
     return _resolve(_FRAGMENTS[name].replace(_TEXT, text), _FRAGMENTS)
 
 
-def _statuses(text: str) -> frozenset[Status]:
-    return frozenset(Status(part) for part in text.strip().split("|") if part)
-
-
 def load(file_name: str) -> dict[str, Statement]:
     """Read one file beside this module into its statements, by name."""
-    statements = {}
-    for block in _blocks(file_name):
-        before, _, after = block.move.partition("->")
-        statements[block.name] = Statement(
-            block.name,
-            _resolve(block.sql, _FRAGMENTS),
-            _statuses(before),
-            _statuses(after),
-            anew="-- Planned anew" in block.body,
-        )
-    return statements
+    return {
+        block.name: Statement(block.name, _resolve(block.sql, _FRAGMENTS), "-- Planned anew" in block.body)
+        for block in _blocks(file_name)
+    }
 
 
 TRANSITIONS = load("transitions.sql")

@@ -1,8 +1,6 @@
 """Read and cancel tasks: the cold paths, run on the same connections as the others."""
 
 import asyncio
-import importlib
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -57,7 +55,6 @@ _BY_ID = """from task left join task_assoc on task_assoc.task_id = task.task_id
 _DOOMED = "select task_id from task_assoc where task_id = any(%(task_ids)s::uuid[]) and doom is not null"
 _TRIES = 3
 """A task may pass from one kind to the other between the statements of a cancel."""
-_QUERIES = "duly_core.store.task_queries"
 
 TaskRow = dict[str, Any]
 """A task's columns by name, entity and assoc together; `status` is the one in force."""
@@ -76,12 +73,6 @@ class TaskFilter:
     finished_after: datetime | None = None
     """This instant or later; with either, what is not finished is left out."""
     finished_before: datetime | None = None
-
-
-async def load_queries() -> None:
-    """Import what SQLAlchemy needs, in a thread: it takes a while, and most services never need it."""
-    if _QUERIES not in sys.modules:
-        await asyncio.to_thread(importlib.import_module, _QUERIES)
 
 
 async def select_text(store: Store, query: str, parameters: Mapping[str, Any]) -> list[TaskRow]:
@@ -110,14 +101,6 @@ async def get_tasks(
     parameters = {"task_ids": wanted, "most_bytes": most_bytes}
     rows = await select_text(store, f"select {columns} {_BY_ID}", parameters)
     return {row["task_id"].bytes: row for row in rows}
-
-
-async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
-    """Up to `limit` tasks, newest id first, from below `before` on; without payloads and results."""
-    await load_queries()
-    from duly_core.store import task_queries
-
-    return await task_queries.list_tasks(store, wanted, before, limit)
 
 
 async def get_attempts(

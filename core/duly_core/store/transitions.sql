@@ -1,5 +1,5 @@
 -- Every statement that changes a task's state. Each is named, says its move ("before -> after", held
--- against lifecycle.py by a test) and takes many tasks. Each is a compare-and-set: it repeats what it
+-- against tests/fixtures/moves.py by a test) and takes many tasks. Each is a compare-and-set: it repeats what it
 -- expects in its own predicate, and a row that it does not touch is an ordinary answer.
 -- Time is duly_now() alone; "(select duly_now())" is asked once a statement, after the request came.
 -- Callers pass task ids in ascending order, so that statements lock rows in one order.
@@ -147,11 +147,11 @@ with asked as (
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
         %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
         %(delays)b::interval[], %(expires_at)b::timestamptz[],
-        %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(any_of)b::bool[],
-        %(ignore_failure)b::bool[], %(handled)b::bool[]
+        %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(first_edges)b::int4[],
+        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[]
     ) with ordinality as asked (
         task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
-        label, waits_for, any_of, ignore_failure, handled, place
+        label, waits_for, first_edge, any_of, ignore_failure, handled, place
     )
 ), made as (
     insert into graph (graph_id, name, digest, definition, version, created_at, total, open)
@@ -188,13 +188,17 @@ with asked as (
     where (select count(*) from entity) = (select count(*) from known)
     order by task_id
 ), node as (
-    insert into graph_node (graph_id, label, task_id, place, any_of, ignore_failure, handled)
-    select graph_id, label, task_id, place - 1, any_of, ignore_failure, handled from known order by label
+    insert into graph_node (
+        graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
+    )
+    select graph_id, label, task_id, lambda, place - 1, any_of, ignore_failure, handled, {{edges}}
+    from known
+    order by label
 ), edge as (
-    insert into graph_edge (from_task, to_task, condition, fires_on)
+    insert into graph_edge (from_task, to_task, fires_on)
     select edge.* from made cross join unnest(
-        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(conditions)b::int2[], %(fires_on)b::int2[]
-    ) as edge (from_task, to_task, condition, fires_on)
+        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(fires_on)b::int2[]
+    ) as edge (from_task, to_task, fires_on)
 )
 select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
 union all
@@ -210,11 +214,12 @@ with asked as (
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
         %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
         %(delays)b::interval[], %(expires_at)b::timestamptz[],
-        %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(any_of)b::bool[],
-        %(ignore_failure)b::bool[], %(handled)b::bool[], %(runs)b::bool[], %(skipped)b::bool[]
+        %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(waits_for)b::int4[],
+        %(first_edges)b::int4[], %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[],
+        %(runs)b::bool[], %(skipped)b::bool[]
     ) with ordinality as asked (
         task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
-        label, open_edges, any_of, ignore_failure, handled, runs, skipped, place
+        label, open_edges, waits_for, first_edge, any_of, ignore_failure, handled, runs, skipped, place
     )
 ), grown as (
     update graph
@@ -248,19 +253,21 @@ with asked as (
     where (select count(*) from entity) = (select count(*) from known)
     order by task_id
 ), node as (
-    insert into graph_node (graph_id, label, task_id, place, any_of, ignore_failure, handled)
-    select graph_id, label, task_id, before + place - 1, any_of, ignore_failure, handled from known order by label
+    insert into graph_node (
+        graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
+    )
+    select graph_id, label, task_id, lambda, before + place - 1, any_of, ignore_failure, handled, {{edges}}
+    from known
+    order by label
 ), waited_for as (
     update graph_node as node
     set handled = true
     from unnest(%(handled_labels)b::text[]) as asked (label)
     where node.graph_id = %(graph_id)b::uuid and node.label = any (array[asked.label]) and not node.handled
 ), edge as (
-    insert into graph_edge (from_task, to_task, condition, fires_on)
+    insert into graph_edge (from_task, to_task, fires_on)
     select edge.*
-    from unnest(
-        %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(conditions)b::int2[], %(fires_on)b::int2[]
-    ) as edge (from_task, to_task, condition, fires_on)
+    from unnest(%(edges_from)b::uuid[], %(edges_to)b::uuid[], %(fires_on)b::int2[]) as edge (from_task, to_task, fires_on)
 )
 select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
 
@@ -279,10 +286,10 @@ with clock as materialized (
 ), {{park}}
 update task_assoc as assoc
 set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, start_at = null,
-    resources = due.resources
+    resources = due.resources, taken = {{taken_by: due}}
 from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
-    and due.task_id not in (select task_id from parked)
+    and due.task_id not in (select task_id from parked where taken is null)
 returning assoc.task_id, assoc.lambda, assoc.priority
 
 -- name: claim_work
@@ -305,11 +312,11 @@ with clock as materialized (
 ), {{park}}, placed as materialized (
     select task_id, resources, (row_number() over () - 1)::int4 as place
     from due
-    where task_id not in (select task_id from parked)
+    where task_id not in (select task_id from parked where taken is null)
 ), claimed as (
     update task_assoc as assoc
     set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
-        start_at = null, resources = placed.resources, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        start_at = null, resources = placed.resources, taken = {{taken_by: placed}}, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
         token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
             || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
     from placed
@@ -325,7 +332,7 @@ union all
 select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, null, null,
     {{eligible_in}}
 from queue
-where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked)
+where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null)
 
 -- name: enqueue_again
 -- move: enqueued -> enqueued
@@ -357,12 +364,18 @@ returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
 -- name: put_back
 -- move: enqueued -> new
 -- The message could not be sent: the task waits for its queue like any other that is due, spread out a little.
-with back as (
-    update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now()) + random() * %(delay)b::interval
+with sent as (
+    select assoc.task_id, assoc.taken
     from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'enqueued'
-    returning assoc.task_id, assoc.resources
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.status::text = 'enqueued'
+    for update of assoc
+), back as (
+    update task_assoc as assoc
+    set status = 'new', next_trigger_at = (select duly_now()) + random() * %(delay)b::interval, taken = null
+    from sent
+    where assoc.task_id = any (array[sent.task_id]) and assoc.status::text = 'enqueued'
+    returning assoc.task_id, assoc.resources, sent.taken
 ), {{free: back}}
 select task_id, null::text as lambda from back
 union all select null, freed.lambda from freed
@@ -371,7 +384,7 @@ union all select null, freed.lambda from freed
 -- move: enqueued -> new
 -- There is no queue beside the store any more: what was sent to one is due again when its enqueue_timeout is over.
 with waiting as (
-    select task_id
+    select task_id, taken
     from task_assoc
     where status = 'enqueued' and next_trigger_at <= (select duly_now())
     order by next_trigger_at
@@ -379,10 +392,10 @@ with waiting as (
     for update skip locked
 ), back as (
     update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now())
+    set status = 'new', next_trigger_at = (select duly_now()), taken = null
     from waiting
     where assoc.task_id = any (array[waiting.task_id]) and assoc.status::text = 'enqueued'
-    returning assoc.task_id, assoc.resources
+    returning assoc.task_id, assoc.resources, waiting.taken
 ), {{free: back}}
 select task_id, null::text as lambda from back
 union all select null, freed.lambda from freed
@@ -393,7 +406,7 @@ union all select null, freed.lambda from freed
 -- With a queue beside the store ("enqueued") the reference is sent at once; without one the task is due at once. What is
 -- enqueued keeps its units of resources.
 with silent as (
-    select assoc.task_id, {{silent_attempt}}, {{recent_crashes: (select duly_now())}} as crashed_at
+    select assoc.task_id, {{silent_attempt}}, {{recent_crashes: (select duly_now())}} as crashed_at, assoc.taken
     from task_assoc as assoc left join lambda on lambda.name = any (array[assoc.lambda])
     where assoc.status in ('claimed', 'processing') and {{is_silent}}
         and not assoc.cancel_requested and not {{crashed_too_often}}
@@ -403,7 +416,8 @@ with silent as (
 ), reclaimed as (
     update task_assoc as assoc
     set status = %(status)b::text::task_status, next_trigger_at = (select duly_now()) + %(trigger_in)b::interval,
-        crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()), {{let_go: null}}
+        crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()), {{let_go: null}},
+        taken = case when %(status)b::text = 'enqueued' then assoc.taken end
     from silent
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and {{is_silent}}
@@ -604,7 +618,7 @@ with clock as materialized (
     select * from unnest(%(held_back)b::text[], %(hold_back)b::interval[]) as held_back (lambda, delay)
 ), held as (
     select asked.*, clock.now, assoc.lambda, assoc.holder, assoc.fence, assoc.failures, assoc.crashes,
-        assoc.cancel_requested, asked.outcome = 'crashed' as crashed,
+        assoc.cancel_requested, assoc.taken as took, asked.outcome = 'crashed' as crashed,
         {{recent_crashes: clock.now}} as crashed_at, {{policy.crash_window}} as crash_window,
         {{policy.max_crashes}} as max_crashes, {{policy.max_attempts}} as max_attempts,
         greatest(
@@ -631,7 +645,7 @@ with clock as materialized (
         end as status
     from held
 ), planned as (
-    select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder,
+    select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder, took,
         outcome, crashed, crashed_at, failures + crashes + 1 as attempt,
         failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
         crashes + crashed::int as crashes, {{no_result}},
@@ -658,11 +672,11 @@ with clock as materialized (
     set status = 'retriable_failure', next_trigger_at = planned.ended_at + planned.wait,
         due_at = planned.ended_at + planned.wait, failures = planned.failures, crashes = planned.crashes,
         crashed_at = nullif(planned.crashed_at || case when planned.crashed then array[planned.ended_at] end, '{}'),
-        {{let_go: planned.token}}
+        taken = null, {{let_go: planned.token}}
     from planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
-    returning planned.*, {{no_links}}
+    returning planned.*, {{no_links: planned.took}}
 ), ended as (
     delete from task_assoc as assoc
     using planned
@@ -687,14 +701,14 @@ with asked as (
         %(failure_messages)b::text[], %(started_at)b::timestamptz[]
     ) as asked (task_id, token, retry_after, message, started_at)
 ), held as (
-    select asked.*, assoc.holder
+    select asked.*, assoc.holder, assoc.taken
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
 ), snoozed as (
     update task_assoc as assoc
     set status = 'new', next_trigger_at = (select duly_now()) + held.retry_after,
-        due_at = (select duly_now()) + held.retry_after, {{let_go: held.token}}
+        due_at = (select duly_now()) + held.retry_after, taken = null, {{let_go: held.token}}
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'snoozed' as outcome,
@@ -714,13 +728,13 @@ with asked as (
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(started_at)b::timestamptz[], %(reasons)b::text[]
     ) as asked (task_id, token, started_at, reason)
 ), held as (
-    select asked.*, assoc.holder
+    select asked.*, assoc.holder, assoc.taken
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
 ), released as (
     update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now()), {{let_go: held.token}}
+    set status = 'new', next_trigger_at = (select duly_now()), taken = null, {{let_go: held.token}}
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'released' as outcome,
@@ -844,14 +858,14 @@ with clock as materialized (
 ), {{asked_changes}}, found as (
     select asked.*, {{policy.payload_limit}} as payload_limit,
         greatest((select now from clock), coalesce(asked.scheduled_at, (select now from clock) + asked.delay)) as due_at,
-        asked.scheduled_at is not null or asked.delay is not null as is_moved, assoc.resources
+        asked.scheduled_at is not null or asked.delay is not null as is_moved, assoc.resources, assoc.taken
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     left join lambda on lambda.name = any (array[assoc.lambda])
     where assoc.status::text in ('new', 'retriable_failure', 'enqueued')
     for update of assoc
 ), changed as (
     update task_assoc as assoc
-    set status = 'new',
+    set status = 'new', taken = null,
         next_trigger_at = case
             when found.is_moved then found.due_at
             when assoc.status = 'enqueued' then (select now from clock)
@@ -864,7 +878,7 @@ with clock as materialized (
         and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and coalesce(octet_length(found.payload), 0) <= found.payload_limit
         and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
-    returning found.*, assoc.status::text as status, assoc.next_trigger_at
+    returning found.*, assoc.status::text as status, assoc.next_trigger_at, assoc.priority as priority_now
 ), {{change_entity}}, {{free: changed}}
 select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
     coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status,
@@ -899,7 +913,7 @@ with clock as materialized (
         and assoc.parked_on is null
         and coalesce(octet_length(found.payload), 0) <= found.payload_limit
         and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
-    returning found.*, assoc.status::text as status
+    returning found.*, assoc.status::text as status, assoc.priority as priority_now
 ), {{change_entity}}
 select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
     coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status, coalesce(assoc.doom is not null or assoc.parked_on is not null, false) as is_fixed

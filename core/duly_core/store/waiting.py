@@ -1,4 +1,4 @@
-"""End or change tasks that wait in sessions or graphs."""
+"""End, change or release tasks that wait in sessions or graphs, or for resources."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -8,9 +8,12 @@ from psycopg.rows import TupleRow
 from duly_core.errors import StatementTimeoutError
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store, fetch
-from duly_core.store.statements import LOCKS, TRANSITIONS
+from duly_core.store.statements import LOCKS, TRANSITIONS, Statement
 from duly_core.task import TaskId
 
+_RELEASE_SKIPPED = Statement(
+    "release_skipped", "select lambda from duly_release_skipped(%(limit)b::int4) as lambda"
+)
 _FEWER = 50
 
 
@@ -35,6 +38,15 @@ async def end_waiting(store: Store, limit: int) -> list[TupleRow]:
         return await _end(store, "lock_over", {"limit": limit}, "end_waiting")
     except StatementTimeoutError:
         return await _end(store, "lock_over", {"limit": max(1, limit // _FEWER)}, "end_waiting")
+
+
+async def release_skipped(store: Store, limit: int) -> frozenset[str]:
+    """Release parked tasks that an end passed over, of up to `limit` resources or keys; return the lambdas.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    return frozenset(row[0] for row in await store.run(_RELEASE_SKIPPED, {"limit": limit}))
 
 
 async def change_waiting(

@@ -75,17 +75,13 @@ def _known_folders() -> Iterator[Path]:
         # Not an import: these packages warn and scan the machine when they are imported.
         spec = importlib.util.find_spec(package)
         for location in (spec.submodule_search_locations or ()) if spec else ():
-            yield from _if_present(Path(location) / installation / "bin")
+            if (folder := Path(location) / installation / "bin").is_dir():
+                yield folder
     system = [folder for folder in _SYSTEM.glob("*/bin") if folder.parent.name.isdigit()]
     yield from sorted(system, key=lambda folder: int(folder.parent.name), reverse=True)
     on_path = shutil.which("postgres")
     if on_path:
         yield Path(on_path).resolve().parent
-
-
-def _if_present(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        yield folder
 
 
 def _major_version(folder: Path) -> int:

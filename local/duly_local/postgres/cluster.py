@@ -47,14 +47,6 @@ class Cluster:
                 f"data: put it back, or begin anew with another --data"
             ) from error
 
-    def check_password(self) -> None:
-        """Read the password for nothing but the error, before anything is started.
-
-        Raises:
-            DulyError: its file is gone.
-        """
-        _ = self.password
-
     def create(self, identity: PostgresOsUser, *, durable: bool) -> None:
         """Run initdb. A run cut short leaves nothing that looks complete.
 

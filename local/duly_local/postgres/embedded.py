@@ -211,7 +211,7 @@ class EmbeddedPostgres(Program):
         if self._cluster.major is None:
             self._cluster.create(self._identity, durable=self._settings["fsync"] == "on")
         else:
-            self._cluster.check_password()
+            _ = self._cluster.password  # for nothing but its error, before anything is started
             self._await_departure()
             self._identity.give(self._cluster.files)
 

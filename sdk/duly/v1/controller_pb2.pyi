@@ -6,6 +6,7 @@ What an Executor asks of its host's Controller, on a local socket."""
 from collections import abc as _abc
 from duly.v1 import hsc_pb2 as _hsc_pb2
 from duly.v1 import registry_pb2 as _registry_pb2
+from duly.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
@@ -88,6 +89,8 @@ class NextWorkRequest(_message.Message):
     LOST_PREFIXES_FIELD_NUMBER: _builtins.int
     TOKEN_PREFIX_FIELD_NUMBER: _builtins.int
     EXCEPT_LAMBDAS_FIELD_NUMBER: _builtins.int
+    LAMBDAS_FIELD_NUMBER: _builtins.int
+    PRIORITIES_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     max_tasks: _builtins.int
     """How many the Executor's slots can start soon."""
@@ -109,6 +112,16 @@ class NextWorkRequest(_message.Message):
     def except_lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Lambdas of which the Executor wants no tasks for now."""
 
+    @_builtins.property
+    def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only tasks of these lambdas; empty: of all that the Executor serves. An Executor with reserved slots asks for what
+        it keeps slots for.
+        """
+
+    @_builtins.property
+    def priorities(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.Priority.ValueType]:
+        """Only tasks of these priorities; empty: all."""
+
     def __init__(
         self,
         *,
@@ -118,10 +131,12 @@ class NextWorkRequest(_message.Message):
         lost_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
         token_prefix: _builtins.bytes = ...,
         except_lambdas: _abc.Iterable[_builtins.str] | None = ...,
+        lambdas: _abc.Iterable[_builtins.str] | None = ...,
+        priorities: _abc.Iterable[_task_pb2.Priority.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["except_lambdas", b"except_lambdas", "executor_id", b"executor_id", "lost_prefixes", b"lost_prefixes", "max_tasks", b"max_tasks", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["except_lambdas", b"except_lambdas", "executor_id", b"executor_id", "lambdas", b"lambdas", "lost_prefixes", b"lost_prefixes", "max_tasks", b"max_tasks", "priorities", b"priorities", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

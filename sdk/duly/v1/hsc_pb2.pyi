@@ -247,6 +247,7 @@ class ClaimWorkRequest(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     TOKEN_PREFIX_FIELD_NUMBER: _builtins.int
     LOST_PREFIXES_FIELD_NUMBER: _builtins.int
+    PRIORITIES_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
     """The Executor that will have the claims, for operators to read."""
     max_tasks: _builtins.int
@@ -269,6 +270,10 @@ class ClaimWorkRequest(_message.Message):
         this request's prefix, so that nobody can release it meanwhile. If there is any, nothing else is claimed.
         """
 
+    @_builtins.property
+    def priorities(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.Priority.ValueType]:
+        """Only tasks of these priorities; empty: all. An Executor with reserved slots asks for what it keeps slots for."""
+
     def __init__(
         self,
         *,
@@ -278,10 +283,11 @@ class ClaimWorkRequest(_message.Message):
         timeout: _duration_pb2.Duration | None = ...,
         token_prefix: _builtins.bytes = ...,
         lost_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
+        priorities: _abc.Iterable[_task_pb2.Priority.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "lambdas", b"lambdas", "lost_prefixes", b"lost_prefixes", "max_tasks", b"max_tasks", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "lambdas", b"lambdas", "lost_prefixes", b"lost_prefixes", "max_tasks", b"max_tasks", "priorities", b"priorities", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

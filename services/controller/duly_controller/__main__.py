@@ -9,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
 from duly_controller.claimer import Claimer
 from duly_controller.crash_reporter import CrashReporter
@@ -32,7 +31,7 @@ from duly_core.queues.none import NoQueue
 from duly_core.queues.port import QueueReceiver
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.channel import open_channel
-from duly_core.rpc.server import RpcServer, Service
+from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub, registry_stub
 from duly_core.service import Serve, run_service
@@ -115,7 +114,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.push_async_callback(give_back)
             at_the_end.push_async_callback(registration.stop)
             at_the_end.push_async_callback(servicer.finish, _LAST_REPORTS)
-            server = RpcServer(listen, [_service_of(servicer)], rpc.for_local_socket(), observe_call)
+            server = RpcServer(listen, [servicer], rpc.for_local_socket(), observe_call)
             at_the_end.push_async_callback(server.stop)
             address = await server.start()
             await server.set_serving(serving=True)
@@ -183,13 +182,6 @@ def _check_dwell(visibility: timedelta, margin: timedelta) -> None:
             f"could be handed out: set queue.visibility to {format_duration(margin + _SHORTEST_DWELL)} or longer "
             "(DULY_QUEUE_VISIBILITY), or a shorter controller.dwell_margin (DULY_CONTROLLER_DWELL_MARGIN)"
         )
-
-
-def _service_of(servicer: ControllerServicer) -> Service:
-    return Service(
-        controller_pb2.DESCRIPTOR.services_by_name["ControllerService"].full_name,
-        lambda grpc: controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, grpc),
-    )
 
 
 async def _serve_when_attached(

@@ -77,8 +77,8 @@ class QueuePoller:
         await repeat(f"poll {queue}", run_once, self._stop, asyncio.Event())
 
     async def _return_unasked_for(self) -> timedelta:
-        for lambda_name in self._work_requests.unasked_for():
-            await self._give_back(self._buffer.withdraw(lambda_name))
+        for queue in self._work_requests.unasked_for():
+            await self._give_back(self._buffer.withdraw(queue))
         return _LOOK_FOR_UNWANTED
 
     async def _give_back(self, messages: Sequence[Received]) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from duly.enums import Priority
 from duly_core.queues.port import Received
-from duly_core.routing import QueueKey
+from duly_core.routing import ALL_PRIORITIES, QueueKey
 from duly_core.task import TaskId
 
 _LONGEST_TURN = 8
@@ -92,8 +92,14 @@ class ReferenceBuffer:
         waiting = self._waiting[queue.priority].get(queue.lambda_name)
         return waiting.size if waiting else 0
 
-    def take(self, lambdas: Collection[str], most: int, not_before: float) -> list[ReferenceSlice]:
-        """Pick up to `most` references of these lambdas.
+    def take(
+        self,
+        lambdas: Collection[str],
+        most: int,
+        not_before: float,
+        priorities: Collection[Priority] = ALL_PRIORITIES,
+    ) -> list[ReferenceSlice]:
+        """Pick up to `most` references of these lambdas and priorities.
 
         Those received before `not_before` are dropped: their message is about to be seen by others.
         """
@@ -103,7 +109,7 @@ class ReferenceBuffer:
             served = [
                 priority
                 for priority, queues in self._waiting.items()
-                if any(name in lambdas for name in queues)
+                if priority in priorities and any(name in lambdas for name in queues)
             ]
             if not served:
                 break
@@ -169,21 +175,20 @@ class ReferenceBuffer:
                 closed.append(message.received)
         return closed
 
-    def lambdas(self) -> set[str]:
-        """The lambdas of which anything waits here."""
-        return set().union(*self._waiting.values())
+    def queues(self) -> list[QueueKey]:
+        """The queues of which anything waits here."""
+        return [QueueKey(name, priority) for priority, queues in self._waiting.items() for name in queues]
 
-    def withdraw(self, lambda_name: str) -> list[Received]:
-        """Take out this lambda's messages of which nothing was picked yet, to be given back."""
-        untouched = []
-        for queues in self._waiting.values():
-            if queue := queues.pop(lambda_name, None):
-                untouched += [message.received for message in queue.messages if not message.picked]
-                begun = deque(message for message in queue.messages if message.picked)
-                if begun:
-                    left = sum(len(message.received.task_ids) - message.picked for message in begun)
-                    queues[lambda_name] = _Queue(begun, left)
-        return untouched
+    def withdraw(self, key: QueueKey) -> list[Received]:
+        """Take out this queue's messages of which nothing was picked yet, to be given back."""
+        queue = self._waiting[key.priority].pop(key.lambda_name, None)
+        if queue is None:
+            return []
+        begun = deque(message for message in queue.messages if message.picked)
+        if begun:
+            left = sum(len(message.received.task_ids) - message.picked for message in begun)
+            self._waiting[key.priority][key.lambda_name] = _Queue(begun, left)
+        return [message.received for message in queue.messages if not message.picked]
 
     def drain(self) -> list[Received]:
         """Empty the buffer; the messages that were in it, to be given back."""

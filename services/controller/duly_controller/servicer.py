@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from datetime import timedelta
 
+from duly.enums import Priority
 from duly.v1 import controller_pb2, controller_pb2_grpc
 from duly_controller import events
 from duly_controller.claimer import Claimed, Claimer
@@ -16,7 +17,7 @@ from duly_controller.work_requests import WorkRequests
 from duly_core import failpoints
 from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.errors import InvalidRequestError, NotAttachedError
-from duly_core.rpc.checks import check_holder, check_prefixes, read_duration
+from duly_core.rpc.checks import check_holder, check_prefixes, read_duration, read_priorities
 from duly_core.rpc.stubs import Context
 
 _MOST_TASKS = 2_000
@@ -113,6 +114,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         timeout = min(read_duration("timeout", request.timeout, _LONGEST_ASKED), _LONGEST_WAIT)
         if request.token_prefix:
             check_prefixes("token_prefix", [request.token_prefix])
+        priorities = read_priorities("priorities", request.priorities)
         if self._work_requests.closed.is_set():  # not at once: who asks again and again would keep us busy
             await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
             return controller_pb2.NextWorkResponse()
@@ -120,8 +122,12 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         executor.open_calls[prefix] = False
         try:
             wanted = executor.lambdas.difference(request.except_lambdas)
-            with self._work_requests.asking(wanted, request.max_tasks):
-                claimed = await self._find_work(executor, wanted, request.max_tasks, timeout, Tokens(prefix))
+            if request.lambdas:
+                wanted = wanted.intersection(request.lambdas)
+            with self._work_requests.asking(wanted, request.max_tasks, priorities):
+                claimed = await self._find_work(
+                    executor, wanted, priorities, request.max_tasks, timeout, Tokens(prefix)
+                )
             if claimed is None:
                 return controller_pb2.NextWorkResponse()
             if executor.open_calls[prefix]:
@@ -136,6 +142,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self,
         executor: AttachedExecutor,
         lambdas: frozenset[str],
+        priorities: frozenset[Priority],
         most: int,
         timeout: timedelta,
         tokens: Tokens,
@@ -144,7 +151,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout.total_seconds()
         while not self._work_requests.closed.is_set():
-            slices = self._buffer.take(lambdas, most, loop.time() - self._freshness)
+            slices = self._buffer.take(lambdas, most, loop.time() - self._freshness, priorities)
             if slices:
                 claimed = await self._claim(executor, slices, tokens)
                 if claimed.tasks:

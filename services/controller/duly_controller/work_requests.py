@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from duly.enums import Priority
 from duly_controller.reference_buffer import ReferenceBuffer
-from duly_core.routing import QueueKey
+from duly_core.routing import ALL_PRIORITIES, QueueKey
 
 _AHEAD = 2
 """The buffer holds up to this many times what was asked for, so that the next NextWork finds work."""
@@ -21,6 +22,10 @@ _FORGOTTEN_SECONDS = 1.0
 class _Asking:
     lambdas: frozenset[str]
     most: int
+    priorities: frozenset[Priority]
+
+    def asks_for(self, queue: QueueKey) -> bool:
+        return queue.lambda_name in self.lambdas and queue.priority in self.priorities
 
 
 class WorkRequests:
@@ -30,47 +35,51 @@ class WorkRequests:
         self._buffer = buffer
         self._asking: set[_Asking] = set()
         self._recent: dict[str, tuple[float, int]] = {}
+        """When calls for all priorities of a lambda ended, and for how many tasks the last was."""
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
         self.closed = asyncio.Event()
         """Set once nobody is to get any more work."""
 
     @contextmanager
-    def asking(self, lambdas: frozenset[str], most: int) -> Iterator[None]:
-        """For as long as this is open, somebody waits for up to `most` tasks of these lambdas."""
-        asking = _Asking(lambdas, most)
+    def asking(
+        self, lambdas: frozenset[str], most: int, priorities: frozenset[Priority] = ALL_PRIORITIES
+    ) -> Iterator[None]:
+        """For as long as this is open, somebody waits for up to `most` tasks of these lambdas and priorities."""
+        asking = _Asking(lambdas, most, priorities)
         self._asking.add(asking)
         self._tell()
         try:
             yield
         finally:
             self._asking.discard(asking)
-            now = asyncio.get_running_loop().time()
-            self._recent.update(dict.fromkeys(lambdas, (now, most)))
+            if priorities == ALL_PRIORITIES:
+                now = asyncio.get_running_loop().time()
+                self._recent.update(dict.fromkeys(lambdas, (now, most)))
 
     def _tell(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _wanted(self, lambda_name: str) -> int:
-        waiting = sum(asking.most for asking in self._asking if lambda_name in asking.lambdas)
-        asked_at, most = self._recent.get(lambda_name, (float("-inf"), 0))
+    def _wanted(self, queue: QueueKey) -> int:
+        waiting = sum(asking.most for asking in self._asking if asking.asks_for(queue))
+        asked_at, most = self._recent.get(queue.lambda_name, (float("-inf"), 0))
         if not waiting and asyncio.get_running_loop().time() - asked_at < _RECENT_SECONDS:
             waiting = most
         return _AHEAD * waiting
 
     def short_of(self, queue: QueueKey) -> int:
         """How much more of this queue is wanted than the buffer holds; not above 0: nothing is missing."""
-        return self._wanted(queue.lambda_name) - self._buffer.size(queue)
+        return self._wanted(queue) - self._buffer.size(queue)
 
-    def unasked_for(self) -> list[str]:
-        """Lambdas of which something waits in the buffer though nobody has asked for them for a while."""
-        asked = frozenset[str]().union(*(asking.lambdas for asking in self._asking))
+    def unasked_for(self) -> list[QueueKey]:
+        """Queues of which something waits in the buffer though nobody has asked for them for a while."""
         before = asyncio.get_running_loop().time() - _FORGOTTEN_SECONDS
         return [
-            name
-            for name in sorted(self._buffer.lambdas() - asked)
-            if self._recent.get(name, (float("-inf"), 0))[0] < before
+            queue
+            for queue in sorted(self._buffer.queues())
+            if self._recent.get(queue.lambda_name, (float("-inf"), 0))[0] < before
+            and not any(asking.asks_for(queue) for asking in self._asking)
         ]
 
     def close(self) -> None:

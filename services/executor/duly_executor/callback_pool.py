@@ -6,6 +6,7 @@ The poller, the watchdog and the heartbeats call this; it calls none of them. Wh
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core import failpoints
@@ -13,7 +14,7 @@ from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
-from duly_executor.dispatch import Capacity, Dispatcher
+from duly_executor.dispatch import Dispatcher
 from duly_executor.exit_handler import ExitHandler
 from duly_executor.failure_results import cancelled, with_checkpoint
 from duly_executor.held_claims import HeldClaims
@@ -22,6 +23,7 @@ from duly_executor.prefetch import Prefetch
 from duly_executor.process_starter import ProcessStarter
 from duly_executor.process_supervisor import ProcessSupervisor
 from duly_executor.process_tree import Containment
+from duly_executor.reserved_slots import ReservedSlots
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
 
@@ -54,13 +56,18 @@ class CallbackPool:
             application, executor_id, board, containment, settings.import_timeout, settings.callback_user
         )
         self._supervisor = ProcessSupervisor(starter, settings, self._serve, self.reassign)
+        self.retire_isolated = self._supervisor.retire
         self._processes = self._supervisor.processes
         self._dying: set[CallbackProcess] = set()
         """No longer fed, and not buried yet."""
         self._moves_within = settings.recall_after.total_seconds()
+        self.reserved = ReservedSlots(settings, held_claims.task)
+        apart = IsolatedLambdas(settings.isolate_for)
         self._dispatcher = Dispatcher(
-            board.slots, self._moving, IsolatedLambdas(settings.isolate_for), settings.isolated_processes
+            board.slots, self._moving, apart, settings.isolated_processes, self.reserved
         )
+        self.capacity = partial(self._dispatcher.capacity, self._processes.values())
+        self.crowding = self._dispatcher.crowding
         self.full_lambdas = self._dispatcher.full_lambdas
         self.unassigned = self._dispatcher.ordinary
         self._ordinary = settings.processes
@@ -90,10 +97,6 @@ class CallbackPool:
         self._assign()
         self.freed.set()
 
-    def retire_isolated(self, idle_since: float) -> None:
-        """End the isolated processes in which nothing has ended since then (the loop's time)."""
-        self._supervisor.retire(idle_since)
-
     async def close(self) -> None:
         """Kill all processes and hand back what they ran."""
         self._closing = self._stopping = True
@@ -119,10 +122,6 @@ class CallbackPool:
         ahead = self._prefetch.ahead(asyncio.get_running_loop().time())
         self._dispatcher.plan_prefetch(ahead, self._processes.values(), self._ordinary)
 
-    def capacity(self) -> Capacity:
-        """Return what can be held now, going by the plan."""
-        return self._dispatcher.capacity(self._processes.values())
-
     def _attempts_ended(self, count: int) -> None:
         if count:
             self.ended_at = asyncio.get_running_loop().time()
@@ -138,8 +137,8 @@ class CallbackPool:
             if self.unstarted_in(process):
                 process.recall()
 
-    def hand_back_unassigned(self) -> None:
-        self._release(self._dispatcher.take_back())
+    def hand_back_unassigned(self, stuck_at: float | None = None) -> None:
+        self._release(self._dispatcher.take_back(stuck_at))
 
     def hand_back_isolated(self, came_before: float) -> None:
         """Hand back those that have waited since before then (the loop's time) for an isolated process."""
@@ -201,6 +200,7 @@ class CallbackPool:
             process.alone = False
             process.separate = ""
         self._reporter.results([result for _, result in ends])
+        self.reserved.note_ended(ends, asyncio.get_running_loop().time())
         self._assign()
         self._attempts_ended(len(ends))
 

@@ -14,6 +14,7 @@ from duly.v1 import hsc_pb2
 from duly_core.task import TaskId
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.isolation import IsolatedLambdas
+from duly_executor.reserved_slots import ReservedSlots
 
 Batch = tuple[CallbackProcess, list[hsc_pb2.ClaimedTask]]
 _Line = deque[tuple[hsc_pb2.ClaimedTask, float]]
@@ -53,6 +54,7 @@ class Dispatcher:
         moving: Callable[[CallbackProcess], bool],
         isolated_lambdas: IsolatedLambdas,
         isolated: int,
+        reserved: ReservedSlots | None = None,
     ) -> None:
         """Make one.
 
@@ -61,7 +63,9 @@ class Dispatcher:
             moving: whether tasks ended in a process lately: only there others may wait for a slot.
             isolated_lambdas: which lambdas are kept apart.
             isolated: how many isolated processes there may be.
+            reserved: who has slots for itself; None: nobody.
         """
+        self._reserved = reserved
         self._slots = slots
         self._moving = moving
         self._isolated_lambdas = isolated_lambdas
@@ -79,7 +83,7 @@ class Dispatcher:
         """By lambda."""
 
     def __len__(self) -> int:
-        return len(self._waiting) + self._suspected() + self._separated()
+        return self.ordinary() + self._suspected() + self._separated()
 
     def _suspected(self) -> int:
         return len(self._suspects) + len(self._likely)
@@ -101,7 +105,10 @@ class Dispatcher:
         elif apart:
             self._separate.setdefault(name, deque()).append((task, now))
         else:
-            self._waiting.append(task)
+            if self._reserved:
+                self._reserved.add(task)
+            else:
+                self._waiting.append(task)
             self._others_at = now
 
     def isolate(self, lambda_name: str, now: float) -> bool:
@@ -119,25 +126,36 @@ class Dispatcher:
         return isolation_ended
 
     def _sort_again(self, now: float) -> None:
-        waiting = [*self._waiting]
-        self._waiting.clear()
+        waiting = self._take_ordinary()
         for name in [name for name in self._separate if name not in self._isolated_lambdas.separate]:
             waiting += [task for task, _ in self._separate.pop(name)]
         others_at = self._others_at
         for task in waiting:
             self.add(task, now)
-        if not self._waiting:
+        if not self.ordinary():
             self._others_at = others_at
 
     def ordinary(self) -> int:
         """How many wait that any process may run."""
-        return len(self._waiting)
+        return self._reserved.waiting() if self._reserved else len(self._waiting)
 
-    def take_back(self) -> list[TaskId]:
-        """Those that wait, who wait no more. Those that run isolated keep waiting: other processes are theirs."""
-        taken = [task.claim.task_id for task in self._waiting]
+    def _take_ordinary(self) -> list[hsc_pb2.ClaimedTask]:
+        waiting = [*self._waiting]
         self._waiting.clear()
-        return taken
+        return [*self._reserved.take_all()] if self._reserved else waiting
+
+    def take_back(self, stuck_at: float | None = None) -> list[TaskId]:
+        """Those that wait, who wait no more. Those that run isolated keep waiting: other processes are theirs.
+
+        With `stuck_at` (where slots are reserved): only those that no slot was freed for lately.
+        """
+        if self._reserved and stuck_at is not None:
+            return [task.claim.task_id for task in self._reserved.take_stuck(stuck_at)]
+        return [task.claim.task_id for task in self._take_ordinary()]
+
+    def crowding(self) -> int:
+        """How many more suspects wait for an isolated process than may: so many fewer tasks are asked for."""
+        return max(0, self._suspected() - _MOST_ISOLATED)
 
     def take_back_isolated(self, came_before: float) -> list[TaskId]:
         """Those that came before then and wait for an isolated process, who wait no more."""
@@ -154,7 +172,7 @@ class Dispatcher:
         must not wait for its last free slot while another process could run them.
         """
         slow = sum(each.slow_slots for each in processes if each.killed_for is None and not each.isolated)
-        self._ahead = tasks
+        self._ahead = 0 if self._reserved else tasks  # what waits in a process takes any slot there
         self._quick = of * self._slots - slow
 
     def capacity(self, processes: Collection[CallbackProcess]) -> Capacity:
@@ -183,7 +201,13 @@ class Dispatcher:
         """Spread what waits; each batch must have been given to its process before the next is asked for."""
         usable = [process for process in processes if process.takes_any]
         yield from self._suspects_alone([process for process in usable if process.isolated])
-        yield from self._spread([process for process in usable if process.takes_others])
+        others = [process for process in usable if process.takes_others]
+        if not self._reserved:
+            yield from self._spread(self._waiting, others)
+        elif self.ordinary():
+            startable = self._reserved.take_startable(processes)
+            yield from self._spread(startable, others)
+            self._reserved.put_back(startable)  # a process that owes an answer has a free slot
         for name, line in [*self._separate.items()]:
             yield from self._separately(name, line, usable, now)
 
@@ -209,19 +233,21 @@ class Dispatcher:
                 yield process, [line.popleft()[0]]
                 process.alone = bool(process.tasks)  # the task may have been over already
 
-    def _spread(self, processes: list[CallbackProcess]) -> Iterator[Batch]:
+    def _spread(
+        self, waiting: deque[hsc_pb2.ClaimedTask], processes: list[CallbackProcess]
+    ) -> Iterator[Batch]:
         """The least loaded first, and as evenly as whole tasks allow."""
         batches: dict[int, list[hsc_pb2.ClaimedTask]] = {}
         room = {
             process.number: self._slots + self._ahead_of(process) - len(process.tasks)
             for process in processes
         }
-        while self._waiting and room:
+        while waiting and room:
             number = max(room, key=room.__getitem__)
             if room[number] <= 0:
                 break
-            share = max(1, min(len(self._waiting) // len(room), room[number]))
-            batches.setdefault(number, []).extend(self._waiting.popleft() for _ in range(share))
+            share = max(1, min(len(waiting) // len(room), room[number]))
+            batches.setdefault(number, []).extend(waiting.popleft() for _ in range(share))
             room[number] -= share
         for process in processes:
             if process.number in batches:
@@ -237,7 +263,7 @@ class Dispatcher:
             if process.separate != name and not self._may_take(name, process, processes, now):
                 continue
             room = self._slots - len(process.tasks)
-            if room <= 0 or (self._waiting and not process.isolated):
+            if room <= 0 or (self.ordinary() and not process.isolated):
                 continue
             process.separate = name
             yield process, [line.popleft()[0] for _ in range(min(room, len(line)))]
@@ -250,6 +276,8 @@ class Dispatcher:
         """Whether a process that runs nothing may be this lambda's from now on."""
         if not process.is_free:
             return False
+        if self._reserved and not process.isolated:
+            return False  # its reserved slots would be taken
         taken = [each for each in processes if each.separate and each.isolated == process.isolated]
         if process.isolated:  # one is left to suspects
             own = sum(each.separate == name for each in taken)

@@ -12,6 +12,7 @@ from duly.enums import Priority
 from duly.v1 import hsc_pb2
 from duly_core.task import TaskId
 from duly_core.telemetry import SECONDS
+from duly_executor.slot_use import SlotUse
 
 log = structlog.get_logger()
 
@@ -25,6 +26,14 @@ _ended = Counter(
     "duly_attempts_total", "Runs that ended, by outcome; released ones are left out.", ["lambda", "outcome"]
 )
 _held = Gauge("duly_held_tasks", "Tasks whose claims this Executor holds: running and prefetched ones.")
+_reserved = Gauge(
+    "duly_reserved_slots",
+    "Slots that this Executor keeps for a lambda, or for one of its priorities.",
+    ["lambda", "priority"],
+)
+_reserved_used = Gauge(
+    "duly_reserved_slots_used", "Reserved slots that are used by whom they are for.", ["lambda", "priority"]
+)
 _strikes = Counter("duly_strikes_total", "Heartbeat calls that failed.")
 _lost = Counter("duly_lost_claims_total", "Claims that this Executor lost.")
 _killed = Counter(
@@ -59,6 +68,14 @@ def _ended_as(name: str, outcome: hsc_pb2.Outcome.ValueType) -> Counter:
 def held(tasks: int) -> None:
     """So many claims are held."""
     _held.set(tasks)
+
+
+def slots_used(use: SlotUse) -> None:
+    """So many reserved slots are used."""
+    for each in use.reservations:
+        labels = each.lambda_name, "any" if each.priority is None else each.priority.name.lower()
+        _reserved.labels(*labels).set(each.slots)
+        _reserved_used.labels(*labels).set(use.used(each))
 
 
 def strike(count: int, reason: str) -> None:

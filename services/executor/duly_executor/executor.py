@@ -10,10 +10,10 @@ from uuid import uuid4
 from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
 from duly_core.claim_journal import Owner
 from duly_core.clock import nanoseconds
-from duly_core.errors import DulyError
+from duly_core.errors import DulyError, SettingsError
 from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
-from duly_core.rpc.channel import open_channel
+from duly_core.rpc.channel import names_several, open_channel
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
@@ -27,6 +27,7 @@ from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.heartbeat_channel import HeartbeatChannel
 from duly_executor.held_claims import HeldClaims
 from duly_executor.kill_timer import KillTimer
+from duly_executor.reservations import check_served
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
 from duly_executor.watchdog import Watchdog
@@ -34,6 +35,8 @@ from duly_executor.work_poller import WorkPoller
 
 _DRAIN_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)
+_MAX_STREAM_AGE = timedelta(minutes=1)
+"""Of a stream to one of several HSCs; the next one goes to another, so that an HSC that was away gets calls again."""
 _BEING_REPORTED = 4_000
 """So many claims more than can run or wait are journaled: while the HSC is away, their results wait."""
 
@@ -57,7 +60,9 @@ class Executor:
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
         self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
         hsc = hsc_stub(self._hsc_channel)
-        self._calls = HscCallStream(hsc, self._unwanted)
+        self._calls = HscCallStream(
+            hsc, self._unwanted, _MAX_STREAM_AGE if names_several(settings.hsc_address) else None
+        )
         self._heartbeat_channel = HeartbeatChannel(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
         self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(
@@ -101,7 +106,8 @@ class Executor:
 
         Raises:
             ApplicationError: the application cannot be imported, or the registry refuses its lambdas.
-            SettingsError: this host's timing does not fit the HSC's.
+            SettingsError: this host's timing does not fit the HSC's, or slots are reserved for a lambda that the
+                application has not.
         """
 
         def fail(error: BaseException) -> None:
@@ -134,7 +140,14 @@ class Executor:
             await self._pool.close()
             await asyncio.gather(starting, return_exceptions=True)
             return None
-        return starting.result()
+        lambdas = starting.result()
+        try:
+            names = [declared.name for declared in lambdas]
+            check_served(self._settings.reservations, names, self._application)
+        except SettingsError:
+            await self._pool.close()
+            raise
+        return lambdas
 
     async def _work(
         self,
@@ -150,6 +163,7 @@ class Executor:
             lambdas=sorted(declared.name for declared in lambdas),
             processes=settings.processes,
             slots=settings.slots,
+            **({"reserved_slots": settings.reserved_slots} if settings.reserved_slots else {}),
         )
         poller = self._make_poller(
             controller_pb2.AttachExecutorRequest(
@@ -179,6 +193,8 @@ class Executor:
     async def _watch(self) -> timedelta:
         self._containment.look()
         self._journal.alive()
+        if self._pool.reserved:
+            events.slots_used(self._pool.reserved.use(self._pool.processes()))
         return self._watchdog.look()
 
     def _make_poller(self, attach: controller_pb2.AttachExecutorRequest) -> WorkPoller:

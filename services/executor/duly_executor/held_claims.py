@@ -58,6 +58,11 @@ class HeldClaims:
         """The claim of this task, if it is held."""
         return self._held.get(task_id)
 
+    def task(self, task_id: TaskId) -> hsc_pb2.ClaimedTask | None:
+        """Return the task of this id, if it is held."""
+        held = self._held.get(task_id)
+        return held.task if held is not None else None
+
     def unfinished(self) -> int:
         """How many wait or run; the others are being reported."""
         return len(self._held) - self._reporting

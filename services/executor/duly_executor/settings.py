@@ -3,13 +3,14 @@
 import os
 import pwd
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from duly_core.addresses import Peers
 from duly_core.settings import Duration, Section
 from duly_executor.containment import Mode
+from duly_executor.reservations import Reservation, ReservedSlotsText, check_sum, parse_reservations
 
 
 class ExecutorSettings(Section):
@@ -18,11 +19,14 @@ class ExecutorSettings(Section):
     SECTION: ClassVar[str] = "executor"
 
     hsc_address: Peers = "127.0.0.1:7402"
-    """Where heartbeats and results go; several IP:PORT may be given, separated by commas."""
+    """Where work comes from, and heartbeats and results go: HOST:PORT, several with commas between them, or dns:///NAME:PORT."""
     processes: int = Field(default=1, ge=1, le=256)
     """How many callback processes an Executor has."""
     slots: int = Field(default=8, ge=1, le=1024)
     """How many callbacks one callback process runs at a time, each on a thread of its own."""
+    reserved_slots: ReservedSlotsText = ""
+    """Slots of an Executor that only these lambdas may use: {"billing" = 2, "mail:high" = 1} in the file, or
+    "billing=2, mail:high=1". Empty: all may use all slots."""
     prefetch_limit: int = Field(default=1_000, ge=0)
     """The most tasks held beyond the slots; `prefetch_time` decides how many are."""
     prefetch_time: Duration = timedelta(milliseconds=100)
@@ -55,6 +59,16 @@ class ExecutorSettings(Section):
     """Folder of the claim journals, from which a worker takes over the tasks of a killed one. Workers of one host take
     over from each other if they name the same folder. No other host may use it. Empty: a private folder in
     $XDG_RUNTIME_DIR, else in the temporary folder, one for each `hsc_address`."""
+
+    @model_validator(mode="after")
+    def _check_reserved(self) -> Self:
+        check_sum(self.reservations, self.processes, self.slots)
+        return self
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """What `reserved_slots` says."""
+        return parse_reservations(self.reserved_slots)
 
     @field_validator("callback_user")
     @classmethod

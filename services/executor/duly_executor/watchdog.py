@@ -53,6 +53,7 @@ class Watchdog:
         self._answer_within = settings.answer_timeout.total_seconds()
         self._recall_after = settings.recall_after.total_seconds()
         self._most_lingering = settings.processes
+        self._reserves = bool(settings.reserved_slots)
         self._stopped_limit = settings.stopped_limit or heartbeat_timeout
         self._waits_since: float | None = None
         """Since when something waits for a process and nothing has ended in any."""
@@ -162,7 +163,9 @@ class Watchdog:
         self._pool.retire_isolated(now - _ISOLATED_IDLES)
 
     def _limit_unassigned(self, now: float) -> None:
-        if not self._pool.unassigned():
+        if self._reserves:
+            self._pool.hand_back_unassigned(now)
+        elif not self._pool.unassigned():
             self._waits_since = None
         elif self._waits_since is None or self._pool.ended_at >= self._waits_since:
             self._waits_since = now

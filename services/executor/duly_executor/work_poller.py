@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from duly.retry_info import pause_of
 from duly.v1 import controller_pb2, hsc_pb2
 from duly_core.claim_journal import ClaimJournal
 from duly_core.clock import nanoseconds, since_boot_ns
@@ -22,13 +23,8 @@ from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.held_claims import HeldClaims
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
-from duly_executor.work_sources import (
-    ANSWER_MARGIN,
-    ControllerSource,
-    HscSource,
-    Requests,
-    Work,
-)
+from duly_executor.work_shares import Source, WorkShare, make_shares
+from duly_executor.work_sources import ANSWER_MARGIN, ControllerSource, HscSource, Queues, Requests, Work
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
@@ -65,13 +61,14 @@ class WorkPoller:
         self._journal = journal
         self._timing = timing
         self._settings = settings
+        self._claims_live = settings.poll_timeout + ANSWER_MARGIN + timing.claim_timeout
         self._needed_ns = nanoseconds(
             timing.heartbeat_period + timing.heartbeat_deadline + timing.scheduling_lateness
         )
         """A claim that lives shorter than this may end before its first heartbeat is acknowledged."""
-        self._requests = Requests(journal, settings.poll_timeout + ANSWER_MARGIN + timing.claim_timeout)
-        self._source: ControllerSource | HscSource | None = None
-        self._asked = 0
+        self._shares: list[WorkShare] = []
+        """Empty: the Controller has not said yet whom to ask."""
+        self._asks_hsc: bool | None = None
         self._failures = 0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -82,16 +79,16 @@ class WorkPoller:
             SettingsError: the HSC's lease terms are too short for this host's deadlines.
         """
         attached = False
-        source: ControllerSource | HscSource | None = None
         while not stop.is_set():
             try:
                 if not attached:
                     await self._until_one_ends([self._attach()], stop)
                     attached = True
-                if (source := self._source) is None:
+                if not self._shares:
                     continue  # told to stop while it attached
                 # two calls at a time: one is being answered while the other waits
-                await self._until_one_ends([self._poll_for_ever(source), self._poll_for_ever(source)], stop)
+                shares = [self._shares[0], *self._shares]
+                await self._until_one_ends([self._poll_for_ever(share) for share in shares], stop)
             except grpc.aio.AioRpcError as error:
                 if not attached and error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                     raise ApplicationError(f"the registry refuses: {error.details()}") from error
@@ -99,29 +96,36 @@ class WorkPoller:
                 self._failures += 1
                 reason = f"{error.code().name}: {error.details()}"
                 log.warning("work request failed; trying again", address=self._address, reason=reason)
-                await wait_for(stop, backoff(self._failures))
+                pause = max(backoff(self._failures), timedelta(seconds=pause_of(error) or 0))
+                await wait_for(stop, pause)
 
-        if source is not None:
-            await source.finish()
+        for share in self._shares:
+            await share.source.finish()
 
     async def _attach(self) -> None:
         response = await self._controller.AttachExecutor(
             self._attach_request, timeout=_ATTACH_TIMEOUT.total_seconds(), wait_for_ready=True
         )
         log.info("attached to the controller", host=response.host_id)
-        self._choose_source(ask_hsc=response.ask_hsc)
+        self._choose_sources(ask_hsc=response.ask_hsc)
 
-    def _choose_source(self, *, ask_hsc: bool) -> None:
+    def _choose_sources(self, *, ask_hsc: bool) -> None:
         """Ask whom the Controller says; what lost requests brought is handed back by whoever answers next."""
-        kind = HscSource if ask_hsc else ControllerSource
-        if isinstance(self._source, kind):
+        if self._asks_hsc == ask_hsc:
             return
+        self._asks_hsc = ask_hsc
         executor_id, timeout = self._attach_request.executor_id, self._settings.poll_timeout
-        if ask_hsc:
-            lambdas = [declared.name for declared in self._attach_request.lambdas]
-            self._source = HscSource(self._hsc, executor_id, lambdas, self._requests, timeout)
-        else:
-            self._source = ControllerSource(self._controller, executor_id, self._requests, timeout)
+        lambdas = frozenset(declared.name for declared in self._attach_request.lambdas)
+        # a share has requests of its own: what a lost one brought is for its slots
+        requests = [share.source.requests for share in self._shares]
+
+        def make(only: Queues) -> Source:
+            lost = requests.pop(0) if requests else Requests(self._journal, self._claims_live)
+            if ask_hsc:
+                return HscSource(self._hsc, executor_id, lambdas, lost, timeout, only)
+            return ControllerSource(self._controller, executor_id, lost, timeout, only)
+
+        self._shares = make_shares(lambdas, self._settings.reservations, make)
 
     @staticmethod
     async def _until_one_ends(works: Iterable[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
@@ -138,29 +142,28 @@ class WorkPoller:
                 task.cancel()
             await asyncio.gather(*running, stopping, return_exceptions=True)
 
-    async def _poll_for_ever(self, source: ControllerSource | HscSource) -> None:
+    async def _poll_for_ever(self, share: WorkShare) -> None:
         while True:
-            most, without = await self._wait_for_room()
-            self._asked += most
+            most, without = await self._wait_for_room(share)
+            share.asked += most
             try:
-                work = await source.next_work(most, without)
+                work = await share.source.next_work(most, without)
             finally:
-                self._asked -= most
+                share.asked -= most
             self._failures = 0
             self._check(work)
             if work.tasks:
                 self._take(work)
             self._journal.forget_prefix(work.token_prefix)  # its claims are journaled one by one now
 
-    async def _wait_for_room(self) -> tuple[int, frozenset[str]]:
+    async def _wait_for_room(self, share: WorkShare) -> tuple[int, frozenset[str]]:
         """How many to ask for, and of which lambdas none."""
-        lambdas = {declared.name for declared in self._attach_request.lambdas}
         while True:
             self._pool.freed.clear()
             self._pool.plan_prefetch()
-            room = self._pool.capacity().room(self._held_claims.unfinished() + self._asked)
+            room = share.room(self._pool, self._held_claims)
             full = self._pool.full_lambdas()
-            if room and not lambdas <= full:
+            if room and not share.lambdas <= full:
                 return min(room, _MOST_A_CALL), full
             await self._pool.freed.wait()
 

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
 
 from duly.time_conversion import to_duration
-from duly.v1 import controller_pb2, hsc_pb2
+from duly.v1 import controller_pb2, hsc_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.claim_journal import ClaimJournal
 from duly_core.claim_tokens import new_prefix
@@ -38,6 +38,18 @@ class Work:
     terms: hsc_pb2.LeaseTerms
     token_prefix: bytes
     """Of their claims; it stays journaled until these are."""
+
+
+class Queues(NamedTuple):
+    """Which tasks a source asks for."""
+
+    lambdas: Sequence[str]
+    """Empty: all that the Executor serves."""
+    priorities: Sequence[task_pb2.Priority.ValueType]
+    """Empty: all."""
+
+
+ALL = Queues((), ())
 
 
 class Requests:
@@ -93,10 +105,12 @@ class ControllerSource:
         executor_id: str,
         requests: Requests,
         poll_timeout: timedelta,
+        only: Queues = ALL,
     ) -> None:
         self._controller = controller
         self._executor_id = executor_id
-        self._requests = requests
+        self._only = only
+        self.requests = requests
         self._poll_timeout = poll_timeout
 
     async def next_work(self, most: int, without: Collection[str]) -> Work:
@@ -106,7 +120,7 @@ class ControllerSource:
             grpc.aio.AioRpcError: the outcome is unknown, or it is a refusal; ask again.
         """
         timeout = self._poll_timeout + ANSWER_MARGIN
-        with self._requests.request() as (prefix, lost):
+        with self.requests.request() as (prefix, lost):
             request = controller_pb2.NextWorkRequest(
                 executor_id=self._executor_id,
                 max_tasks=most,
@@ -114,6 +128,8 @@ class ControllerSource:
                 lost_prefixes=lost,
                 token_prefix=prefix,
                 except_lambdas=without,
+                lambdas=self._only.lambdas,
+                priorities=self._only.priorities,
             )
             response = await self._controller.NextWork(request, timeout=timeout.total_seconds())
             await _came(response.tasks)
@@ -122,7 +138,7 @@ class ControllerSource:
 
     async def finish(self) -> None:
         """Say what was asked for and never arrived, so that nobody waits for the end of its claims."""
-        await self._requests.finish(
+        await self.requests.finish(
             lambda lost: self._controller.NextWork(
                 controller_pb2.NextWorkRequest(executor_id=self._executor_id, lost_prefixes=lost),
                 timeout=_LAST_WORD.total_seconds(),
@@ -140,11 +156,13 @@ class HscSource:
         lambdas: Collection[str],
         requests: Requests,
         poll_timeout: timedelta,
+        only: Queues = ALL,
     ) -> None:
         self._hsc = hsc
         self._executor_id = executor_id
-        self._lambdas = sorted(lambdas)
-        self._requests = requests
+        self._lambdas = only.lambdas or sorted(lambdas)
+        self._priorities = only.priorities
+        self.requests = requests
         self._poll_timeout = poll_timeout
         self._was_answered = False
 
@@ -157,7 +175,7 @@ class HscSource:
         timeout = self._poll_timeout + ANSWER_MARGIN
         # the first answer comes at once: it says whether this host's timing fits the HSC's
         poll_timeout = _shorter(self._poll_timeout, without) if self._was_answered else timedelta()
-        with self._requests.request() as (prefix, lost):
+        with self.requests.request() as (prefix, lost):
             request = hsc_pb2.ClaimWorkRequest(
                 holder=self._executor_id,
                 lambdas=[name for name in self._lambdas if name not in without],
@@ -165,6 +183,7 @@ class HscSource:
                 timeout=to_duration(poll_timeout),
                 token_prefix=prefix,
                 lost_prefixes=lost,
+                priorities=self._priorities,
             )
             sent = since_boot_ns()  # before sending: the store's lease begins later, never earlier
             response = await self._hsc.ClaimWork(request, timeout=timeout.total_seconds())
@@ -176,7 +195,7 @@ class HscSource:
 
     async def finish(self) -> None:
         """Say what was asked for and never arrived, so that nobody waits for the end of its claims."""
-        await self._requests.finish(
+        await self.requests.finish(
             lambda lost: self._hsc.Release(
                 hsc_pb2.ReleaseRequest(token_prefixes=lost), timeout=_LAST_WORD.total_seconds()
             )

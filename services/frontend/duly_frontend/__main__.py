@@ -2,27 +2,9 @@
 
 import asyncio
 
-from duly.v1 import (
-    access_pb2,
-    access_pb2_grpc,
-    frontend_pb2,
-    frontend_pb2_grpc,
-    graphs_pb2,
-    graphs_pb2_grpc,
-    limits_pb2,
-    limits_pb2_grpc,
-    registry_pb2,
-    registry_pb2_grpc,
-    sessions_pb2,
-    sessions_pb2_grpc,
-    settings_pb2,
-    settings_pb2_grpc,
-    time_tables_pb2,
-    time_tables_pb2_grpc,
-)
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.settings import AuthSettings
-from duly_core.rpc.server import RpcServer, Service
+from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.access_cache import AccessCache
@@ -55,13 +37,7 @@ def build(
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
-    """Read the settings.
-
-    Args:
-        notifications: connects the services of this process; None: the others are processes of their own.
-        migration: shared with the other services of this process.
-        overrides: settings of [frontend].
-    """
+    """Read the settings; services of one process share `notifications` and `migration`."""
     settings = FrontendSettings.load(**overrides)
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
@@ -81,46 +57,10 @@ def build(
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
-            access = AccessServicer(store)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             server = RpcServer(
                 settings.listen,
-                [
-                    Service(
-                        frontend_pb2.DESCRIPTOR.services_by_name["FrontendService"].full_name,
-                        lambda grpc: frontend_pb2_grpc.add_FrontendServiceServicer_to_server(frontend, grpc),
-                    ),
-                    Service(
-                        access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name,
-                        lambda grpc: access_pb2_grpc.add_AccessServiceServicer_to_server(access, grpc),
-                    ),
-                    Service(
-                        graphs_pb2.DESCRIPTOR.services_by_name["GraphService"].full_name,
-                        lambda grpc: graphs_pb2_grpc.add_GraphServiceServicer_to_server(graphs, grpc),
-                    ),
-                    Service(
-                        registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name,
-                        lambda grpc: registry_pb2_grpc.add_RegistryServiceServicer_to_server(registry, grpc),
-                    ),
-                    Service(
-                        sessions_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name,
-                        lambda grpc: sessions_pb2_grpc.add_SessionServiceServicer_to_server(sessions, grpc),
-                    ),
-                    Service(
-                        limits_pb2.DESCRIPTOR.services_by_name["LimitService"].full_name,
-                        lambda grpc: limits_pb2_grpc.add_LimitServiceServicer_to_server(limits, grpc),
-                    ),
-                    Service(
-                        settings_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name,
-                        lambda grpc: settings_pb2_grpc.add_SettingsServiceServicer_to_server(live, grpc),
-                    ),
-                    Service(
-                        time_tables_pb2.DESCRIPTOR.services_by_name["TimeTableService"].full_name,
-                        lambda grpc: time_tables_pb2_grpc.add_TimeTableServiceServicer_to_server(
-                            time_tables, grpc
-                        ),
-                    ),
-                ],
+                [frontend, graphs, registry, sessions, limits, live, time_tables, AccessServicer(store)],
                 rpc_settings,
                 observe_call,
                 open_authorizer(auth_settings, AccessCache(stores.reads)),

@@ -12,10 +12,9 @@ from duly_core.access.authorizer import TOKEN_PREFIX
 from duly_core.access.current import current_access, require
 from duly_core.access.grants import EVERYTHING, Grant
 from duly_core.access.roles import Action, Role
-from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
-from duly_core.rpc.checks import check_count, read_duration, read_instant
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.checks import check_count, check_text, page_size, read_duration, read_instant
+from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import access as store_access
 from duly_core.store.audit import list_events
@@ -25,7 +24,6 @@ _MOST = 1_000
 _LONGEST_NAME = 255
 _LONGEST_NOTE = 1_024
 _LIFETIMES = timedelta(minutes=1), timedelta(days=3650)
-_DEFAULT_PAGE = 100
 _NEWEST = 2**62
 _ID_BYTES = 6
 _SECRET_BYTES = 32
@@ -74,7 +72,7 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     async def ListGrants(  # noqa: N802
         self, request: access_pb2.ListGrantsRequest, _context: Context
     ) -> access_pb2.ListGrantsResponse:
-        _check_text("principal", request.principal, least=0)
+        check_text("principal", request.principal, _LONGEST_NAME)
         grants = await store_access.list_grants(self._store, request.principal)
         return access_pb2.ListGrantsResponse(grants=map(_to_wire, grants))
 
@@ -82,13 +80,11 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
         self, request: access_pb2.CreateTokenRequest, _context: Context
     ) -> access_pb2.CreateTokenResponse:
         require(Action.GRANT, EVERYTHING)
-        _check_text("principal", request.principal)
-        _check_text("note", request.note, least=0, most=_LONGEST_NOTE)
+        check_text("principal", request.principal, _LONGEST_NAME, least=1)
+        check_text("note", request.note, _LONGEST_NOTE)
         lifetime = None
         if request.HasField("lifetime"):
-            lifetime = read_duration("lifetime", request.lifetime, _LIFETIMES[1])
-            if lifetime < _LIFETIMES[0]:
-                raise InvalidRequestError("lifetime", "must be at least 1m")
+            lifetime = read_duration("lifetime", request.lifetime, _LIFETIMES[1], least=_LIFETIMES[0])
         token_id, token, digest = new_token()
         await store_access.add_token(
             self._store,
@@ -106,7 +102,7 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.RevokeTokensResponse:
         check_count("token_ids", len(request.token_ids), _MOST)
         for token_id in request.token_ids:
-            _check_text("token_ids", token_id)
+            check_text("token_ids", token_id, _LONGEST_NAME, least=1)
         revoked = await store_access.revoke_tokens(self._store, request.token_ids)
         return access_pb2.RevokeTokensResponse(revoked=revoked)
 
@@ -131,13 +127,11 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     async def ListAuditEvents(  # noqa: N802
         self, request: access_pb2.ListAuditEventsRequest, _context: Context
     ) -> access_pb2.ListAuditEventsResponse:
-        size = request.page_size or _DEFAULT_PAGE
-        if not 1 <= size <= _MOST:
-            raise InvalidRequestError("page_size", f"must be from 1 to {_MOST:,}")
+        size = page_size(request.page_size)
         for field in ("actor", "method", "mentions"):
-            _check_text(field, getattr(request, field), least=0)
+            check_text(field, getattr(request, field), _LONGEST_NAME)
         if request.page_token and not (request.page_token.isascii() and request.page_token.isdigit()):
-            raise InvalidRequestError("page_token", "must be the next_page_token of an answer")
+            raise Problem("page_token", "must be the next_page_token of an answer")
         before = int(request.page_token[:18]) if request.page_token else _NEWEST
         events = await list_events(
             self._store,
@@ -182,19 +176,13 @@ def _read(asked: Sequence[access_pb2.Grant]) -> tuple[list[Grant], list[access_p
 def _grant(asked: access_pb2.Grant) -> Grant:
     if asked.role not in _ROLES:
         raise Problem("role", "must be one of client, owner, host, operator, auditor")
-    if not 1 <= len(asked.principal.encode()) <= _LONGEST_NAME or "\x00" in asked.principal:
-        raise Problem("principal", f"must be 1 to {_LONGEST_NAME} bytes without NUL")
+    check_text("principal", asked.principal, _LONGEST_NAME, least=1)
     prefix = asked.pattern.removesuffix("*")
     if prefix == asked.pattern and not LAMBDA_NAME.fullmatch(prefix):
         raise Problem("pattern", f"{asked.pattern!r} is no lambda's name: write a name, a prefix and *, or *")
     if prefix and not LAMBDA_NAME.fullmatch(prefix.rstrip(".-_") or "a"):
         raise Problem("pattern", f"{asked.pattern!r} fits no lambda: write a name, a prefix and *, or *")
     return Grant(asked.principal, _ROLES[asked.role], asked.pattern)
-
-
-def _check_text(field: str, text: str, least: int = 1, most: int = _LONGEST_NAME) -> None:
-    if not least <= len(text.encode()) <= most or "\x00" in text:
-        raise InvalidRequestError(field, f"must be {least} to {most} bytes without NUL")
 
 
 def _to_wire(grant: Grant) -> access_pb2.Grant:

@@ -5,12 +5,9 @@ from uuid import UUID
 
 from duly.time_conversion import to_timestamp
 from duly.v1 import frontend_pb2
-from duly_core.errors import InvalidRequestError
-from duly_core.rpc.new_tasks import Problem, parse_task_id
+from duly_core.rpc.new_tasks import parse_task_id
 from duly_core.store.bulk import BulkPage, Place
 from duly_frontend.filters import instant
-
-LARGEST_PAGE = 1000
 
 _Request: TypeAlias = frontend_pb2.CancelTasksRequest | frontend_pb2.PurgeTasksRequest
 Response = TypeVar("Response", frontend_pb2.CancelTasksResponse, frontend_pb2.PurgeTasksResponse)
@@ -20,28 +17,11 @@ def place(request: _Request) -> Place:
     """Where the page of a call begins.
 
     Raises:
-        InvalidRequestError: it is no place that an answer named.
+        Problem: it is no place that an answer named.
     """
     if not request.after:
         return Place(instant(request, "as_of"))
-    try:
-        after = parse_task_id(request.after, "after")
-    except Problem as problem:
-        raise InvalidRequestError(problem.field, problem.message) from problem
-    return Place(instant(request, "as_of"), after)
-
-
-def limit(request: _Request) -> int:
-    """How many tasks one call takes at most.
-
-    Raises:
-        InvalidRequestError: too many, or a number below 0.
-    """
-    if not 0 <= request.limit <= LARGEST_PAGE:
-        raise InvalidRequestError(
-            "limit", f"must be from 1 to {LARGEST_PAGE:,}, or 0 for {LARGEST_PAGE:,}: call again for more"
-        )
-    return request.limit or LARGEST_PAGE
+    return Place(instant(request, "as_of"), parse_task_id(request.after, "after"))
 
 
 def to_wire(page: BulkPage, response: Response) -> Response:

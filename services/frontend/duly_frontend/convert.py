@@ -5,8 +5,11 @@ from uuid import UUID
 
 from duly.v1 import task_pb2
 from duly_core.lifecycle import Status
+from duly_core.rpc.problem import Problem
 from duly_core.store.tasks import TaskRow
 from duly_core.task import Attempt, AttemptOutcome
+
+NO_SUCH_TASK = Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND)
 
 STATUS_TO_WIRE = {status: task_pb2.TaskStatus.Value(f"TASK_STATUS_{status.name}") for status in Status}
 ATTEMPT_OUTCOME_TO_WIRE = {

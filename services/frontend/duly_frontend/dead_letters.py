@@ -7,15 +7,13 @@ from datetime import timedelta
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.checks import read_duration
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.checks import limit, read_duration
+from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.store.dead_letters import Answer, Page, Spread, Verdict
 from duly_core.task import TaskId
-from duly_frontend.convert import STATUS_TO_WIRE
+from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_frontend.filters import instant
-
-LARGEST_PAGE = 1000
 
 
 def spread(request: frontend_pb2.RedriveTasksRequest, horizon: timedelta) -> Spread:
@@ -32,26 +30,13 @@ def spread(request: frontend_pb2.RedriveTasksRequest, horizon: timedelta) -> Spr
     offset = timedelta()
     if request.HasField("offset"):
         offset = read_duration("offset", request.offset, horizon)
-    if rate and limit(request) / rate > (horizon - offset).total_seconds():
+    if rate and limit(request.limit) / rate > (horizon - offset).total_seconds():
         raise InvalidRequestError(
             "rate",
-            f"{limit(request):,} tasks at {rate:g} a second reach beyond the horizon of {format_duration(horizon)}: "
+            f"{limit(request.limit):,} tasks at {rate:g} a second reach beyond the horizon of {format_duration(horizon)}: "
             "ask for a higher rate, or a lower limit",
         )
     return Spread(rate, instant(request, "as_of"), offset)
-
-
-def limit(request: frontend_pb2.RedriveTasksRequest) -> int:
-    """How many dead letters one call takes at most.
-
-    Raises:
-        InvalidRequestError: too many, or a number below 0.
-    """
-    if not 0 <= request.limit <= LARGEST_PAGE:
-        raise InvalidRequestError(
-            "limit", f"must be from 1 to {LARGEST_PAGE:,}, or 0 for {LARGEST_PAGE:,}: call again for more"
-        )
-    return request.limit or LARGEST_PAGE
 
 
 def page_to_wire(page: Page) -> frontend_pb2.RedriveTasksResponse:
@@ -75,8 +60,7 @@ def _result(answer: Answer | Problem | None) -> frontend_pb2.RedriveTaskResult:
     if isinstance(answer, Problem):
         return frontend_pb2.RedriveTaskResult(error=answer.to_wire())
     if answer is None:
-        problem = Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND)
-        return frontend_pb2.RedriveTaskResult(error=problem.to_wire())
+        return frontend_pb2.RedriveTaskResult(error=NO_SUCH_TASK.to_wire())
     result = frontend_pb2.RedriveTaskResult(status=STATUS_TO_WIRE[answer.status])
     if answer.verdict is Verdict.NOT_DEAD:
         problem = Problem(

@@ -1,17 +1,18 @@
 """Validates the graphs that clients ask for: the rules of graphs, and those of each node's task."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from uuid import UUID
 
 from duly.ids import new_task_id
 from duly.v1 import graphs_pb2
 from duly_core.graph_rules import Edge, GraphError, Node, check
-from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field
-from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.checks import check_text
+from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field, node_task
+from duly_core.rpc.new_tasks import parse_task_id
+from duly_core.rpc.problem import Problem
 from duly_core.store.graphs import NewGraph
-from duly_core.task import HARD_PAYLOAD_LIMIT, NewTask
+from duly_core.task import HARD_PAYLOAD_LIMIT
 
 _LONGEST_NAME = 255
 _LONGEST_RUNTIME = timedelta(days=365)
@@ -27,7 +28,7 @@ def new_graph(
     """
     check_name("name", asked.name)
     nodes, edges = check_nodes(asked.nodes)
-    tasks = [_task(node, payload_limits, horizon) for node in asked.nodes]
+    tasks = [node_task(node, payload_limits, horizon) for node in asked.nodes]
     ids = {task.task_id for task in tasks}
     if len(ids) < len(tasks):
         raise Problem("nodes.task.task_id", "two nodes have the same: leave it out, or make one for each")
@@ -38,7 +39,7 @@ def new_graph(
             raise Problem("definition_version", "must be at least 1 where a definition is named")
         definition = asked.definition, asked.definition_version
     return NewGraph(
-        graph_id=parse_graph_id(asked.graph_id) if asked.graph_id else new_task_id().bytes,
+        graph_id=parse_task_id(asked.graph_id, "graph_id") if asked.graph_id else new_task_id().bytes,
         name=asked.name,
         nodes=nodes,
         tasks=tasks,
@@ -86,14 +87,8 @@ def check_definition(name: str, nodes: Sequence[graphs_pb2.GraphNode]) -> None:
     check_nodes(nodes)
     for node in nodes:
         if node.task.task_id:
-            raise _of_node(node.label, "task_id", "leave it out: each run makes its own")
-        try:
-            limits = {getattr(node.task, "lambda"): HARD_PAYLOAD_LIMIT}
-            new_task(node.task, limits, _LONGEST_RUNTIME)
-        except ProblemUnlessRepeatedError as late:
-            raise _of_node(node.label, late.problem.field, late.problem.message) from late
-        except Problem as problem:
-            raise _of_node(node.label, problem.field, problem.message) from problem
+            raise Problem(node_field(node.label, "task_id"), "leave it out: each run makes its own")
+        node_task(node, {getattr(node.task, "lambda"): HARD_PAYLOAD_LIMIT}, _LONGEST_RUNTIME)
 
 
 def check_version(asked: graphs_pb2.GetGraphDefinitionRequest) -> None:
@@ -103,7 +98,7 @@ def check_version(asked: graphs_pb2.GetGraphDefinitionRequest) -> None:
         Problem: the name or the version is invalid.
     """
     check_name("name", asked.name)
-    if not asked.version >= 0:
+    if asked.version < 0:
         raise Problem("version", "must be at least 1, or 0 for the newest")
 
 
@@ -113,38 +108,4 @@ def check_name(field: str, name: str) -> None:
     Raises:
         Problem: it is empty, too long, or has a NUL.
     """
-    if not 1 <= len(name.encode()) <= _LONGEST_NAME or "\x00" in name:
-        raise Problem(field, f"must be 1 to {_LONGEST_NAME} bytes without NUL")
-
-
-def parse_graph_id(text: str) -> bytes:
-    """Return a graph id's bytes.
-
-    Raises:
-        Problem: the text is no UUID.
-    """
-    return parse_task_id(text, "graph_id")
-
-
-def lambdas_of(nodes: Iterable[graphs_pb2.GraphNode]) -> set[str]:
-    """Return the names of the lambdas of nodes."""
-    return {getattr(node.task, "lambda") for node in nodes}
-
-
-def _task(node: graphs_pb2.GraphNode, limits: Mapping[str, int], horizon: timedelta) -> NewTask:
-    try:
-        return new_task(node.task, limits, horizon)
-    except ProblemUnlessRepeatedError as late:
-        problem = late.problem
-    except Problem as other:
-        problem = other
-    raise Problem(node_field(node.label, problem.field), problem.message, problem.code)
-
-
-def _of_node(label: str, field: str, message: str) -> Problem:
-    return Problem(node_field(label, field), message)
-
-
-def task_ids(graph: NewGraph) -> list[str]:
-    """Return the ids of a graph's tasks in text form, in the order of its nodes."""
-    return [str(UUID(bytes=task.task_id)) for task in graph.tasks]
+    check_text(field, name, _LONGEST_NAME, least=1)

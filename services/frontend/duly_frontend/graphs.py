@@ -6,8 +6,9 @@ from uuid import UUID
 
 from duly.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError, TooMuchError
-from duly_core.rpc.checks import read_duration
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.checks import page_size, read_duration
+from duly_core.rpc.new_tasks import parse_task_id
+from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import graph_definitions, graph_reads
@@ -22,8 +23,6 @@ from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 
 _DEFAULT_WAIT = timedelta(seconds=20)
-_DEFAULT_PAGE = 100
-_LARGEST_PAGE = 1000
 _REFUSALS = {
     GraphScheduling.CONFLICT: Problem(
         "graph_id",
@@ -42,11 +41,6 @@ _REFUSALS = {
     ),
 }
 _FINISHED = Problem("graph_id", "it has finished already", task_pb2.ERROR_CODE_ALREADY_FINAL)
-_NOT_FOUND = Problem(
-    "graph_id",
-    "there is no such graph: never scheduled, or removed some days after its end",
-    task_pb2.ERROR_CODE_NOT_FOUND,
-)
 
 
 class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
@@ -75,32 +69,35 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     async def ScheduleGraph(  # noqa: N802 (the wire's name)
         self, request: graphs_pb2.ScheduleGraphRequest, _context: Context
     ) -> graphs_pb2.ScheduleGraphResponse:
-        limits = await self._known.payload_limits(validation.lambdas_of(request.nodes))
+        limits = await self._known.payload_limits({getattr(node.task, "lambda") for node in request.nodes})
         try:
             # a large one takes a while: other calls have their turn meanwhile
             graph = await asyncio.to_thread(validation.new_graph, request, limits, self._settings.horizon)
         except Problem as problem:
             if await self._was_written(request):  # when its times had not passed, and its lambdas were there
-                return await self._repeated(validation.parse_graph_id(request.graph_id), len(request.nodes))
-            events.graph_refused()
+                return await self._repeated(parse_task_id(request.graph_id, "graph_id"), len(request.nodes))
+            events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         answer = await store_graphs.schedule_graph(self._stores.writes, graph)
         if answer.verdict in _REFUSALS:
-            events.graph_refused()
+            events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=_REFUSALS[answer.verdict].to_wire())
         if answer.due_in is not None:
             roots = store_graphs.roots(graph)
             self._notifier.due_in(answer.due_in, {task.lambda_name for task in roots}, len(roots))
-            events.graph_scheduled(len(graph.nodes))
+            events.graphs_taken.inc()
+            events.taken.inc(len(graph.nodes))
         if answer.verdict is GraphScheduling.REPEATED:
             return await self._repeated(graph.graph_id, len(graph.nodes))
         return graphs_pb2.ScheduleGraphResponse(
-            graph_id=str(UUID(bytes=graph.graph_id)), created=True, task_ids=validation.task_ids(graph)
+            graph_id=str(UUID(bytes=graph.graph_id)),
+            created=True,
+            task_ids=[str(UUID(bytes=task.task_id)) for task in graph.tasks],
         )
 
     async def _was_written(self, request: graphs_pb2.ScheduleGraphRequest) -> bool:
         try:
-            graph_id = validation.parse_graph_id(request.graph_id)
+            graph_id = parse_task_id(request.graph_id, "graph_id")
         except Problem:
             return False
         return await store_graphs.is_repeated(self._stores.writes, graph_id, validation.digest_of(request))
@@ -116,7 +113,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.GetGraphRequest, _context: Context
     ) -> graphs_pb2.GetGraphResponse:
         try:
-            graph_id = validation.parse_graph_id(request.graph_id)
+            graph_id = parse_task_id(request.graph_id, "graph_id")
             state = await self._state(graph_id)
         except Problem as problem:
             return graphs_pb2.GetGraphResponse(error=problem.to_wire())
@@ -137,7 +134,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     ) -> graphs_pb2.WaitGraphResponse:
         timeout = self._timeout(request)
         try:
-            graph_id = validation.parse_graph_id(request.graph_id)
+            graph_id = parse_task_id(request.graph_id, "graph_id")
             await self._ends.wait([graph_id], timeout)
             return graphs_pb2.WaitGraphResponse(graph=await self._state(graph_id))
         except Problem as problem:
@@ -146,7 +143,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     async def ListGraphs(  # noqa: N802
         self, request: graphs_pb2.ListGraphsRequest, _context: Context
     ) -> graphs_pb2.ListGraphsResponse:
-        size = _page_size(request.page_size)
+        size = page_size(request.page_size)
         if "\x00" in request.name:
             raise InvalidRequestError("name", "must be without NUL")
         before = page_token.read(request)
@@ -162,7 +159,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.CancelGraphRequest, _context: Context
     ) -> graphs_pb2.CancelGraphResponse:
         try:
-            graph_id = validation.parse_graph_id(request.graph_id)
+            graph_id = parse_task_id(request.graph_id, "graph_id")
             state = await self._state(graph_id)
             if state.status != graphs_pb2.GRAPH_STATUS_RUNNING:
                 if state.cancel_requested:  # by an earlier call, of which the reply may have been lost
@@ -203,7 +200,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     async def ListGraphDefinitions(  # noqa: N802
         self, request: graphs_pb2.ListGraphDefinitionsRequest, _context: Context
     ) -> graphs_pb2.ListGraphDefinitionsResponse:
-        size = _page_size(request.page_size)
+        size = page_size(request.page_size)
         if "\x00" in request.page_token:
             raise InvalidRequestError("page_token", "use the next_page_token of the page before")
         with self._stores.listing("ListGraphDefinitions") as lists:
@@ -216,20 +213,17 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     async def _state(self, graph_id: bytes) -> graphs_pb2.GraphState:
         row = (await graph_reads.get_graphs(self._stores.reads, [graph_id])).get(graph_id)
         if row is None:
-            raise _NOT_FOUND
+            raise Problem(
+                "graph_id",
+                "there is no such graph: never scheduled, or removed some days after its end",
+                task_pb2.ERROR_CODE_NOT_FOUND,
+            )
         return graph_answers.graph_to_wire(row)
 
     def _timeout(self, request: graphs_pb2.WaitGraphRequest) -> timedelta:
         if not request.HasField("timeout"):
             return _DEFAULT_WAIT
         return read_duration("timeout", request.timeout, self._settings.max_wait)
-
-
-def _page_size(asked: int) -> int:
-    size = asked or _DEFAULT_PAGE
-    if not 1 <= size <= _LARGEST_PAGE:
-        raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE}")
-    return size
 
 
 def _no_definition(request: graphs_pb2.GetGraphDefinitionRequest) -> Problem:

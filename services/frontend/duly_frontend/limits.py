@@ -1,14 +1,13 @@
 """LimitService: declares resources, and shows what is used of them."""
 
-import base64
-import binascii
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from duly.v1 import limits_pb2, limits_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.convert import from_duration
-from duly_core.rpc.new_tasks import Problem, check_name
+from duly_core.rpc.checks import check_count, check_text, page_size, read_duration
+from duly_core.rpc.new_tasks import check_name
+from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import resources as store_resources
 from duly_core.store.backlog import LambdaBacklog, read_backlog
@@ -25,17 +24,16 @@ from duly_core.store.resources import (
     ResourceState,
     bare_name,
 )
-from duly_frontend import events
+from duly_frontend import events, page_token
 from duly_frontend.resource_needs import ResourceCache
 from duly_frontend.scheduling_quotas import SchedulingQuotas
 from duly_frontend.stores import FrontendStores
 
 _MOST = 100
-_LARGEST_PAGE = 1000
 _LARGEST_CAPACITY = UNLIMITED
 _LONGEST_NOTE = 1024
 _LARGEST_RATE = 1_000_000
-_PERIODS = timedelta(milliseconds=1), timedelta(days=1)
+_SHORTEST_PERIOD, _LONGEST_PERIOD = timedelta(milliseconds=1), timedelta(days=1)
 
 
 class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
@@ -52,7 +50,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
     async def PutResource(  # noqa: N802 (the wire's name)
         self, request: limits_pb2.PutResourceRequest, _context: Context
     ) -> limits_pb2.PutResourceResponse:
-        _check_count("resources", len(request.resources), _MOST)
+        check_count("resources", len(request.resources), _MOST)
         results = []
         for asked in request.resources:
             try:
@@ -71,7 +69,8 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
                 f"{limit.name} is in use: wait until no task holds it or waits for it, or declare another resource",
                 task_pb2.ERROR_CODE_RESOURCE_IN_USE,
             )
-        events.resource_put(limit.name, limit.capacity)
+        events.resources_changed.inc()
+        events.log.info("resource declared", resource=limit.name, capacity=limit.capacity)
         self._tell(released)
 
     def _tell(self, lambdas: Collection[str]) -> None:
@@ -81,26 +80,29 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
     async def DeleteResource(  # noqa: N802
         self, request: limits_pb2.DeleteResourceRequest, _context: Context
     ) -> limits_pb2.DeleteResourceResponse:
-        _check_count("names", len(request.names), _MOST)
+        check_count("names", len(request.names), _MOST)
         results = []
+        gone: set[str] = set()
         for name in request.names:
             try:
                 check_name("name", bare_name(name))
-                await self._delete(name)
+                await self._delete(name, gone)
                 results.append(limits_pb2.DeleteResourceResult())
             except Problem as problem:
                 results.append(limits_pb2.DeleteResourceResult(error=problem.to_wire()))
+        self._tell(await store_resources.end_delays(self._stores.writes, sorted(gone)))
         return limits_pb2.DeleteResourceResponse(results=results)
 
     def _forget(self) -> None:
         self._known.forget()
         self._quotas.forget()
 
-    async def _delete(self, name: str) -> None:
+    async def _delete(self, name: str, gone: set[str]) -> None:
+        """Remove a resource, and add its name to `gone`: what its rate put off is to be due."""
         deletion = await store_resources.delete_resource(self._stores.writes, name)
         self._forget()
         if deletion is not Deletion.IN_USE:  # one that is gone, too: a call before may not have come so far
-            self._tell(await store_resources.end_delays(self._stores.writes, name))
+            gone.add(name)
         if deletion is Deletion.UNKNOWN:
             raise Problem("name", f"no resource {name!r} is declared", task_pb2.ERROR_CODE_UNKNOWN_RESOURCE)
         if deletion is Deletion.IN_USE:
@@ -109,21 +111,20 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
                 f"{name} is in use: wait until no task holds it or waits for it, or cancel those",
                 task_pb2.ERROR_CODE_RESOURCE_IN_USE,
             )
-        events.resource_deleted(name)
+        events.resources_changed.inc()
+        events.log.info("resource removed", resource=name)
 
     async def ListResources(  # noqa: N802
         self, request: limits_pb2.ListResourcesRequest, _context: Context
     ) -> limits_pb2.ListResourcesResponse:
-        size = request.page_size or _MOST
-        if not 1 <= size <= _LARGEST_PAGE:
-            raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE:,}")
+        size = page_size(request.page_size)
         if not 0 <= request.max_keys <= _MOST:
             raise InvalidRequestError("max_keys", f"must be from 0 to {_MOST:,}")
-        after = _read_token(request.page_token)
+        after = page_token.read_name(request.page_token)
         with self._stores.listing("ListResources") as lists:
             found = await store_resources.list_resources(lists, after=after, limit=size + 1)
             shown = [_to_wire(each, await _keys(lists, each, request.max_keys)) for each in found[:size]]
-        token = _write_token(shown[-1].limit.name) if len(found) > size else ""
+        token = page_token.write_name(shown[-1].limit.name) if len(found) > size else ""
         return limits_pb2.ListResourcesResponse(resources=shown, next_page_token=token)
 
     async def GetBacklog(  # noqa: N802
@@ -134,7 +135,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
                 "lambdas", f"there may be at most {_MOST}, not {len(request.lambdas):,}"
             )
         for place, name in enumerate(request.lambdas):
-            _check_lambda(f"lambdas[{place}]", name)
+            check_name(f"lambdas[{place}]", name)
         with self._stores.listing("GetBacklog") as lists:
             found = await read_backlog(lists, request.lambdas or None)
         return limits_pb2.GetBacklogResponse(lambdas=map(_backlog, found))
@@ -156,18 +157,6 @@ async def _keys(store: Store, state: ResourceState, most: int) -> list[KeyState]
     return await store_resources.list_keys(store, state.limit.name, limit=most)
 
 
-def _check_lambda(field: str, name: str) -> None:
-    try:
-        check_name(field, name)
-    except Problem as problem:
-        raise InvalidRequestError(problem.field, problem.message) from problem
-
-
-def _check_count(field: str, count: int, most: int) -> None:
-    if not 1 <= count <= most:
-        raise InvalidRequestError(field, f"there must be 1 to {most:,} in one call, not {count:,}")
-
-
 def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:
     check_name("name", bare_name(asked.name))
     if asked.per_key and asked.name.startswith(QUOTA):
@@ -180,8 +169,7 @@ def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:
         raise Problem("capacity", "is missing: say how many units there are, or give a rate")
     if not 0 <= asked.capacity <= _LARGEST_CAPACITY:
         raise Problem("capacity", f"must be from 0 to {_LARGEST_CAPACITY:,}, not {asked.capacity:,}")
-    if len(asked.note.encode()) > _LONGEST_NOTE or "\0" in asked.note:
-        raise Problem("note", f"must be at most {_LONGEST_NOTE:,} bytes of UTF-8, without NUL")
+    check_text("note", asked.note, _LONGEST_NOTE)
     capacity = asked.capacity if asked.HasField("capacity") else UNLIMITED
     rate = _rate(asked.rate) if asked.HasField("rate") else None
     return ResourceLimit(asked.name, capacity, asked.per_key, asked.note, rate)
@@ -193,12 +181,7 @@ def _rate(asked: limits_pb2.ResourceRate) -> Rate:
             "rate.units",
             f"must be 1 to {_LARGEST_RATE:,}, not {asked.units:,}: to hold back all tasks, set the capacity to 0",
         )
-    try:
-        period = from_duration(asked.period)
-    except ValueError as error:
-        raise Problem("rate.period", str(error)) from error
-    if not _PERIODS[0] <= period <= _PERIODS[1]:
-        raise Problem("rate.period", f"must be 1ms to 1d, not {period.total_seconds():g}s")
+    period = read_duration("rate.period", asked.period, _LONGEST_PERIOD, least=_SHORTEST_PERIOD)
     if not 0 <= asked.burst <= _LARGEST_RATE:
         raise Problem("rate.burst", f"must be 1 to {_LARGEST_RATE:,}, not {asked.burst:,}")
     return Rate(asked.units, period, asked.burst or 1)
@@ -224,19 +207,3 @@ def _to_wire(state: ResourceState, keys: Sequence[KeyState]) -> limits_pb2.Resou
     if state.starts_until is not None:
         message.starts_until.FromDatetime(state.starts_until)
     return message
-
-
-def _write_token(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode()
-
-
-def _read_token(token: str) -> str:
-    try:
-        name = base64.b64decode(token, altchars=b"-_", validate=True).decode()
-        if name:
-            check_name("page_token", bare_name(name))
-    except (binascii.Error, ValueError, Problem):
-        raise InvalidRequestError(
-            "page_token", "not a page token: use the next_page_token of the page before"
-        ) from None
-    return name

@@ -8,7 +8,7 @@ from duly_core import live_settings
 from duly_core.errors import SettingsError
 from duly_core.live_settings import UnknownSettingError
 from duly_core.rpc.checks import check_count
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import StoredSetting
@@ -33,7 +33,7 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
         self, request: settings_pb2.SetSettingsRequest, _context: Context
     ) -> settings_pb2.SetSettingsResponse:
         check_count("settings", len(request.settings), _MOST)
-        checked = [_checked(asked) for asked in request.settings]
+        checked = check_each(_checked, request.settings)
         values = dict(each for each in checked if not isinstance(each, Problem))
         if values:
             await store_live_settings.put(self._store, values)
@@ -45,7 +45,7 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
         self, request: settings_pb2.ResetSettingsRequest, _context: Context
     ) -> settings_pb2.ResetSettingsResponse:
         check_count("names", len(request.names), _MOST)
-        names = [_known(name) for name in request.names]
+        names = check_each(_known, request.names)
         valid = sorted({name for name in names if isinstance(name, str)})
         if valid:
             await store_live_settings.reset(self._store, valid)
@@ -68,22 +68,20 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
         return [_to_wire(name, kept.get(name), own.get(name)) for name in names]
 
 
-def _checked(asked: settings_pb2.NewSetting) -> tuple[str, str] | Problem:
-    """Name and value as they are kept, or why not."""
+def _checked(asked: settings_pb2.NewSetting) -> tuple[str, str]:
+    """Return name and value as they are kept."""
     name = _known(asked.name)
-    if isinstance(name, Problem):
-        return name
     try:
         return name, live_settings.written(live_settings.read(name, asked.value))
     except SettingsError as error:
-        return Problem("value", str(error))
+        raise Problem("value", str(error)) from error
 
 
-def _known(name: str) -> str | Problem:
+def _known(name: str) -> str:
     try:
         live_settings.field_of(name)
     except UnknownSettingError as error:
-        return Problem("name", str(error), task_pb2.ERROR_CODE_UNKNOWN_SETTING)
+        raise Problem("name", str(error), task_pb2.ERROR_CODE_UNKNOWN_SETTING) from error
     return name
 
 

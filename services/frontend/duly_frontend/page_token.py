@@ -1,4 +1,4 @@
-"""Page tokens of ListTasks and ListGraphs: where the next page begins, bound to the filters of the first."""
+"""Page tokens: where the next page begins; those of ListTasks and ListGraphs are bound to the filters of the first."""
 
 import base64
 import binascii
@@ -6,7 +6,7 @@ import copy
 import hashlib
 
 from duly.v1 import frontend_pb2, graphs_pb2
-from duly_core.errors import InvalidRequestError
+from duly_core.rpc.problem import Problem
 
 Request = frontend_pb2.ListTasksRequest | graphs_pb2.ListGraphsRequest
 
@@ -32,21 +32,44 @@ def read(request: Request) -> bytes | None:
     """The id below which this page begins; None for the first page.
 
     Raises:
-        InvalidRequestError: the token is not one of ours, or of a list with other filters.
+        Problem: the token is not one of ours, or of a list with other filters.
     """
     if not request.page_token:
         return None
-    text = request.page_token
-    try:
-        token = base64.b64decode(text, altchars=b"-_", validate=True) if len(text) == _LENGTH else b""
-    except (binascii.Error, ValueError):
-        token = b""
+    token = _decoded(request.page_token) if len(request.page_token) == _LENGTH else b""
     if len(token) != _ID_BYTES + _FINGERPRINT_BYTES:
-        raise InvalidRequestError(
-            "page_token", "not a page token: use the next_page_token of the page before"
-        )
+        raise _not_a_token()
     if token[_ID_BYTES:] != _fingerprint(request):
-        raise InvalidRequestError(
-            "page_token", "belongs to a list with other filters: repeat the filters, or start anew"
-        )
+        raise Problem("page_token", "belongs to a list with other filters: repeat the filters, or start anew")
     return token[:_ID_BYTES]
+
+
+def write_name(last: str) -> str:
+    """Return the token of the page after the one that ends with this name, of a list by name."""
+    return base64.urlsafe_b64encode(last.encode()).decode()
+
+
+def read_name(token: str) -> str:
+    """Return the name behind which a page begins; empty for the first page.
+
+    Raises:
+        Problem: the token is not one of ours.
+    """
+    try:
+        name = _decoded(token).decode()
+    except UnicodeDecodeError:
+        raise _not_a_token() from None
+    if "\x00" in name or (token and not name):
+        raise _not_a_token()
+    return name
+
+
+def _decoded(token: str) -> bytes:
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _not_a_token() -> Problem:
+    return Problem("page_token", "not a page token: use the next_page_token of the page before")

@@ -5,15 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from google.protobuf import duration_pb2
-
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import registry_pb2, registry_pb2_grpc
 from duly_core.errors import InvalidRequestError
-from duly_core.routing import LAMBDA_NAME
-from duly_core.rpc.checks import check_count
-from duly_core.rpc.convert import from_duration
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.checks import check_count, read_duration
+from duly_core.rpc.new_tasks import check_name
+from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
 from duly_core.store.declared_tables import put_declared
@@ -59,7 +56,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 f"there must be at most {_MOST_TABLES_A_CALL:,} in one call, not {number:,}: register fewer lambdas at a time",
             )
         # many of them take a while: other calls have their turn meanwhile
-        read = await asyncio.to_thread(lambda: [_read(declared) for declared in request.lambdas])
+        read = await asyncio.to_thread(check_each, _read, request.lambdas)
         results = []
         valid: dict[str, LambdaPolicy] = {}
         tables: dict[str, list[TimeTable]] = {}
@@ -124,11 +121,8 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         return registry_pb2.ListLambdasResponse(lambdas=[_to_wire(each) for each in registered])
 
 
-def _read(declared: registry_pb2.Lambda) -> tuple[LambdaPolicy, list[TimeTable]] | Problem:
-    try:
-        return policy_from_wire(declared), declared_tables(declared)
-    except Problem as problem:
-        return problem
+def _read(declared: registry_pb2.Lambda) -> tuple[LambdaPolicy, list[TimeTable]]:
+    return policy_from_wire(declared), declared_tables(declared)
 
 
 def _some(problems: Sequence[str]) -> list[str]:
@@ -171,14 +165,15 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
     Raises:
         Problem: names the field and the fix.
     """
-    if not LAMBDA_NAME.fullmatch(declared.name):
-        raise Problem(
-            "name",
-            "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit",
+    check_name("name", declared.name)
+    for field in ("owner", "version"):
+        text: str = getattr(declared, field)
+        _check(
+            field,
+            f"must be at most {_TEXT_LIMIT} characters without NUL",
+            holds=len(text) <= _TEXT_LIMIT and "\x00" not in text,
         )
-    policy = LambdaPolicy(
-        declared.name, owner=_text("owner", declared.owner), version=_text("version", declared.version)
-    )
+    policy = LambdaPolicy(declared.name, owner=declared.owner, version=declared.version)
     for name, lowest, highest in (
         ("max_attempts", 1, 1_000_000),
         ("max_crashes", 1, 1_000),
@@ -190,8 +185,7 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
             policy = replace(policy, **{name: value})  # type: ignore[arg-type]  # the names stand above
     for name in ("max_runtime", "crash_window"):
         if declared.HasField(name):  # type: ignore[arg-type]
-            duration = _duration(name, getattr(declared, name))
-            _check(name, "must be longer than nothing", holds=duration > timedelta())
+            duration = read_duration(name, getattr(declared, name), _LONGEST, least=timedelta.resolution)
             policy = replace(policy, **{name: duration})  # type: ignore[arg-type]
     if declared.HasField("backoff"):
         policy = _with_backoff(policy, declared.backoff)
@@ -200,13 +194,13 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
 
 def _with_backoff(policy: LambdaPolicy, declared: registry_pb2.Backoff) -> LambdaPolicy:
     if declared.HasField("initial"):
-        initial = _duration("backoff.initial", declared.initial)
+        initial = read_duration("backoff.initial", declared.initial, _LONGEST)
         policy = replace(policy, backoff_initial=initial, backoff_max=max(initial, policy.backoff_max))
     if declared.HasField("factor"):
         _check("backoff.factor", "must be from 1 to 1000", holds=1 <= declared.factor <= 1000)
         policy = replace(policy, backoff_factor=declared.factor)
     if declared.HasField("max"):
-        policy = replace(policy, backoff_max=_duration("backoff.max", declared.max))
+        policy = replace(policy, backoff_max=read_duration("backoff.max", declared.max, _LONGEST))
     _check(
         "backoff.max",
         "must not be below backoff.initial",
@@ -218,21 +212,6 @@ def _with_backoff(policy: LambdaPolicy, declared: registry_pb2.Backoff) -> Lambd
 def _check(field: str, message: str, *, holds: bool) -> None:
     if not holds:
         raise Problem(field, message)
-
-
-def _duration(field: str, message: duration_pb2.Duration) -> timedelta:
-    try:
-        duration = from_duration(message)
-    except ValueError as error:
-        raise Problem(field, str(error)) from error
-    _check(field, "must be from 0 to 365 days", holds=timedelta() <= duration <= _LONGEST)
-    return duration
-
-
-def _text(field: str, text: str) -> str:
-    _check(field, f"must be at most {_TEXT_LIMIT} characters", holds=len(text) <= _TEXT_LIMIT)
-    _check(field, "must not contain NUL", holds="\x00" not in text)
-    return text
 
 
 def _to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:

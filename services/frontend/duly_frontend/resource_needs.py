@@ -7,7 +7,8 @@ from datetime import timedelta
 from google.protobuf.message import DecodeError
 
 from duly.v1 import task_pb2
-from duly_core.rpc.new_tasks import Problem, check_session_key
+from duly_core.rpc.new_tasks import check_session_key
+from duly_core.rpc.problem import Problem
 from duly_core.store import resources as store_resources
 from duly_core.store.pool import Store
 from duly_core.task import ResourceNeed

@@ -3,7 +3,8 @@
 from uuid import UUID
 
 from duly.v1 import frontend_pb2, task_pb2
-from duly_core.rpc.new_tasks import Problem, is_canonical
+from duly_core.rpc.new_tasks import is_canonical
+from duly_core.rpc.problem import Problem
 from duly_core.task import Scheduled, Scheduling
 
 _REFUSALS = {

@@ -8,7 +8,7 @@ from time import monotonic
 from duly.enums import Priority
 from duly.v1 import task_pb2
 from duly_core.errors import StoreUnavailableError
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.store import resources as store_resources
 from duly_core.store.pool import Store

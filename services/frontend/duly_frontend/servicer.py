@@ -10,19 +10,16 @@ from duly_core import failpoints
 from duly_core.errors import InvalidRequestError
 from duly_core.group_commit import GroupCommit
 from duly_core.lifecycle import FINAL, Status
+from duly_core.rpc import checks
 from duly_core.rpc.call_streams import CallStreams
-from duly_core.rpc.checks import check_count, read_duration
-from duly_core.rpc.new_tasks import (
-    Problem,
-    ProblemUnlessRepeatedError,
-    new_task,
-    parse_task_id,
-    unknown_lambda,
-)
+from duly_core.rpc.checks import check_count, page_size, read_duration
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id, unknown_lambda
+from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import dead_letters as store_dead_letters
 from duly_core.store import schedule as store_schedule
+from duly_core.store import task_queries
 from duly_core.store import tasks as store_tasks
 from duly_core.store.dead_letters import Verdict
 from duly_core.store.lambda_cache import LambdaCache
@@ -31,20 +28,18 @@ from duly_core.task import NewTask, Scheduled
 from duly_core.telemetry import observe_call
 from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.completion_watcher import CompletionWatcher
-from duly_frontend.convert import STATUS_TO_WIRE, task_to_wire
+from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
 from duly_frontend.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_frontend.schedule_answers import add_result
 from duly_frontend.scheduling_quotas import SchedulingQuotas
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 from duly_frontend.task_changes import TaskChanges
-from duly_frontend.task_reader import TaskReader, not_found
+from duly_frontend.task_reader import TaskReader
 
 _DEFAULT_WAIT = timedelta(seconds=20)
-_DEFAULT_PAGE = 100
 _WEIGHTY = 16 * 1024
 """Bytes of payload that count for another task in a group: a thousand of 1 MiB would be too much for one statement."""
-_LARGEST_PAGE = 1000
 _FEW_TASKS = 4
 _SELDOM = 0.02
 """Seconds since the group before: such a small group tells the Store Consumers itself that something is due."""
@@ -77,7 +72,7 @@ class FrontendServicer(TaskChanges):
             max_items=settings.max_group,
             weigh=_weight,
             concurrency=settings.group_concurrency,
-            observe=events.group_written,
+            observe=events.groups.observe,
         )
 
         self._streams = CallStreams(
@@ -90,7 +85,7 @@ class FrontendServicer(TaskChanges):
         )
 
     async def Schedule(  # noqa: N802 (the wire's name)
-        self, request: frontend_pb2.ScheduleRequest, _context: Context
+        self, request: frontend_pb2.ScheduleRequest, context: Context
     ) -> frontend_pb2.ScheduleResponse:
         check_count("tasks", len(request.tasks), self._settings.max_tasks_per_call)
         names = {getattr(task, "lambda") for task in request.tasks}
@@ -126,7 +121,7 @@ class FrontendServicer(TaskChanges):
             )
             for place, answer in zip(late, repeated, strict=True):
                 checked[place] = answer or checked[place]
-        answers = iter(await self._write(valid))
+        answers = iter(await self._write(valid, context.time_remaining(), context.peer()))
         response = frontend_pb2.ScheduleResponse()
         refused = 0
         for asked, check in zip(request.tasks, checked, strict=True):
@@ -136,7 +131,8 @@ class FrontendServicer(TaskChanges):
             else:
                 scheduled = check if isinstance(check, Scheduled) else next(answers)
                 refused += not add_result(response, asked.task_id, scheduled)
-        events.scheduled(len(checked) - refused, refused)
+        events.taken.inc(len(checked) - refused)
+        events.refused.inc(refused)
         return response
 
     async def ScheduleStream(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
@@ -172,12 +168,10 @@ class FrontendServicer(TaskChanges):
     async def ListTasks(  # noqa: N802
         self, request: frontend_pb2.ListTasksRequest, _context: Context
     ) -> frontend_pb2.ListTasksResponse:
-        size = request.page_size or _DEFAULT_PAGE
-        if not 1 <= size <= _LARGEST_PAGE:
-            raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE}")
+        size = page_size(request.page_size)
         wanted, before = filters.of_list(request), page_token.read(request)
         with self._stores.listing("ListTasks") as lists:
-            rows = await store_tasks.list_tasks(lists, wanted, before, limit=size + 1)
+            rows = await task_queries.list_tasks(lists, wanted, before, limit=size + 1)
         page = [task_to_wire(row) for row in rows[:size]]
         token = page_token.write(request, UUID(page[-1].task_id).bytes) if len(rows) > size else ""
         return frontend_pb2.ListTasksResponse(tasks=page, next_page_token=token)
@@ -208,7 +202,7 @@ class FrontendServicer(TaskChanges):
                     frontend_pb2.CancelTaskResult(status=STATUS_TO_WIRE[status], error=problem.to_wire())
                 )
             else:
-                results.append(frontend_pb2.CancelTaskResult(error=not_found()))
+                results.append(frontend_pb2.CancelTaskResult(error=NO_SUCH_TASK.to_wire()))
         return frontend_pb2.CancelTaskResponse(results=results)
 
     async def RedriveTask(  # noqa: N802
@@ -226,7 +220,7 @@ class FrontendServicer(TaskChanges):
     ) -> frontend_pb2.RedriveTasksResponse:
         wanted = filters.of_redrive(request)
         spread = dead_letters.spread(request, self._settings.horizon)
-        limit = dead_letters.limit(request)
+        limit = checks.limit(request.limit)
         name = wanted.lambda_name
         if name and name not in await self._known.payload_limits({name}):
             raise InvalidRequestError("lambda", unknown_lambda(name))
@@ -241,7 +235,7 @@ class FrontendServicer(TaskChanges):
     def _redriven(self, count: int, due_in: timedelta | None) -> None:
         if count and due_in is not None:
             self._notifier.due_in(due_in, tasks=count)
-            events.redriven(count)
+            events.redriven.inc(count)
 
     async def WaitTask(  # noqa: N802
         self, request: frontend_pb2.WaitTaskRequest, _context: Context
@@ -263,13 +257,7 @@ class FrontendServicer(TaskChanges):
 
     def _ids(self, texts: Sequence[str]) -> list[bytes | Problem]:
         check_count("task_ids", len(texts), self._settings.max_waited_per_call)
-        ids: list[bytes | Problem] = []
-        for text in texts:
-            try:
-                ids.append(parse_task_id(text))
-            except Problem as problem:
-                ids.append(problem)
-        return ids
+        return check_each(parse_task_id, texts)
 
 
 def _has_bodies(view: int) -> bool:

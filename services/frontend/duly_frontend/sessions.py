@@ -1,28 +1,27 @@
 """SessionService: shows sessions, and ends their blocks."""
 
-import base64
-import binascii
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.checks import check_count
-from duly_core.rpc.new_tasks import Problem, check_session_key, parse_task_id
+from duly_core.rpc.checks import check_count, page_size
+from duly_core.rpc.new_tasks import check_session_key, parse_task_id
+from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.store import sessions as store_sessions
 from duly_core.store.notifications import Notifier
 from duly_core.store.sessions import SessionState
 from duly_core.task import TaskId
-from duly_frontend import events
+from duly_frontend import events, page_token
 from duly_frontend.convert import STATUS_TO_WIRE
 from duly_frontend.stores import FrontendStores
 
 _MOST = 1000
 _MOST_TASKS = 10_000
 """Ids of waiting tasks in one answer."""
-_DEFAULT_PAGE = 100
 
 
 class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
@@ -57,15 +56,13 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
     async def ListSessions(  # noqa: N802
         self, request: sessions_pb2.ListSessionsRequest, _context: Context
     ) -> sessions_pb2.ListSessionsResponse:
-        size = request.page_size or _DEFAULT_PAGE
-        if not 1 <= size <= _MOST:
-            raise InvalidRequestError("page_size", f"must be from 1 to {_MOST:,}")
-        after = _read_token(request.page_token)
+        size = page_size(request.page_size)
+        after = page_token.read_name(request.page_token)
         with self._stores.listing("ListSessions") as lists:
             found = await store_sessions.list_sessions(
                 lists, after=after, blocked=request.blocked, limit=size + 1
             )
-        token = _write_token(found[size - 1].key) if len(found) > size else ""
+        token = page_token.write_name(found[size - 1].key) if len(found) > size else ""
         return sessions_pb2.ListSessionsResponse(sessions=map(_to_wire, found[:size]), next_page_token=token)
 
     async def UnblockSession(  # noqa: N802
@@ -77,7 +74,7 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         unblocked = await store_sessions.unblock_sessions(self._stores.writes, asked, named)
         if unblocked.now:
             self._notifier.due_in(timedelta(), tasks=len(unblocked.now))
-            events.sessions_unblocked(len(unblocked.now))
+            events.unblocked.inc(len(unblocked.now))
         done = unblocked.now | unblocked.before
         return sessions_pb2.UnblockSessionResponse(
             results=[
@@ -99,15 +96,7 @@ _NOT_FOUND = Problem(
 
 def _checked(keys: Sequence[str]) -> list[str | Problem]:
     check_count("keys", len(keys), _MOST)
-    checked: list[str | Problem] = []
-    for key in keys:
-        try:
-            check_session_key("key", key)
-        except Problem as problem:
-            checked.append(problem)
-        else:
-            checked.append(key)
-    return checked
+    return check_each(partial(check_session_key, "key"), keys)
 
 
 def _read_blockers(request: sessions_pb2.UnblockSessionRequest) -> dict[str, TaskId]:
@@ -117,12 +106,7 @@ def _read_blockers(request: sessions_pb2.UnblockSessionRequest) -> dict[str, Tas
         raise InvalidRequestError(field, "leave it out, or give one for each key")
     if texts and len(set(request.keys)) < len(request.keys):
         raise InvalidRequestError("keys", "names a session twice")
-    try:
-        return {
-            key: parse_task_id(text, field) for key, text in zip(request.keys, texts, strict=False) if text
-        }
-    except Problem as problem:
-        raise InvalidRequestError(problem.field, problem.message) from problem
+    return {key: parse_task_id(text, field) for key, text in zip(request.keys, texts, strict=False) if text}
 
 
 def _result(state: SessionState | None) -> sessions_pb2.GetSessionResult:
@@ -147,19 +131,3 @@ def _to_wire(state: SessionState) -> sessions_pb2.SessionState:
     if state.blocked_at is not None:
         message.blocked_at.FromDatetime(state.blocked_at)
     return message
-
-
-def _write_token(key: str) -> str:
-    return base64.urlsafe_b64encode(key.encode()).decode()
-
-
-def _read_token(token: str) -> str:
-    try:
-        key = base64.b64decode(token, altchars=b"-_", validate=True).decode()
-        if key:
-            check_session_key("page_token", key)
-    except (binascii.Error, ValueError, Problem):
-        raise InvalidRequestError(
-            "page_token", "not a page token: use the next_page_token of the page before"
-        ) from None
-    return key

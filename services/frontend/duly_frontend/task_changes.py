@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from duly.v1 import frontend_pb2, frontend_pb2_grpc
 from duly_core.lifecycle import Status
-from duly_core.rpc.checks import check_count
+from duly_core.rpc.checks import check_count, limit
 from duly_core.rpc.stubs import Context
 from duly_core.store import bulk as store_bulk
 from duly_core.store import changes as store_changes
@@ -44,16 +44,16 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
     async def CancelTasks(  # noqa: N802
         self, request: frontend_pb2.CancelTasksRequest, _context: Context
     ) -> frontend_pb2.CancelTasksResponse:
-        wanted, place, limit = (
+        wanted, place, most = (
             filters.of_cancel(request),
             bulk_pages.place(request),
-            bulk_pages.limit(request),
+            limit(request.limit),
         )
         with self._stores.listing("CancelTasks") as lists:
             if request.dry_run:
-                page = await store_bulk.count_live(lists, wanted, place)
+                page = await store_bulk.count_where(lists, wanted, place)
             else:
-                page = await store_bulk.cancel_where(lists, wanted, place, limit)
+                page = await store_bulk.cancel_where(lists, wanted, place, most)
                 if page.released:
                     self._notifier.due_in(min(page.released.values()), page.released.keys())
         return bulk_pages.to_wire(page, frontend_pb2.CancelTasksResponse())
@@ -61,13 +61,15 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
     async def PurgeTasks(  # noqa: N802
         self, request: frontend_pb2.PurgeTasksRequest, _context: Context
     ) -> frontend_pb2.PurgeTasksResponse:
-        wanted, place, limit = filters.of_purge(request), bulk_pages.place(request), bulk_pages.limit(request)
+        wanted, place, most = filters.of_purge(request), bulk_pages.place(request), limit(request.limit)
         with self._stores.listing("PurgeTasks") as lists:
             if request.dry_run:
-                page = await store_bulk.count_finished(lists, wanted, place)
+                page = await store_bulk.count_where(lists, wanted, place)
             else:
-                page = await store_bulk.purge_where(lists, wanted, place, limit)
-                events.purged(page.count)
+                page = await store_bulk.purge_where(lists, wanted, place, most)
+                if page.count:
+                    events.purged.inc(page.count)
+                    events.log.info("tasks purged", count=page.count)
         return bulk_pages.to_wire(page, frontend_pb2.PurgeTasksResponse())
 
     def _tell_due(self, answers: Collection[Changed], released: Collection[str]) -> None:
@@ -78,6 +80,6 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
             if due:
                 ahead = min(each.due_in or timedelta() for each in due)
                 self._notifier.due_in(ahead, {each.lambda_name for each in due}, len(due))
-            events.updated(len(changed))
+            events.updated.inc(len(changed))
         if released:
             self._notifier.due_in(timedelta(), released, len(released))

@@ -5,17 +5,11 @@ from datetime import timedelta
 
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.lifecycle import HELD, Status
-from duly_core.rpc.new_tasks import (
-    Problem,
-    parse_task_id,
-    payload_too_large,
-    read_encoding,
-    read_priority,
-    when,
-)
+from duly_core.rpc.new_tasks import parse_task_id, payload_too_large, read_encoding, read_priority, when
+from duly_core.rpc.problem import Problem
 from duly_core.store.changes import Changed, ChangeVerdict
 from duly_core.task import HARD_PAYLOAD_LIMIT, TaskChange, TaskId
-from duly_frontend.convert import STATUS_TO_WIRE
+from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 
 
 def read(updates: Sequence[frontend_pb2.TaskUpdate], horizon: timedelta) -> list[TaskChange | Problem]:
@@ -70,8 +64,7 @@ def results(
 
 def _result(change: TaskChange, answer: Changed | None) -> frontend_pb2.UpdateTaskResult:
     if answer is None:
-        problem = Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND)
-        return frontend_pb2.UpdateTaskResult(error=problem.to_wire())
+        return frontend_pb2.UpdateTaskResult(error=NO_SUCH_TASK.to_wire())
     result = frontend_pb2.UpdateTaskResult(status=STATUS_TO_WIRE[answer.status])
     if answer.verdict is ChangeVerdict.PAYLOAD_TOO_LARGE:
         problem = payload_too_large(len(change.payload or b""), answer.payload_limit, answer.lambda_name)

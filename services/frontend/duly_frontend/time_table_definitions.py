@@ -2,18 +2,15 @@
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING
 
 from duly.enums import CatchUp, Overlap
-from duly.v1 import task_pb2, time_tables_pb2
-from duly_core.rpc.convert import from_duration
-from duly_core.rpc.new_tasks import Problem, check_name, read_encoding, read_priority
+from duly.v1 import time_tables_pb2
+from duly_core.rpc.checks import read_duration
+from duly_core.rpc.new_tasks import check_name, payload_too_large, read_encoding, read_priority
+from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_table import MOST_TICKS, Rhythm, TickPolicy, TimeTable
-
-if TYPE_CHECKING:
-    from google.protobuf.duration_pb2 import Duration
 
 _LONGEST_CRON = 256
 _SHORTEST = timedelta(seconds=1)
@@ -34,11 +31,7 @@ def time_table(asked: time_tables_pb2.TimeTable) -> TimeTable:
     if asked.collection:
         check_name("collection", asked.collection)
     if len(asked.payload) > HARD_PAYLOAD_LIMIT:
-        raise Problem(
-            "payload",
-            f"{len(asked.payload):,} bytes exceed {HARD_PAYLOAD_LIMIT:,}: put large data elsewhere and send its address",
-            task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE,
-        )
+        raise payload_too_large(len(asked.payload), HARD_PAYLOAD_LIMIT, lambda_name)
     rhythm = _rhythm(asked)
     return TimeTable(
         name=asked.name,
@@ -57,15 +50,13 @@ def _rhythm(asked: time_tables_pb2.TimeTable) -> Rhythm:
     if said is None:
         raise Problem("cron", "say when it fires: a cron expression, such as '0 2 * * *', or `every`")
     if said == "every":
-        every = _duration("every", asked.every)
-        if not _SHORTEST <= every <= _LONGEST:
-            raise Problem("every", "must be from 1 s to 366 days")
+        every = read_duration("every", asked.every, _LONGEST, least=_SHORTEST)
         if asked.zone:
             raise Problem(
                 "zone", "belongs to a cron expression: an interval is the same in every zone, leave it out"
             )
-        offset = _duration("offset", asked.offset)
-        if not timedelta() <= offset < every:
+        offset = read_duration("offset", asked.offset, _LONGEST)
+        if offset >= every:
             raise Problem("offset", f"must be from 0 to less than `every`, {format_duration(every)}")
         return Rhythm(every=every, offset=offset)
     if asked.HasField("offset"):
@@ -153,26 +144,16 @@ def _policy(asked: time_tables_pb2.TimeTable, rhythm: Rhythm) -> TickPolicy:
         ) from None
     window = _DEFAULT_WINDOW
     if asked.HasField("catch_up_window"):
-        window = _duration("catch_up_window", asked.catch_up_window)
+        window = read_duration("catch_up_window", asked.catch_up_window, _LONGEST, least=timedelta.resolution)
         if catch_up is not CatchUp.ALL:
             raise Problem("catch_up_window", "belongs to catch_up ALL: leave it out, or choose ALL")
-        if not timedelta() < window <= _LONGEST:
-            raise Problem("catch_up_window", "must be more than 0, and at most 366 days")
     if catch_up is CatchUp.ALL and (most := ticks.most_within(rhythm, window)) > MOST_TICKS:
         raise Problem(
             "catch_up_window",
             f"{most:,} ticks may lie in {format_duration(window)}, and at most {MOST_TICKS:,} are caught up with: "
             "shorten it, or let it fire less often",
         )
-    jitter = _duration("jitter", asked.jitter)
-    longest = min(_LONGEST_JITTER, rhythm.every or _LONGEST_JITTER)
-    if not timedelta() <= jitter <= longest or jitter == rhythm.every:
-        raise Problem("jitter", "must be from 0 to a day, and shorter than `every`")
+    jitter = read_duration("jitter", asked.jitter, _LONGEST_JITTER)
+    if rhythm.every is not None and jitter >= rhythm.every:
+        raise Problem("jitter", "must be shorter than `every`")
     return TickPolicy(catch_up, window, overlap, jitter)
-
-
-def _duration(field: str, message: "Duration") -> timedelta:
-    try:
-        return from_duration(message)
-    except ValueError as error:
-        raise Problem(field, str(error)) from error

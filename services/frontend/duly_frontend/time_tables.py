@@ -8,9 +8,8 @@ from duly.ids import new_task_id
 from duly.time_conversion import EPOCH
 from duly.v1 import time_tables_pb2, time_tables_pb2_grpc
 from duly_core.errors import InvalidRequestError, TooMuchError
-from duly_core.rpc.checks import check_count
-from duly_core.rpc.convert import from_timestamp
-from duly_core.rpc.new_tasks import Problem
+from duly_core.rpc.checks import check_count, page_size, read_instant
+from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.store import ticks as store_ticks
@@ -20,13 +19,11 @@ from duly_core.store.pool import Store
 from duly_core.store.time_table_rows import TableRow
 from duly_core.ticks import ticks_from
 from duly_core.time_table import MOST_TICKS
-from duly_frontend import events
+from duly_frontend.events import log
 from duly_frontend.time_table_definitions import time_table
 from duly_frontend.time_table_wire import put_problem, state_to_wire, unknown_table
 
 _MOST = 100
-_LARGEST_PAGE = 1_000
-_DEFAULT_PAGE = 100
 _MOST_NEXT = 1_000
 _LONGEST_NOTE = 256
 _FRAMING_BYTES = 16
@@ -60,7 +57,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         refused = put_problem(answer, table.name, table.lambda_name)
         if refused is not None or answer.row is None:
             return time_tables_pb2.TimeTableResult(error=refused.to_wire() if refused else None)
-        events.time_table_put(table.name, answer.verdict.value)
+        log.info("time table defined", time_table=table.name, verdict=answer.verdict.value)
         return time_tables_pb2.TimeTableResult(table=state_to_wire(answer.row))
 
     async def GetTimeTables(  # noqa: N802
@@ -91,9 +88,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     async def ListTimeTables(  # noqa: N802
         self, request: time_tables_pb2.ListTimeTablesRequest, _context: Context
     ) -> time_tables_pb2.ListTimeTablesResponse:
-        size = request.page_size or _DEFAULT_PAGE
-        if not 1 <= size <= _LARGEST_PAGE:
-            raise InvalidRequestError("page_size", f"must be from 1 to {_LARGEST_PAGE:,}")
+        size = page_size(request.page_size)
         for field in ("lambda", "page_token"):
             if "\x00" in getattr(request, field):
                 raise InvalidRequestError(field, "must not contain NUL")
@@ -110,7 +105,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     ) -> time_tables_pb2.DeleteTimeTablesResponse:
         _check_names(request.names)
         found = await store_time_tables.delete(self._store, request.names)
-        events.time_tables_changed("deleted", found)
+        log.info("time tables changed", change="deleted", time_tables=sorted(found))
         return time_tables_pb2.DeleteTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
     async def PauseTimeTables(  # noqa: N802
@@ -120,7 +115,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         if len(request.note) > _LONGEST_NOTE or "\x00" in request.note:
             raise InvalidRequestError("note", f"must be at most {_LONGEST_NOTE} characters, without NUL")
         found = await store_time_tables.pause(self._store, request.names, request.note)
-        events.time_tables_changed("paused", found)
+        log.info("time tables changed", change="paused", time_tables=sorted(found))
         return time_tables_pb2.PauseTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
     async def ResumeTimeTables(  # noqa: N802
@@ -128,7 +123,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     ) -> time_tables_pb2.ResumeTimeTablesResponse:
         _check_names(request.names)
         found = await store_time_tables.resume(self._store, request.names)
-        events.time_tables_changed("resumed", found)
+        log.info("time tables changed", change="resumed", time_tables=sorted(found))
         return time_tables_pb2.ResumeTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
     async def BackfillTimeTable(  # noqa: N802
@@ -153,7 +148,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         )
         if created:
             self._notifier.due_in(timedelta(), lambdas, created)
-        events.time_table_backfilled(row.name, created)
+        log.info("time table backfilled", time_table=row.name, created=created)
         return time_tables_pb2.BackfillTimeTableResponse(ticks=len(instants), created=created)
 
 
@@ -183,10 +178,7 @@ def _range(request: time_tables_pb2.BackfillTimeTableRequest, now: datetime) -> 
     ends = {"from": now, "to": now}
     for field in ends:
         if request.HasField(field):  # type: ignore[arg-type]  # they stand above
-            try:
-                ends[field] = from_timestamp(getattr(request, field))
-            except ValueError as error:
-                raise InvalidRequestError(field, f"not an instant: {error}") from error
+            ends[field] = read_instant(field, getattr(request, field))
     if ends["from"] < EPOCH:
         raise InvalidRequestError("from", "must be in 1970 or later")
     if ends["to"] > now:

@@ -2,11 +2,10 @@
 
 import asyncio
 
-from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.settings import AuthSettings
 from duly_core.loop import repeat
-from duly_core.rpc.server import RpcServer, Service
+from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.access_cache import AccessCache
@@ -31,13 +30,7 @@ def build(
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
-    """Read the settings.
-
-    Args:
-        notifications: connects the services of this process; None: the others are processes of their own.
-        migration: shared with the other services of this process.
-        overrides: settings of [hsc].
-    """
+    """Read the settings; services of one process share `notifications` and `migration`."""
     settings = HscSettings.load(**overrides)
     timing = Timing.load()
     store_settings = StoreSettings.load()
@@ -60,13 +53,9 @@ def build(
             config.on_change(servicer.work.settings_changed)
             if notifications is not None:
                 notifications.subscribe(servicer.work)
-            service = Service(
-                hsc_pb2.DESCRIPTOR.services_by_name["HscService"].full_name,
-                lambda grpc: hsc_pb2_grpc.add_HscServiceServicer_to_server(servicer, grpc),
-            )
             authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
             audit_log = StoredAuditLog(stores.results)
-            server = RpcServer(settings.listen, [service], rpc_settings, observe_call, authorizer, audit_log)
+            server = RpcServer(settings.listen, [servicer], rpc_settings, observe_call, authorizer, audit_log)
             address = await server.start()
             if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)

@@ -5,9 +5,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from duly.enums import Priority
+from duly_core.routing import ALL_PRIORITIES
 from duly_core.store.claims import Caller
 from duly_core.store.rate_detector import STREAM, STREAM_GAP
 from duly_core.task import ClaimedTask
+from duly_hsc.due_times import DueTimes
 from duly_hsc.fair_order import FairOrder
 
 _SMOOTHING = 0.2
@@ -17,6 +20,7 @@ _PASSED_OVER = 2
 _MOST_BYTES_A_LOOK = 32 * 1024 * 1024
 """Of payload, about, in one answer of the store."""
 _MOST_IDLE = 200
+_Key = tuple[frozenset[str], frozenset[Priority]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,13 @@ class WaitingCall:
 
 @dataclass(slots=True, eq=False)
 class CallerGroup:
-    """Callers by the set of lambdas that they serve: one statement can claim for all of them."""
+    """Callers by the lambdas and priorities that they ask for: one statement can claim for all of them."""
 
     lambdas: frozenset[str]
+    priorities: frozenset[Priority]
     fair_order: FairOrder
+    due_times: DueTimes
+    """Shared by the groups of these priorities."""
     waiters: list[WaitingCall] = field(default_factory=list)
     is_looking: bool = False
     rests_until: float = float("-inf")
@@ -63,6 +70,10 @@ class CallerGroup:
     def serves(self, lambdas: Collection[str]) -> bool:
         """Tell whether its callers take any of these lambdas (empty: any at all)."""
         return not lambdas or not self.lambdas.isdisjoint(lambdas)
+
+    def takes_all_of(self, name: str) -> bool:
+        """Tell whether its callers take all tasks of a lambda, whatever their priority."""
+        return name in self.lambdas and self.priorities == ALL_PRIORITIES
 
     def is_waited_in(self) -> bool:
         """Tell whether somebody still waits for an answer."""
@@ -109,7 +120,7 @@ class CallerGroup:
 
 
 class CallerGroups:
-    """All groups in which somebody waits, by their lambdas; others are kept a while for whose turn it is.
+    """All groups in which somebody waits; others are kept a while for whose turn it is.
 
     A host that is busy asks now and then only: with a new group each time it would get one priority only.
     """
@@ -117,18 +128,24 @@ class CallerGroups:
     def __init__(self, low_priority_share: float) -> None:
         """Make one; `low_priority_share` is the part of starts that lower priorities get."""
         self._low_priority_share = low_priority_share
-        self._groups: dict[frozenset[str], CallerGroup] = {}
-        self._idle: dict[frozenset[str], CallerGroup] = {}
+        self._groups: dict[_Key, CallerGroup] = {}
+        self._idle: dict[_Key, CallerGroup] = {}
+        self.due_times: dict[frozenset[Priority], DueTimes] = {}
+        """By the priorities that callers ask for: few look at single priorities, and what they see holds for these only."""
 
     def __iter__(self) -> Iterator[CallerGroup]:
         return iter(self._groups.values())
 
-    def join(self, lambdas: frozenset[str]) -> CallerGroup:
+    def join(self, lambdas: frozenset[str], priorities: frozenset[Priority] = ALL_PRIORITIES) -> CallerGroup:
         """Return the group of a caller."""
-        group = self._groups.get(lambdas) or self._idle.pop(lambdas, None)
+        key = lambdas, priorities
+        group = self._groups.get(key) or self._idle.pop(key, None)
         if group is None:
-            group = CallerGroup(lambdas, FairOrder(self._low_priority_share))
-        self._groups[lambdas] = group
+            due_times = self.due_times.setdefault(priorities, DueTimes())
+            group = CallerGroup(
+                lambdas, priorities, FairOrder(self._low_priority_share, priorities), due_times
+            )
+        self._groups[key] = group
         return group
 
     def set_aside(self, group: CallerGroup) -> None:
@@ -136,8 +153,9 @@ class CallerGroups:
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None
-        if self._groups.get(group.lambdas) is group:
-            del self._groups[group.lambdas]
-            self._idle[group.lambdas] = group
+        key = group.lambdas, group.priorities
+        if self._groups.get(key) is group:
+            del self._groups[key]
+            self._idle[key] = group
             while len(self._idle) > _MOST_IDLE:
                 del self._idle[next(iter(self._idle))]

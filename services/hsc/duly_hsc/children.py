@@ -9,7 +9,8 @@ from duly_core.errors import InvalidRequestError
 from duly_core.graph_growth import NewNode, check_request
 from duly_core.graph_rules import GraphError, Node
 from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field
-from duly_core.rpc.new_tasks import Problem, ProblemUnlessRepeatedError, new_task
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task
+from duly_core.rpc.problem import Problem
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.successes import refused
 from duly_core.task import NewTask, Result

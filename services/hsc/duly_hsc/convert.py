@@ -7,11 +7,12 @@ from functools import lru_cache
 
 from google.protobuf import duration_pb2
 
+from duly.enums import Priority
 from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.routing import LAMBDA_NAME
-from duly_core.rpc.checks import check_count, check_holder, check_prefixes, read_duration
+from duly_core.rpc.checks import check_count, check_holder, check_prefixes, read_duration, read_priorities
 from duly_core.store.claims import Caller
 from duly_core.store.graph_places import GraphPlace
 from duly_core.task import (
@@ -126,6 +127,7 @@ class WorkRequest:
 
     caller: Caller
     lambdas: frozenset[str]
+    priorities: frozenset[Priority]
     most: int
     timeout: timedelta
     lost_prefixes: list[bytes]
@@ -149,6 +151,7 @@ def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
     return WorkRequest(
         Caller(request.holder, request.token_prefix),
         frozenset(names),
+        read_priorities("priorities", request.priorities),
         request.max_tasks,
         read_duration("timeout", request.timeout, _LONGEST_POLL),
         list(request.lost_prefixes),

@@ -1,9 +1,9 @@
 """Decides in which order a look takes from queues: best priority first, and a share for the lower ones. No I/O."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from duly.enums import Priority
-from duly_core.routing import QueueKey
+from duly_core.routing import ALL_PRIORITIES, QueueKey
 from duly_core.store.claims import Pick
 from duly_core.task import ClaimedTask
 
@@ -14,8 +14,14 @@ _MOST_LAMBDAS = 500
 class FairOrder:
     """Lambdas of one priority take turns; lower priorities get a share while better ones wait, so they never starve."""
 
-    def __init__(self, low_priority_share: float) -> None:
-        """Make one; `low_priority_share` is the part of the picks that lower priorities get."""
+    def __init__(self, low_priority_share: float, priorities: Collection[Priority] = ALL_PRIORITIES) -> None:
+        """Make one.
+
+        Args:
+            low_priority_share: the part of the picks that lower priorities get.
+            priorities: those from which it takes.
+        """
+        self._priorities = sorted(priorities)
         self._share = low_priority_share
         self._credit = 0.0
         """Picks that lower priorities have earned; below zero they have had more."""
@@ -36,7 +42,7 @@ class FairOrder:
         granted = {pick.queue: pick.size for pick in self._granted(lambdas, most)}
         picks = [Pick(queue, size, 0) for queue, size in granted.items()]
         part = -(-most // len(lambdas))
-        for priority in Priority:
+        for priority in self._priorities:
             queues = [QueueKey(name, priority) for name in lambdas]
             picks += [Pick(queue, part, granted.get(queue, 0)) for queue in queues]
             if part < most:
@@ -49,7 +55,7 @@ class FairOrder:
         if self._credit < 1 or self._best_found is None:
             return
         grant = min(int(self._credit), most)
-        lower = [priority for priority in Priority if priority > self._best_found]
+        lower = [priority for priority in self._priorities if priority > self._best_found]
         for place in range(len(lower)):
             priority = lower[(place + self._plans) % len(lower)]
             for name in lambdas[:grant]:

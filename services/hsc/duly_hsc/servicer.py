@@ -7,7 +7,6 @@ refused when more is asked than can be written, and what nobody waits for any mo
 from collections import Counter as Count
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 
 from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
@@ -51,7 +50,9 @@ _WEIGHTY = 16 * 1024
 _OVERFLOW_GAP = timedelta(milliseconds=100)
 """Other HSCs hear no more often than this that more is due than the hosts waiting here can take."""
 _CLAIM_GROUPS_WAITING = 5
-"""Claims are refused long before results and heartbeats are: a task that is not started yet can wait."""
+"""Claims are refused long before results are, and results before heartbeats: a task that is not started yet can wait,
+and a result comes again as long as its claim is kept alive."""
+_BEAT_GROUPS_WAITING = 200
 
 
 class HscServicer(hsc_pb2_grpc.HscServiceServicer):
@@ -67,17 +68,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         rpc: RpcSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
     ) -> None:
-        """Make one.
-
-        Args:
-            stores: the HSC's connections.
-            settings: of [hsc].
-            timing: the timeouts that it applies.
-            notifier: told of what runs again.
-            live_settings: tells the live settings of triggering.
-            rpc: limits of calls; None: the defaults.
-            now: seconds that no clock setting moves.
-        """
+        """Make one; `rpc` has the limits of calls (None: the defaults), `now` tells seconds that no clock setting moves."""
         rpc = rpc or RpcSettings()
         self._stores = stores
         self._settings = settings
@@ -94,20 +85,21 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             max_items=group,
             concurrency=settings.claim_concurrency,
             most_groups_waiting=_CLAIM_GROUPS_WAITING,
-            observe=partial(events.group_written, "ClaimTask"),
+            observe=events.group_size.labels("ClaimTask").observe,
         )
         self._beat = GroupCommit(
             self._beat_group,
             max_items=group,
             concurrency=BEATING,
-            observe=partial(events.group_written, "Heartbeat"),
+            most_groups_waiting=_BEAT_GROUPS_WAITING,
+            observe=events.group_size.labels("Heartbeat").observe,
         )
         self._set = GroupCommit(
             self._set_group,
             max_items=group,
             weigh=_weight,
             concurrency=settings.result_concurrency,
-            observe=partial(events.group_written, "SetResults"),
+            observe=events.group_size.labels("SetResults").observe,
         )
         self._release = GroupCommit(self._release_group, max_items=group)
         self._children = Children(LambdaCache(stores.results))
@@ -175,7 +167,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
                 await self._hand_back(found[number:])
                 return await self._answer(Claimed(found[:number], timedelta()))
         return await self._answer(
-            await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout)
+            await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout, asked.priorities)
         )
 
     async def _answer(self, claimed: Claimed) -> hsc_pb2.ClaimWorkResponse:
@@ -207,7 +199,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _beat_group(self, beats: list[TaskHeartbeat]) -> list[HeartbeatAnswer]:
         async with failpoints.around("hsc.heartbeat"):
             verdicts = await store_claims.heartbeat(self._stores.beats, beats, self._timing.heartbeat_timeout)
-        events.beaten(verdicts)
+        events.answered(events.heartbeats, verdicts)
         return verdicts
 
     async def SetResults(  # noqa: N802
@@ -249,7 +241,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             verdicts, due_in = await store_claims.release(self._stores.results, releases)
         if due_in is not None:
             self._notifier.due_in(due_in)
-        events.released(verdicts)
+        events.answered(events.releases, verdicts)
         return verdicts
 
 

@@ -9,16 +9,17 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+from duly.enums import Priority
 from duly_core import failpoints
 from duly_core.errors import OverloadedError
 from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.routing import ALL_PRIORITIES
 from duly_core.store import claims as store_claims
 from duly_core.store.claims import Caller, Pick, Work
 from duly_core.store.pool import Store
 from duly_core.task import ClaimedTask
 from duly_hsc import events
 from duly_hsc.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
-from duly_hsc.due_times import DueTimes
 from duly_hsc.work_answers import HandBack, WorkAnswers
 
 _MOST_WAITERS = 20_000
@@ -62,14 +63,20 @@ class WorkMatcher:
         self._claimed = claimed
         self._answers = WorkAnswers(most_bytes, hand_back, self._note_handed_back)
         self._more_is_due = more_is_due
-        self._due_times = DueTimes()
         self._groups = CallerGroups(low_priority_share)
         self._waiting = 0
         self._running: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    async def claim(self, caller: Caller, lambdas: frozenset[str], most: int, timeout: timedelta) -> Claimed:
-        """Wait until something of these lambdas is due, and claim it; no tasks after `timeout`.
+    async def claim(
+        self,
+        caller: Caller,
+        lambdas: frozenset[str],
+        most: int,
+        timeout: timedelta,
+        priorities: frozenset[Priority] = ALL_PRIORITIES,
+    ) -> Claimed:
+        """Wait until something of these lambdas and priorities is due, and claim it; no tasks after `timeout`.
 
         Raises:
             StoreUnavailableError: the outcome is unknown.
@@ -81,7 +88,7 @@ class WorkMatcher:
         waiter = WaitingCall(caller, most, loop.time(), loop.create_future())
         if self._is_closed:
             return Claimed([], timedelta())
-        group = self._groups.join(lambdas)
+        group = self._groups.join(lambdas, priorities)
         group.waiters.append(waiter)
         self._waiting += 1
         ending = loop.call_later(timeout.total_seconds(), self._end, waiter)
@@ -103,12 +110,15 @@ class WorkMatcher:
     def serves(self, lambdas: Collection[str]) -> bool:
         """Tell whether callers here wait for each of these lambdas; not if none is named: others may wait for more."""
         return bool(lambdas) and all(
-            any(name in group.lambdas and group.is_waited_in() for group in self._groups) for name in lambdas
+            any(group.takes_all_of(name) and group.is_waited_in() for group in self._groups)
+            for name in lambdas
         )
 
     def note_due(self, ahead: timedelta, lambdas: Collection[str] = ()) -> None:
         """Note that something of these lambdas (empty: of any) is due so far ahead."""
-        self._due_times.note_due(lambdas, asyncio.get_running_loop().time() + ahead.total_seconds())
+        due_at = asyncio.get_running_loop().time() + ahead.total_seconds()
+        for due_times in self._groups.due_times.values():
+            due_times.note_due(lambdas, due_at)
         for group in self._groups:
             if group.serves(lambdas):
                 self._plan(group)
@@ -146,7 +156,7 @@ class WorkMatcher:
 
     def _set_aside(self, group: CallerGroup) -> None:
         self._groups.set_aside(group)
-        self._due_times.forget_unused(asyncio.get_running_loop().time())
+        group.due_times.forget_unused(asyncio.get_running_loop().time())
 
     # ---- when to look ------------------------------------------------------------------------------------
 
@@ -161,7 +171,7 @@ class WorkMatcher:
         live_settings = self._live_settings()
         interval = live_settings.poll_interval.total_seconds()
         due_at = min(
-            self._due_times.due_at(name, interval, exact=live_settings.exact) for name in group.lambdas
+            group.due_times.due_at(name, interval, exact=live_settings.exact) for name in group.lambdas
         )
         look_at = max(due_at, group.rests_until)
         if look_at > loop.time():
@@ -199,7 +209,7 @@ class WorkMatcher:
         due = {
             name
             for name in group.lambdas
-            if self._due_times.may_have_due(name, now) and not self.serves((name,))
+            if group.due_times.may_have_due(name, now) and not self.serves((name,))
         }
         if due:
             self._more_is_due(due)
@@ -211,7 +221,7 @@ class WorkMatcher:
         due = [
             name
             for name in sorted(group.lambdas)
-            if self._due_times.due_at(name, interval, exact=live_settings.exact) <= now
+            if group.due_times.due_at(name, interval, exact=live_settings.exact) <= now
         ]
         waiters, each = group.choose(self._most_bytes)
         most = each * len(waiters)
@@ -221,30 +231,31 @@ class WorkMatcher:
         for waiter in waiters:
             waiter.in_look = True
         polled = sorted({pick.queue.lambda_name for pick in picks})
-        self._due_times.polling(polled, now)
+        group.due_times.polling(polled, now)
         try:
             async with failpoints.around("hsc.claim_work"):
                 work = await store_claims.claim_work(
                     self._store, picks, [waiter.caller for waiter in waiters], most, self._claim_timeout
                 )
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
-            self._due_times.unsure(polled, now)
+            group.due_times.unsure(polled, now)
             for waiter in waiters:
                 if not waiter.answer.done():
                     waiter.answer.set_exception(error)
                     group.waiters.remove(waiter)
             return
         group.took(work.tasks, most, now, live_settings.batching_gap)
-        events.work_claimed(work.tasks)
+        events.claimed(work.tasks)
+        events.group_size.labels("ClaimWork").observe(len(work.tasks))
         self._claimed(work.tasks)
         for waiter in self._answers.answer(waiters, work.tasks, now):
             group.waiters.remove(waiter)
-        self._note(work, picks)
+        self._note(group, work, picks)
 
-    def _note(self, work: Work, picks: Sequence[Pick]) -> None:
+    def _note(self, group: CallerGroup, work: Work, picks: Sequence[Pick]) -> None:
         """Note what the look saw ahead, and which lambdas may have more due than it took."""
         now = asyncio.get_running_loop().time()
         if work.ahead is None:
-            self._due_times.unsure({pick.queue.lambda_name for pick in picks}, now)
+            group.due_times.unsure({pick.queue.lambda_name for pick in picks}, now)
             return
-        self._due_times.polled(work.ahead, now)
+        group.due_times.polled(work.ahead, now)

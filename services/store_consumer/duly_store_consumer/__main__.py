@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 
 from duly_core.loop import repeat
 from duly_core.queues.settings import QueueSettings
@@ -23,7 +24,7 @@ from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.events import log
 from duly_store_consumer.reclaim_guard import ReclaimGuard
-from duly_store_consumer.session_watch import SessionWatch
+from duly_store_consumer.session_watch import count_blocked
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.time_table_loop import TimeTableLoop
 from duly_store_consumer.timeout_loop import TimeoutLoop
@@ -36,13 +37,7 @@ def build(
     migration: Migration | None = None,
     **overrides: object,
 ) -> Serve:
-    """Read the settings.
-
-    Args:
-        notifications: connects the services of this process; None: the others are processes of their own.
-        migration: shared with the other services of this process.
-        overrides: settings of [store_consumer].
-    """
+    """Read the settings; services of one process share `notifications` and `migration`."""
     settings = StoreConsumerSettings.load(**overrides)
     store_settings = StoreSettings.load()
     queue_settings = QueueSettings.load()
@@ -106,7 +101,7 @@ def build(
                 group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
                 group.create_task(
-                    repeat("session watch", SessionWatch(store).run_once, stop, asyncio.Event())
+                    repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())
                 )
         await server.stop()
 

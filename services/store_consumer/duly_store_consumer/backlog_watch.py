@@ -31,4 +31,5 @@ class BacklogWatch:
         ahead = await polling.next_triggers(self._store, self._live_config.queues)
         for queue, due_in in ahead.items():
             overdue[queue.lambda_name] = max(overdue[queue.lambda_name], -due_in)
-        events.oldest_ready(overdue)
+        for name, since in overdue.items():
+            events.oldest_ready.labels(name).set(since.total_seconds())

@@ -35,14 +35,7 @@ class Consumer:
         settings: StoreConsumerSettings,
         reclaim_guard: ReclaimGuard | None = None,
     ) -> None:
-        """Make one.
-
-        Args:
-            store: where the tasks are.
-            sender: to their queues.
-            settings: of [store_consumer]; live settings override them.
-            reclaim_guard: says when claims must be left alone; None: one by the settings of [timing].
-        """
+        """Make one; without a `reclaim_guard` it has one by the settings of [timing]."""
         self._live_config = LiveConfig(store, settings)
         self._queue_room = QueueRoom(sender, self._live_config)
         self._wake_timer = WakeTimer()

@@ -27,15 +27,15 @@ _ended = Counter(
     "duly_store_consumer_ended_total",
     "Tasks ended by the Store Consumer: expired, quarantined, cancelled, skipped, failed with their session.",
 )
-_depth = Gauge(
+queue_depth = Gauge(
     "duly_queue_depth", "References in the queue, as the Store Consumer estimates.", ["lambda", "priority"]
 )
 _polls = Histogram("duly_poll_size", "References one poll took.", buckets=SIZES)
 _reclaim_guard = Gauge(
     "duly_failover_grace", "1 in the failover grace period, in which nothing is reclaimed."
 )
-_server_changes = Counter("duly_store_changes_total", "How often Postgres was found to be another server.")
-_clock_steps = Counter(
+server_changes = Counter("duly_store_changes_total", "How often Postgres was found to be another server.")
+clock_steps = Counter(
     "duly_store_clock_steps_total", "Forward steps of Postgres's clock beyond timing.clock_step."
 )
 _partitions = Counter("duly_partitions_total", "Partitions of the store made and dropped.", ["change"])
@@ -55,24 +55,13 @@ _ticks_put_off = Counter(
     "duly_ticks_put_off_total",
     "Rounds in which a time table was put off: its ticks could not be computed, or a row was locked.",
 )
-_sessions_blocked = Gauge(
+sessions_blocked = Gauge(
     "duly_sessions_blocked", "Sessions that a failed task blocks, up to 100,000; counted each minute."
 )
-_oldest_ready = Gauge(
+oldest_ready = Gauge(
     "duly_oldest_ready_seconds", "How long the task that waits longest for a host has been due.", ["lambda"]
 )
-_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
-
-
-def oldest_ready(overdue: Mapping[str, timedelta]) -> None:
-    """Report how long the first task of each lambda has been due; zero: none is due."""
-    for name, since in overdue.items():
-        _oldest_ready.labels(name).set(since.total_seconds())
-
-
-def depth(queue: QueueKey, references: int) -> None:
-    """Show the depth of a queue."""
-    _depth.labels(queue.lambda_name, queue.priority.name.lower()).set(references)
+last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
 
 def sent(references: Mapping[QueueKey, int], kind: str) -> None:
@@ -101,18 +90,6 @@ def timeouts_handled(found: TimedOut) -> None:
         log.warning("silent claims ended", reclaimed=found.reclaimed, ended=found.ended)
 
 
-def server_changed(before: str | None, server: str, *, expected: bool) -> None:
-    """Log a restart, restore or failover of Postgres; `expected`: this process has just begun, too."""
-    _server_changes.inc()
-    (log.info if expected else log.warning)("Postgres server changed", before=before, now=server)
-
-
-def clock_stepped(ahead: timedelta) -> None:
-    """Count and log a forward step of Postgres's clock."""
-    _clock_steps.inc()
-    log.warning("Postgres clock stepped ahead", seconds=round(ahead.total_seconds(), 3))
-
-
 def failover_grace(left: timedelta, *, expected: bool) -> None:
     """Log that a failover grace period began or (zero left) ended; `expected`: this process has just begun, too."""
     _reclaim_guard.set(bool(left))
@@ -122,11 +99,6 @@ def failover_grace(left: timedelta, *, expected: bool) -> None:
         )
     else:
         log.info("failover grace period ended")
-
-
-def round_completed() -> None:
-    """Show when a round was last completed."""
-    _round.set_to_current_time()
 
 
 def retention_round(done: RetentionRound) -> None:
@@ -155,11 +127,6 @@ def retention_round(done: RetentionRound) -> None:
             "Postgres clock stepped ahead: no removal for a day, unless it is set back",
             ahead=str(done.clock_stepped),
         )
-
-
-def sessions_blocked(count: int) -> None:
-    """Show how many sessions are blocked."""
-    _sessions_blocked.set(count)
 
 
 def ticked(fired: Fired) -> None:

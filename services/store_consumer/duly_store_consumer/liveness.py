@@ -19,7 +19,7 @@ class Liveness:
     def completed(self) -> None:
         """Note that a round was completed now."""
         self._completed_at = asyncio.get_running_loop().time()
-        events.round_completed()
+        events.last_round.set_to_current_time()
 
     def unhealthy_reason(self, interval: timedelta) -> str | None:
         """Return why health checks fail: no round was completed for long. None: all is well."""

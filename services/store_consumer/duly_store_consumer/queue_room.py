@@ -60,4 +60,4 @@ class QueueRoom:
         self.limits.not_told([key for key in queues if key not in depths], now)
         self.limits.looked(depths, now)
         for key, depth in depths.items():
-            events.depth(key, depth)
+            events.queue_depth.labels(key.lambda_name, key.priority.name.lower()).set(depth)

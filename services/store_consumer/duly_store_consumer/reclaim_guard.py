@@ -42,7 +42,9 @@ class ReclaimGuard:
         expected = self.looked_at is None  # this process has just begun, perhaps with the server
         self.looked_at = seen.at
         if seen.written:
-            events.server_changed(seen.before, seen.server, expected=expected)
+            events.server_changes.inc()
+            report = events.log.info if expected else events.log.warning
+            report("Postgres server changed", before=seen.before, now=seen.server)
         left = self._left_of(seen)
         slow = _duration(answered - asked) > self._step / 2
         ahead = self._ahead(seen.at, asked)
@@ -53,7 +55,8 @@ class ReclaimGuard:
             if not slow or self._last is None or ahead < -self._step:
                 self._last = (seen.at, answered)
             if ahead > self._step:
-                events.clock_stepped(ahead)
+                events.clock_steps.inc()
+                events.log.warning("Postgres clock stepped ahead", seconds=round(ahead.total_seconds(), 3))
                 await server_identity.note_change(connection)
                 left = self._timeout
         if bool(left) is not self._is_paused:

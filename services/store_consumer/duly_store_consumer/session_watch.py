@@ -11,17 +11,11 @@ _MOST = 100_000
 """Blocked sessions are counted up to this number: the count must cost little."""
 
 
-class SessionWatch:
-    """Counts in rounds of a minute."""
+async def count_blocked(store: Store) -> timedelta:
+    """Count them; return the pause until the next round.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def run_once(self) -> timedelta:
-        """Count; return the pause until the next round.
-
-        Raises:
-            StoreUnavailableError: the metric keeps its value.
-        """
-        events.sessions_blocked(await sessions.count_blocked(self._store, _MOST))
-        return _PAUSE
+    Raises:
+        StoreUnavailableError: the metric keeps its value.
+    """
+    events.sessions_blocked.set(await sessions.count_blocked(store, _MOST))
+    return _PAUSE

@@ -11,7 +11,7 @@ C3 stale, token, reused    every write of a holder is made under the token that 
    fence, order    fences grow by one with each claim, and executions come in their order
    early       a claim is taken away only when its time is over
    unclaimed   what runs has a claim, and had it before
-C4 move, chain, row    only the moves of lifecycle.MOVES, without a gap, up to the row
+C4 move, chain, row    only the moves of MOVES (tests/fixtures/moves.py), without a gap, up to the row
    way         without a queue nothing is enqueued; with one only what is enqueued is claimed
    second-end, after-end    one end, and nothing after it
 C5 same-claim, unexplained, fault-free    nothing runs again without a reason

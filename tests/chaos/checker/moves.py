@@ -1,15 +1,16 @@
 """C3, no stale write is accepted; C4, only legal moves, and one end; C8, every move charges what it must.
 
-Each transition is recognised as one of lifecycle.MOVES by what it changed; the audit does not know its name.
+Each transition is recognised as one of MOVES by what it changed; the audit does not know its name.
 """
 
 from collections.abc import Iterator
 
-from duly_core.lifecycle import FINAL, HELD, MOVES, READY, Status
+from duly_core.lifecycle import FINAL, HELD, READY, Status
 from tests.chaos.checker.cases import Case, ends_claim, starts_claim
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.verdict import Violation
 from tests.chaos.history import History, Transition
+from tests.fixtures.moves import MOVES
 
 
 def _arrows() -> Iterator[tuple[str, str]]:
@@ -73,7 +74,7 @@ def _illegal(previous: Transition | None, move: Transition) -> tuple[str, str] |
     if not legal:
         return (
             "C4.move",
-            f"only moves of lifecycle.MOVES are made; {move.before} -> {move.after or 'gone'} is none",
+            f"only moves of MOVES are made; {move.before} -> {move.after or 'gone'} is none",
         )
     if previous is not None and _counts(previous) != _counts_before(move) and move.before not in FINAL:
         return "C4.chain", "fence, failures, crashes and token are as the last move left them"

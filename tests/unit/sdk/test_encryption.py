@@ -12,7 +12,7 @@ from duly import codec, invoke
 from duly.context import TaskContext
 from duly.encryption import AesGcm
 from duly.ids import new_task_id
-from duly.new_time_table import NewTimeTable, rebind_payload
+from duly.new_time_table import new_time_table, rebind_payload
 from duly.predecessors import Predecessors
 from duly.task import Task
 from duly.task_update import TaskUpdate
@@ -210,7 +210,7 @@ def test_an_update_is_encrypted_for_the_tasks_lambda():
 
 
 def test_a_time_table_keeps_its_payload_when_its_lambda_changes():
-    table = NewTimeTable("nightly", "pay", SECRET, every=timedelta(hours=1)).to_proto(NOW)
+    table = new_time_table("nightly", "pay", SECRET, NOW, every=timedelta(hours=1))
 
     rebind_payload(table, "refund", NOW)
 

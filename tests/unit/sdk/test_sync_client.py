@@ -1,4 +1,5 @@
 import asyncio
+import inspect
 import os
 import subprocess
 import sys
@@ -87,6 +88,22 @@ async def test_the_iterable_of_many_is_drawn_from_in_the_thread_that_asked(clien
         return client.schedule_many(tasks())
 
     assert len(await asyncio.to_thread(use)) == 1
+
+
+def test_its_methods_have_the_arguments_and_the_help_of_the_async_clients():
+    methods = dict(inspect.getmembers(duly.Client, inspect.isfunction))
+
+    listed, waited = methods["list"], methods["wait_graph"]
+
+    assert inspect.signature(listed).return_annotation == "Iterator[Task]"
+    assert [*inspect.signature(waited).parameters] == ["self", "graph", "timeout"]
+    assert "async for" not in listed.__doc__
+    assert "for task in client.list(" in listed.__doc__
+
+
+async def test_a_text_in_place_of_names_is_refused(client):
+    with pytest.raises(TypeError, match="give a list of names"):
+        await asyncio.to_thread(client.reset_settings, "store.retention")
 
 
 async def test_calls_of_several_threads_travel_together(client, frontend):

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+import structlog
+
 from duly_core.errors import QueueUnavailableError
-from duly_core.queues import events
 from duly_core.queues.port import FULL
 from duly_core.queues.sqs.client import SqsClient
 from duly_core.queues.sqs.queues import SqsQueues
 from duly_core.routing import QueueKey
+
+log = structlog.get_logger()
 
 FRESH: Final = timedelta(milliseconds=250)
 """How long an answer holds."""
@@ -70,7 +73,7 @@ class DepthGauge:
         try:
             counted = await self._count(queue)
         except QueueUnavailableError as error:
-            events.depth_unknown(queue, str(error))
+            log.warning("queue depth unknown", queue=str(queue), reason=str(error))
             known.depth = FULL
             return error
         known.depth = round(counted * (known.references_per_message or 1))

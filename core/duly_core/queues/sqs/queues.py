@@ -7,12 +7,15 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from duly_core.queues import events
+import structlog
+
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs.boto import LONGEST_POLL
 from duly_core.queues.sqs.client import NoQueueError, OtherAttributesError, SqsClient
 from duly_core.queues.sqs.names import queue_name
 from duly_core.routing import QueueKey
+
+log = structlog.get_logger()
 
 Use = Callable[[str], Awaitable[dict[str, Any]]]
 """A call that is given a queue's URL."""
@@ -81,5 +84,5 @@ class SqsQueues:
             url: str = (await self._client.call("get_queue_url", QueueName=name))["QueueUrl"]
             await self._client.call("set_queue_attributes", QueueUrl=url, Attributes=self._attributes)
             return url
-        events.queue_ready(queue, name)
+        log.debug("queue ready", queue=str(queue), name=name)
         return str(made["QueueUrl"])

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import structlog
+
 from duly_core.errors import QueueUnavailableError
-from duly_core.queues import events
 from duly_core.queues.message import ForeignBodyError, unpack
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
@@ -19,6 +20,8 @@ from duly_core.queues.sqs.client import ClosedError, SqsClient
 from duly_core.queues.sqs.names import check_prefix
 from duly_core.queues.sqs.queues import SqsQueues, whole_seconds
 from duly_core.routing import QueueKey
+
+log = structlog.get_logger()
 
 
 class SqsReceiver:
@@ -82,13 +85,13 @@ class SqsReceiver:
         """Delete for good; after a redelivery SQS may or may not delete by an old receipt, which is harmless."""
         not_done = await self._for_each("delete_message_batch", messages, {})
         if not_done:
-            events.messages_not_deleted(len(not_done), not_done[0].reason)
+            log.warning("messages not deleted", messages=len(not_done), reason=not_done[0].reason)
 
     async def give_back(self, messages: Sequence[Received]) -> None:
         """Make visible at once."""
         not_done = await self._for_each("change_message_visibility_batch", messages, {"VisibilityTimeout": 0})
         if not_done:
-            events.messages_not_given_back(len(not_done), not_done[0].reason)
+            log.warning("messages not given back", messages=len(not_done), reason=not_done[0].reason)
 
     async def close(self) -> None:
         """Let go of connections and of waiting receives at once; idempotent."""
@@ -108,7 +111,12 @@ class SqsReceiver:
                 ours.append(Received(queue, unpack(message["Body"]), receipt))
             except ForeignBodyError as error:
                 foreign.append(Received(queue, (), receipt))
-                events.foreign_message_dropped(queue, message["MessageId"], str(error))
+                log.warning(
+                    "foreign message dropped",
+                    queue=str(queue),
+                    message_id=message["MessageId"],
+                    reason=str(error),
+                )
         await self.delete(foreign)
         return ours
 

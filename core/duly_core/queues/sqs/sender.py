@@ -5,7 +5,8 @@ import functools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from duly_core.queues import events
+import structlog
+
 from duly_core.queues.message import pack
 from duly_core.queues.port import Outgoing
 from duly_core.queues.settings import QueueSettings
@@ -15,6 +16,8 @@ from duly_core.queues.sqs.depth import FRESH, DepthGauge
 from duly_core.queues.sqs.names import check_prefix
 from duly_core.queues.sqs.queues import SqsQueues
 from duly_core.routing import QueueKey
+
+log = structlog.get_logger()
 
 
 class SqsSender:
@@ -74,7 +77,9 @@ class SqsSender:
         with_url = functools.partial(self._queues.use, queue)
         not_sent = await call_in_batches(self.client, "send_message_batch", entries, with_url)
         if not_sent:
-            events.messages_not_sent(queue, len(not_sent), not_sent[0].reason)
+            log.warning(
+                "messages not sent", queue=str(queue), messages=len(not_sent), reason=not_sent[0].reason
+            )
         kept_back = {each.position for each in not_sent}
         sent = [len(m.task_ids) for position, m in enumerate(messages) if position not in kept_back]
         if sent:

@@ -275,6 +275,8 @@ create table task_assoc (
     doom smallint,
     -- As in task.
     resources jsonb,
+    -- What it took of them when it was picked, as `resources` is written; null: nothing. The sums are `used` of resource_use.
+    taken jsonb,
     -- The resource, and its key, of which a parked task waits for units.
     parked_on text,
     parked_key text,
@@ -287,6 +289,8 @@ create table task_assoc (
     constraint assoc_waits_for_something check (
         status <> 'waiting' or session is not null or graph is not null or parked_on is not null
     ),
+    -- What is picked takes units; whoever takes it back frees them.
+    constraint assoc_took_when_picked check (taken is null or status in ('enqueued', 'claimed', 'processing')),
     -- Exactly a held task has a token.
     constraint assoc_token_means_held check ((status in ('claimed', 'processing')) = (token is not null))
 ) with (
@@ -547,12 +551,17 @@ create table graph_node (
     graph_id uuid not null,
     label text not null check (octet_length(label) between 1 and 128),
     task_id uuid not null,
+    -- The task's lambda: by it and the id the task is found.
+    lambda text not null,
     -- As in the request, from 0.
     place integer not null check (place >= 0),
     any_of boolean not null,
     ignore_failure boolean not null,
     -- Its failure does not make the graph a failed one: it is ignored, or a node waits for it.
     handled boolean not null,
+    -- The tasks that it waits for; and how each is to end, as it was asked for: 1 succeeded, 2 failed, 3 finished.
+    waits_for uuid[] not null,
+    conditions smallint[] not null check (cardinality(conditions) = cardinality(waits_for)),
     primary key (graph_id, label)
 );
 create index graph_node_by_task on graph_node (task_id);
@@ -562,12 +571,19 @@ create index graph_node_by_task on graph_node (task_id);
 create table graph_edge (
     from_task uuid not null,
     to_task uuid not null,
-    -- As it was asked for: 1 succeeded, 2 failed, 3 finished.
-    condition smallint not null check (condition in (1, 2, 3)),
     fires_on smallint not null check (fires_on between 1 and 7),
     primary key (from_task, to_task)
 );
-create index graph_edge_by_target on graph_edge (to_task);
+
+-- What becomes of a node of which `edges` were decided just now: true if it runs, false if it never can, null if it waits.
+create function duly_judge_node(
+    any_of boolean, open_edges integer, edges integer, one_fired boolean, all_fired boolean
+) returns boolean language sql immutable parallel safe as '
+    select case
+        when any_of then case when one_fired then true when open_edges = edges then false end
+        when not all_fired then false
+        when open_edges = edges then true
+    end';
 
 -- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
 -- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
@@ -605,33 +621,28 @@ begin
                 where edge.from_task = any (array[source.task_id])
             ) as edge
             group by edge.to_task
-        ), judged as (
-            select decided.to_task, decided.edges,
-                case when assoc.any_of
-                    then decided.one_fired
-                    else decided.all_fired and assoc.open_edges = decided.edges
-                end as runs,
-                case when assoc.any_of
-                    then not decided.one_fired and assoc.open_edges = decided.edges
-                    else not decided.all_fired
-                end as never_runs
-            from decided
-            join task_assoc as assoc on assoc.task_id = any (array[decided.to_task])
-            where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
         ), changed as (
             update task_assoc as assoc
-            set open_edges = assoc.open_edges - judged.edges,
-                status = case when judged.runs then 'new' else 'waiting' end::task_status,
+            set open_edges = assoc.open_edges - decided.edges,
+                status = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then 'new'
+                    else 'waiting'
+                end::task_status,
                 -- what is left undecided here is decided when these end
-                doom = case when judged.never_runs then case when steps < 200 then 12 else -12 end end,
-                due_at = case when judged.runs then greatest(assoc.due_at, now) else assoc.due_at end,
-                next_trigger_at = case
-                    when judged.runs then greatest(assoc.due_at, now)
-                    when judged.never_runs then now
+                doom = case
+                    when not duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then case when steps < 200 then 12 else -12 end
+                end,
+                due_at = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then greatest(assoc.due_at, now)
+                    else assoc.due_at
+                end,
+                next_trigger_at = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
+                    when true then greatest(assoc.due_at, now)
+                    when false then now
                     else assoc.next_trigger_at
                 end
-            from judged
-            where assoc.task_id = any (array[judged.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
+            from decided
+            where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
             returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, assoc.due_at
         )
         select array_agg(changed.task_id) filter (where changed.doom is not null),
@@ -719,32 +730,30 @@ create table resource_use (
     -- The same of the units that did start, which is never later; null: none did. By it a task that missed its start time is
     -- judged.
     started_until timestamptz,
+    -- Since when parked tasks may fit that were not released, because somebody else had locked them; null: there are none. The
+    -- Store Consumer releases them (duly_release_skipped).
+    skipped_at timestamptz,
     primary key (resource, key)
 ) with (
     fillfactor = 60,
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
-
--- What each task took. The sums of these are `used`.
-create table resource_hold (
-    task_id uuid not null,
-    resource text not null,
-    key text not null,
-    weight integer not null check (weight >= 0),
-    primary key (task_id, resource, key)
-) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+create index resource_use_skipped on resource_use (skipped_at) where skipped_at is not null;
 
 -- As sessions do, resources move tasks in functions, for the same reason. A weight above the capacity counts as the whole
 -- capacity. A resource that is not declared any more limits nothing.
 
 -- Releases parked tasks of these use rows, which the caller has locked: of each lambda and priority the first ones that
 -- fit into what is free, up to 1,000. They compete at the pick, so a lambda without workers keeps nothing from the others.
+-- It never waits for a parked task. A statement that looked at the task before it was parked may have locked it, and may wait
+-- for these use rows. The use row of a task that was passed over keeps that.
 -- move: waiting -> new
 create function duly_unpark(names text[], keys text[]) returns table (lambda text, number integer) language plpgsql strict rows 10 as $$
 #variable_conflict use_column
 declare
     place record;
     line record;
+    fitting integer;
 begin
     for place in
         select use.resource, use.key, coalesce(resource.capacity, 1000000) as capacity,
@@ -777,17 +786,31 @@ begin
                     sum(least(need.weight, place.capacity)) over (order by first.due_at, first.task_id) as total
                 from first cross join lateral jsonb_to_recordset(first.resources) as need (name text, key text, weight int4)
                 where need.name = place.resource and need.key = place.key
+            ), fitting as materialized (
+                select counted.task_id from counted where counted.total <= place.free
+            ), locked as materialized (
+                select assoc.task_id
+                from fitting join task_assoc as assoc on assoc.task_id = any (array[fitting.task_id])
+                where assoc.status::text = 'waiting' and assoc.parked_on is not null
+                for update of assoc skip locked
+            ), released as (
+                update task_assoc as assoc
+                set status = 'new', parked_on = null, parked_key = null,
+                    next_trigger_at = greatest(assoc.due_at, (select duly_now()))
+                from locked
+                where assoc.task_id = any (array[locked.task_id])
+                    and assoc.status::text = 'waiting' and assoc.parked_on is not null
+                returning assoc.task_id
             )
-            update task_assoc as assoc
-            set status = 'new', parked_on = null, parked_key = null,
-                next_trigger_at = greatest(assoc.due_at, (select duly_now()))
-            from counted
-            where counted.total <= place.free and assoc.task_id = any (array[counted.task_id])
-                and assoc.status::text = 'waiting' and assoc.parked_on is not null;
-            if found then
+            select (select count(*) from fitting), (select count(*) from released) into fitting, number;
+            if number > 0 then
                 lambda := line.lambda;
-                get diagnostics number = row_count;
                 return next;
+            end if;
+            if number < fitting then
+                update resource_use as use
+                set skipped_at = duly_now()
+                where use.resource = place.resource and use.key = place.key and use.skipped_at is null;
             end if;
         end loop;
     end loop;
@@ -801,15 +824,19 @@ $$;
 -- Gives units to those of the picked tasks, all of which need resources, for which there are enough, by due time, and
 -- parks the others; returns the parked ones. The caller has locked them. A task does not overtake a parked one of its
 -- lambda and priority that was due before it. What would get units, and is too early by the rate of a resource, is put off
--- to its start time, and returned, too. Those that get units are not written: the caller does that.
+-- to its start time, and returned, too. Those that get units are not written: the caller does that. They took what they need;
+-- one that takes less, for it needs more than there is in all, is returned with what it took.
 -- move: new|retriable_failure -> waiting
-create function duly_admit(picked uuid[], needs jsonb[]) returns setof uuid language plpgsql strict rows 10 as $$
+create function duly_admit(picked uuid[], needs jsonb[]) returns table (task_id uuid, taken jsonb)
+    language plpgsql strict rows 10 as $$
 #variable_conflict use_column
 declare
     names text[];
     keys text[];
     capacities int4[];
+    used int4[];
     free int4[];
+    all_fit boolean;
     -- by place: seconds for each unit, null without a rate; how many units at once; seconds until all start times that were given
     -- are over, and those of what did start
     paces float8[];
@@ -830,25 +857,44 @@ declare
     late_at timestamptz[] := '{}';
     start_times timestamptz[] := '{}';
 begin
-    insert into resource_use as use (resource, key)
-    select distinct need.name, need.key
-    from unnest(needs) as asked (needs)
-    cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
-    order by need.name, need.key
-    on conflict (resource, key) do update set used = use.used;
+    -- all is taken at once, and given back if it was too much: mostly it is not, and each row is written once
+    with locked as (
+        insert into resource_use as use (resource, key, used)
+        select need.name, need.key, least(sum(need.weight), 1000000000)::int4
+        from unnest(needs) as asked (needs)
+        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
+        group by need.name, need.key
+        order by need.name, need.key
+        on conflict (resource, key) do update set used = use.used + excluded.used
+        returning use.resource, use.key, use.used
+    )
+    select array_agg(locked.resource), array_agg(locked.key), array_agg(locked.used) into names, keys, used from locked;
+
+    select bool_and(
+        place.used <= coalesce(resource.capacity, 1000000) and resource.rate is null and not exists (
+            select from task_assoc as other
+            where other.parked_on = place.name and other.parked_key = place.key and other.status = 'waiting'
+        )
+    ) into all_fit
+    from unnest(names, keys, used) as place (name, key, used)
+    left join resource on resource.name = any (array[place.name]);
+    if all_fit then
+        return;
+    end if;
 
     select array_agg(named.name order by named.name, named.key), array_agg(named.key order by named.name, named.key),
         array_agg(coalesce(resource.capacity, 1000000) order by named.name, named.key),
-        array_agg(coalesce(resource.capacity, 1000000) - use.used order by named.name, named.key),
+        array_agg(coalesce(resource.capacity, 1000000) - use.used + named.weight order by named.name, named.key),
         array_agg(extract(epoch from resource.period) / resource.rate order by named.name, named.key),
         array_agg(resource.burst order by named.name, named.key),
         array_agg(extract(epoch from use.starts_until - asked_at) order by named.name, named.key),
         array_agg(extract(epoch from use.started_until - asked_at) order by named.name, named.key)
     into names, keys, capacities, free, paces, bursts, ahead, started
     from (
-        select distinct need.name, need.key
+        select need.name, need.key, least(sum(need.weight), 1000000000)::int4 as weight
         from unnest(needs) as asked (needs)
-        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
+        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
+        group by need.name, need.key
     ) as named
     cross join lateral (
         select used, starts_until, started_until from resource_use where resource = named.name and key = named.key limit 1
@@ -940,20 +986,11 @@ begin
         end if;
     end loop;
 
-    if granted <> '{}' then
-        insert into resource_hold (task_id, resource, key, weight)
-        select asked.task_id, need.name, need.key, least(need.weight, coalesce(resource.capacity, 1000000))
-        from unnest(picked, needs) as asked (task_id, needs)
-        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
-        left join resource on resource.name = any (array[need.name])
-        where asked.task_id = any (granted);
-
-        update resource_use as use
-        set used = place.capacity - place.free
-        from unnest(names, keys, capacities, free) as place (name, key, capacity, free)
-        where use.resource = any (array[place.name]) and use.key = place.key
-            and use.used <> place.capacity - place.free;
-    end if;
+    update resource_use as use
+    set used = place.capacity - place.free
+    from unnest(names, keys, capacities, free) as place (name, key, capacity, free)
+    where use.resource = any (array[place.name]) and use.key = place.key
+        and use.used <> place.capacity - place.free;
     if exists (select from unnest(paces) as pace where pace is not null) then
         update resource_use as use
         set starts_until = asked_at + place.ahead * interval '1 s',
@@ -969,7 +1006,7 @@ begin
         from unnest(late, late_at, start_times) as put_off (task_id, next_at, start_at)
         join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = put_off.task_id
         where assoc.task_id = any (array[put_off.task_id]) and assoc.status::text in ('new', 'retriable_failure');
-        return query select * from unnest(late);
+        return query select put_off.task_id, null::jsonb from unnest(late) as put_off (task_id);
     end if;
     if parked <> '{}' then
         update task_assoc as assoc
@@ -978,57 +1015,59 @@ begin
         from unnest(parked, parked_names, parked_keys) as refused (task_id, resource, key)
         join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = refused.task_id
         where assoc.task_id = any (array[refused.task_id]) and assoc.status::text in ('new', 'retriable_failure');
-        return query select * from unnest(parked);
+        return query select refused.task_id, null::jsonb from unnest(parked) as refused (task_id);
     end if;
+    return query
+    select asked.task_id, jsonb_agg(jsonb_build_object(
+        'name', need.name, 'key', need.key, 'weight', least(need.weight, coalesce(resource.capacity, 1000000))
+    ))
+    from unnest(picked, needs) as asked (task_id, needs)
+    cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
+    left join resource on resource.name = any (array[need.name])
+    where asked.task_id = any (granted)
+    group by asked.task_id
+    having bool_or(need.weight > coalesce(resource.capacity, 1000000));
     if parked <> '{}' or late <> '{}' then
         -- what they may have been released for, and leave; it may be of other lambdas than who picks looks for
         perform duly_tell(array_agg(distinct unparked.lambda)) from duly_unpark(names, keys) as unparked;
     end if;
 end $$;
 
--- Frees what these tasks hold, which stopped or will not run, and releases tasks that are parked on what they name.
--- Returns the lambdas of what was released.
-create function duly_free(task_ids uuid[], resources jsonb[]) returns table (lambda text, due_in interval)
+-- Frees what these tasks took, which stopped or will not run (null: nothing), and releases tasks that are parked on what they
+-- need. Returns the lambdas of what was released. Rows of keys that nobody uses any more are left to retention.
+create function duly_free(needs jsonb[], taken jsonb[]) returns table (lambda text, due_in interval)
     language plpgsql strict rows 10 as $$
 #variable_conflict use_column
 declare
     names text[];
     keys text[];
 begin
-    select array_agg(locked.resource), array_agg(locked.key) into names, keys
-    from (
-        select use.resource, use.key
-        from (
-            select distinct need.name, need.key
-            from unnest(resources) as asked (needs)
-            cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text)
-        ) as named
-        join resource_use as use on use.resource = any (array[named.name]) and use.key = named.key
-        order by use.resource, use.key
-        for update of use
-    ) as locked;
     with freed as (
-        delete from resource_hold as hold
-        using unnest(task_ids) as asked (task_id)
-        where hold.task_id = any (array[asked.task_id])
-        returning hold.resource, hold.key, hold.weight
+        update resource_use as use
+        set used = use.used - stopped.weight
+        from (
+            select need.name, need.key, coalesce(sum(need.weight) filter (where stopped.taken is not null), 0)::int4 as weight
+            from unnest(needs, taken) as stopped (needs, taken)
+            cross join lateral jsonb_to_recordset(coalesce(stopped.taken, stopped.needs))
+                as need (name text, key text, weight int4)
+            group by need.name, need.key
+            order by need.name, need.key
+        ) as stopped
+        where use.resource = any (array[stopped.name]) and use.key = stopped.key
+        returning use.resource, use.key
     )
-    update resource_use as use
-    set used = use.used - freed.weight
-    from (select resource, key, sum(weight)::int4 as weight from freed group by resource, key) as freed
-    where use.resource = any (array[freed.resource]) and use.key = freed.key;
+    select array_agg(freed.resource), array_agg(freed.key) into names, keys from freed;
 
-    return query
-    select unparked.lambda, interval '0' from duly_unpark(names, keys) as unparked group by unparked.lambda;
-
-    delete from resource_use as use
-    using unnest(names, keys) as asked (name, key)
-    where use.resource = any (array[asked.name]) and use.key = asked.key and use.key <> '' and use.used = 0
-        and coalesce(use.starts_until <= duly_now(), true)
-        and not exists (
-            select from task_assoc as assoc
-            where assoc.parked_on = use.resource and assoc.parked_key = use.key and assoc.status = 'waiting'
-        );
+    select array_agg(place.name), array_agg(place.key) into names, keys
+    from unnest(names, keys) as place (name, key)
+    where exists (
+        select from task_assoc as assoc
+        where assoc.parked_on = place.name and assoc.parked_key = place.key and assoc.status = 'waiting'
+    );
+    if names is not null then
+        return query
+        select unparked.lambda, interval '0' from duly_unpark(names, keys) as unparked group by unparked.lambda;
+    end if;
 end $$;
 
 -- Declares a resource, or changes it. Nobody takes or frees meanwhile: whoever parks by what it was has done so before, and
@@ -1044,7 +1083,7 @@ begin
     is_done := not exists (
         select from resource
         where name = asked and per_key <> asked_per_key and (
-            exists (select from resource_hold as hold where hold.resource = asked)
+            exists (select from resource_use as use where use.resource = asked and use.used > 0)
             or exists (select from task_assoc as assoc where assoc.status = 'waiting' and assoc.parked_on = asked)
         )
     );
@@ -1088,6 +1127,29 @@ begin
     from duly_unpark(array_fill(asked, array[cardinality(keys)]), keys) as unparked;
 end $$;
 
+-- Releases parked tasks that were passed over while somebody else had locked them, of some use rows. A use row that somebody
+-- else works on is left to the next call.
+create function duly_release_skipped(most integer) returns setof text language plpgsql as $$
+declare
+    names text[];
+    keys text[];
+begin
+    select array_agg(page.resource), array_agg(page.key) into names, keys
+    from (
+        select use.resource, use.key
+        from resource_use as use
+        where use.skipped_at is not null
+        order by use.skipped_at
+        limit most
+        for update skip locked
+    ) as page;
+    update resource_use as use
+    set skipped_at = null
+    from unnest(names, keys) as page (resource, key)
+    where use.resource = any (array[page.resource]) and use.key = page.key;
+    return query select distinct unparked.lambda from duly_unpark(names, keys) as unparked;
+end $$;
+
 -- Forgets which start times a resource gave, from a key on. Returns the key to go on from; null: that was all.
 create function duly_forget_starts(asked text, from_key text) returns text language plpgsql as $$
 declare
@@ -1105,11 +1167,12 @@ begin
     return keys[2000];
 end $$;
 
--- Makes due what is put off to a start time of a resource, of some tasks from an id on. Returns their lambdas, and the id to
+-- Makes due what is put off to a start time of these resources, of some tasks from an id on. Returns their lambdas, and the id to
 -- go on from; null: that was all.
-create function duly_end_delays(asked text, after_id uuid, out lambdas text[], out next_id uuid) language plpgsql as $$
+create function duly_end_delays(asked text[], after_id uuid, out lambdas text[], out next_id uuid) language plpgsql as $$
 declare
     ids uuid[];
+    needs jsonb[] := array(select jsonb_build_array(jsonb_build_object('name', each.name)) from unnest(asked) as each (name));
 begin
     select array_agg(page.task_id order by page.task_id) into ids
     from (
@@ -1121,7 +1184,7 @@ begin
         from task_assoc as assoc
         where assoc.task_id between ids[1] and ids[cardinality(ids)] and assoc.start_at > duly_now()
             and assoc.status::text in ('new', 'retriable_failure')
-            and assoc.resources @> jsonb_build_array(jsonb_build_object('name', asked))
+            and assoc.resources @> any (needs)
         order by assoc.task_id
         for update
     ), due as (
@@ -1142,7 +1205,7 @@ begin
     if not exists (select from resource where name = asked) then
         return null;
     end if;
-    if exists (select from resource_hold as hold where hold.resource = asked)
+    if exists (select from resource_use as use where use.resource = asked and use.used > 0)
         or exists (select from task_assoc as assoc where assoc.status = 'waiting' and assoc.parked_on = asked)
     then
         return false;
@@ -1157,7 +1220,8 @@ end $$;
 -- call it if one of these has a session, a graph or resources (fragment end_task). Sessions are locked before graphs, and these
 -- before resources.
 create function duly_release(
-    sessions text[], policies int2[], graphs uuid[], task_ids uuid[], statuses text[], dooms int2[], resources jsonb[]
+    sessions text[], policies int2[], graphs uuid[], task_ids uuid[], statuses text[], dooms int2[], resources jsonb[],
+    taken jsonb[]
 ) returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
 #variable_conflict use_column
 begin
@@ -1180,10 +1244,10 @@ begin
     return query
     select released.lambda, released.due_in
     from (
-        select array_agg(task_id) as ids, array_agg(needs) as needs
-        from unnest(task_ids, resources) as stopped (task_id, needs)
+        select array_agg(needs) as needs, array_agg(held) as held
+        from unnest(resources, taken) as stopped (needs, held)
         where needs is not null
-    ) as linked cross join lateral duly_free(linked.ids, linked.needs) as released;
+    ) as linked cross join lateral duly_free(linked.needs, linked.held) as released;
 end $$;
 
 -- Keys of the callers' own choice; apart from task, which is partitioned. Removed with their tasks, and found by them.
@@ -1232,10 +1296,10 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute(
         "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
-        "resource_hold, resource_use, resource, "
+        "resource_use, resource, "
         "audit_event, access_token, role_grant, access_version, task_assoc, dead_letter, attempt, task, lambda;"
-        "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_parked, "
-        "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, "
+        "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_skipped, duly_release_parked, "
+        "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, duly_judge_node, "
         "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "
         "duly_bound_attempts, duly_drop_stray, duly_server, duly_first_id, duly_recent, duly_backoff, duly_now;"
         "drop type attempt_outcome, task_status;"
