@@ -49,7 +49,9 @@ def test_the_application_of_the_page_on_encryption_runs(
     assert run(app, "payment.book", {"card": "4111"}).result == {"booked": "4111"}
 
 
-@pytest.mark.parametrize("page", ["quickstart.md", "clients.md", "time-tables.md", "encryption.md"])
+@pytest.mark.parametrize(
+    "page", ["quickstart.md", "clients.md", "lambdas.md", "time-tables.md", "encryption.md"]
+)
 def test_every_method_of_an_example_exists(page: str) -> None:
     used = {
         node.func.attr
