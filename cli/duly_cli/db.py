@@ -34,10 +34,11 @@ def grant(
     """Let a role schedule tasks in its own transactions (duly_schedule), and nothing else; make it if it is missing."""
     from duly_core.errors import DulyError, StoreUnavailableError
     from duly_core.store.client_role import grant as grant_to
+    from duly_core.store.password import full_address
     from duly_core.store.settings import StoreSettings, direct
 
     try:
-        is_new = grant_to(dsn or direct(StoreSettings.load(dsn=dsn)).dsn, role)
+        is_new = grant_to(dsn or full_address(direct(StoreSettings.load(dsn=dsn))), role)
     except DulyError as error:
         say(f"duly db grant: {error}", err=True)
         is_away = isinstance(error, StoreUnavailableError)

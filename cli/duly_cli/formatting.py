@@ -41,10 +41,17 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
     }
     for body in ("payload", "result"):
         del told[f"{body}_bytes"], told[f"{body}_encoding"]
-        told[body] = as_json(getattr(task, body))
+        told[body] = _body(task, body)
     del told["checkpoint_bytes"]
-    told["checkpoint"] = task.checkpoint
+    told["checkpoint"] = _body(task, "checkpoint")
     return told
+
+
+def _body(task: duly.Task, name: str) -> Any:
+    try:
+        return as_json(getattr(task, name))
+    except duly.DecryptionError as error:
+        return str(duly.EncryptedPayload(error.key_id))
 
 
 def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:

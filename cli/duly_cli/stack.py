@@ -160,19 +160,31 @@ def migrate(
     dsn: Annotated[
         str | None, typer.Option(help="The Postgres to migrate.", show_default="the setting store.dsn")
     ] = None,
+    *,
+    roles: Annotated[
+        bool, typer.Option("--roles", help="Also make a role for each service, with the rights it needs.")
+    ] = False,
 ) -> None:
-    """Bring the store's schema up to this release (services do so themselves when they start)."""
+    """Bring the store's schema up to this release. Services do so themselves only with store.migrate."""
     from duly_core.errors import DulyError
     from duly_core.store.migrate import migrate as run_migrations
+    from duly_core.store.password import full_address
+    from duly_core.store.rights import names
+    from duly_core.store.roles import make_roles
     from duly_core.store.settings import StoreSettings, direct
 
     try:
         settings = StoreSettings.load(dsn=dsn)
-        run_migrations(dsn or direct(settings).dsn)
+        address = dsn or full_address(direct(settings))
+        run_migrations(address)
+        made = make_roles(address) if roles else []
     except DulyError as error:
         say(f"duly migrate: {error}", err=True)
         raise typer.Exit(_exit_code(error)) from error
     say("the store's schema is up to date")
+    if roles:
+        say(f"roles: {', '.join(names())}" + (f" (new: {', '.join(made)})" if made else ""))
+        say("give each service a user of its own: create role hsc_user login password '...' in role duly_hsc")
 
 
 def config(

@@ -42,6 +42,7 @@ class Encoding(enum.IntEnum):
 
     JSON = 1
     RAW = 2
+    ENCRYPTED = 3
 
 
 class Session(NamedTuple):

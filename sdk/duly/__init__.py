@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from duly import errors
 from duly.access import Access, AuditEvent, Grant, NewToken, Token
+from duly.codec import EncryptedPayload
 from duly.context import TaskContext
 from duly.enums import (
     AttemptOutcome,
@@ -67,6 +68,7 @@ __all__ = [
     "CatchUp",
     "Client",
     "EdgeCondition",
+    "EncryptedPayload",
     "Failure",
     "FailureKind",
     "FatalFailure",

@@ -19,6 +19,7 @@ from duly.validation_records import resolve_hints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from duly.codec import Codec
     from duly.policy import Policy
 
 _NAME = re.compile(r"(?=.{1,128}\Z)(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*")
@@ -38,6 +39,7 @@ class Callback:
     reader: Reader | None
     takes_payload: bool
     takes_context: bool
+    codec: Codec | None = None
 
     def read(self, data: bytes, encoding: int) -> Any:
         """Return the payload as the callback wants it; raise PayloadError if it is not as declared."""
@@ -66,7 +68,9 @@ class Callback:
         return self.function(payload) if self.takes_payload else self.function()
 
 
-def make_callback(name: object, function: Any, policy: Policy, *, raw: bool) -> Callback:
+def make_callback(
+    name: object, function: Any, policy: Policy, *, raw: bool, codec: Codec | None = None
+) -> Callback:
     """Look at a function once; raise RegistrationError, naming the lambda, for what cannot work."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise RegistrationError(
@@ -86,6 +90,7 @@ def make_callback(name: object, function: Any, policy: Policy, *, raw: bool) -> 
             reader=None if raw or annotation is Any or annotation is object else reader_for(annotation),
             takes_payload=bool(parameters),
             takes_context=len(parameters) > 1,
+            codec=codec,
         )
     except RegistrationError as error:
         raise RegistrationError(f"lambda {name!r}: {error}") from error.__cause__

@@ -15,6 +15,7 @@ from duly import error_mapping
 from duly.after_fork import keep_in_children
 from duly.call_stream import CallStream
 from duly.channel import open_channel
+from duly.codec import Codec
 from duly.credentials import Credentials
 from duly.errors import ClosedError
 from duly.peers import Avoided, split_addresses
@@ -94,8 +95,10 @@ class Caller:
         address: str,
         credentials: Credentials | None = None,
         reach: Reachability | None = None,
+        codec: Codec | None = None,
     ) -> None:
         self.address = address
+        self.codec = codec
         self._reach = reach or Reachability(None)
         self._channel = open_channel(address, credentials or Credentials(), self._reach.avoided)
         self._frontends = len(split_addresses(address))

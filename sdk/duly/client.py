@@ -15,6 +15,7 @@ from duly.caller import Caller, Reachability
 from duly.change_calls import ChangeCalls
 from duly.channel import resolve_address
 from duly.client_part import only
+from duly.codec import Codec
 from duly.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
@@ -71,6 +72,7 @@ class AsyncClient(
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         unreachable_after: timedelta | None = None,
+        codec: Codec | None = None,
     ) -> None:
         """Name the Frontend: "host:port", else the environment's DULY_ADDRESS, else 127.0.0.1:7401.
 
@@ -80,16 +82,18 @@ class AsyncClient(
         DULY_RPC_CERT_FILE, DULY_RPC_KEY_FILE); else plain text.
         `token`: says who calls; else DULY_TOKEN, or the file of DULY_RPC_TOKEN_FILE.
         `unreachable_after`: give up so soon where connections are refused, or the name is unknown, from the start.
+        `codec`: encrypts payloads, and decrypts payloads and results; see `duly.encryption`.
         """
         self.address = resolve_address(address)
         self.credentials = Credentials.resolve(credentials, token)
         check_secrecy(self.address, self.credentials, allow_plaintext=plaintext_is_allowed())
         self.reach = Reachability(unreachable_after)
+        self.codec = codec
 
     async def open(self) -> None:
         """Make ready for calls, on the running event loop. Connects with the first call."""
         if self._opened is None:
-            caller = Caller(self.address, self.credentials, self.reach)
+            caller = Caller(self.address, self.credentials, self.reach, self.codec)
             self._opened = caller, Scheduler(caller)
 
     async def close(self) -> None:

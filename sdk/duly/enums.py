@@ -120,6 +120,8 @@ class FailureKind(IntEnum):
     SESSION_FAILED = 11
     # It did not run: what it waits for in its graph can no longer happen.
     GRAPH_SKIPPED = 12
+    # The worker cannot decrypt the payload, or what an attempt before kept.
+    NOT_DECRYPTED = 13
 
 
 class SettingSource(IntEnum):

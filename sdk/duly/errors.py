@@ -18,6 +18,7 @@ __all__ = [
     "CheckpointTooLargeError",
     "ClosedError",
     "CredentialsError",
+    "DecryptionError",
     "DulyError",
     "EncodingError",
     "GraphNotFoundError",
@@ -87,6 +88,14 @@ class PayloadError(DulyError):
 
     def __str__(self) -> str:
         return f"payload{self.path}: {self.problem}"
+
+
+class DecryptionError(DulyError):
+    """A payload, result or checkpoint cannot be decrypted here; `key_id` names the key that it needs."""
+
+    def __init__(self, message: str, key_id: str = "") -> None:
+        super().__init__(message)
+        self.key_id = key_id
 
 
 class InvalidTaskError(DulyError):

@@ -15,6 +15,7 @@ from duly.policy import Policy, PolicyOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from duly.codec import Codec
     from duly.v1 import registry_pb2, time_tables_pb2
 
 _PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
@@ -40,6 +41,7 @@ class App:
         version: str = "",
         pinned: bool = False,
         compatible_with: Iterable[str] = (),
+        codec: Codec | None = None,
     ) -> None:
         """Make an empty application.
 
@@ -47,12 +49,14 @@ class App:
         - `version`: of the owner's code. Give each build its own: 1.4.2, or a date, or a commit.
         - `pinned`: also run tasks that were scheduled with `lambda_version` of this version.
         - `compatible_with`: and those of these versions.
+        - `codec`: decrypts payloads, and encrypts what callbacks return, keep and schedule; see `duly.encryption`.
 
         Raises RegistrationError for a version that tasks cannot be pinned to.
         """
         self.owner = owner
         self.version = version
         self.served_versions = _served(version, compatible_with) if pinned or compatible_with else ()
+        self.codec = codec
         self._callbacks: dict[str, Callback] = {}
         self._time_tables: dict[str, time_tables_pb2.TimeTable] = {}
 
@@ -89,7 +93,7 @@ class App:
         policy = Policy(**options)
 
         def register(function: F) -> F:
-            callback = make_callback(name, function, policy, raw=raw)
+            callback = make_callback(name, function, policy, raw=raw, codec=self.codec)
             if name in self._callbacks:
                 taken_by = getattr(self._callbacks[name].function, "__qualname__", "another callback")
                 raise RegistrationError(f"lambda {name!r} is declared twice: it is {taken_by} already")
@@ -117,7 +121,7 @@ class App:
         Raises RegistrationError for a name taken, and for a lambda that this application does not declare.
         """
         try:
-            table = new_time_table(name, handles.name_of(lambda_name), payload, **options)
+            table = new_time_table(name, handles.name_of(lambda_name), payload, self.codec, **options)
         except (DulyError, TypeError, ValueError) as error:
             raise RegistrationError(f"time table {name!r}: {error}") from error
         served = getattr(table, "lambda")

@@ -24,6 +24,7 @@ from duly.blocking import Blocking, Value, blocking, iterating
 from duly.blocking_schedule import BlockingSchedule
 from duly.caller import DEFAULT_TIMEOUT, seconds
 from duly.client import AsyncClient
+from duly.codec import Codec
 from duly.errors import ClosedError
 from duly.graph_calls import GraphBlock
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
@@ -48,10 +49,11 @@ class Client(Blocking):
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         unreachable_after: timedelta | None = None,
+        codec: Codec | None = None,
     ) -> None:
         """Name the Frontend, as for AsyncClient."""
         self._client = AsyncClient(
-            address, credentials=credentials, token=token, unreachable_after=unreachable_after
+            address, credentials=credentials, token=token, unreachable_after=unreachable_after, codec=codec
         )
         self._process = os.getpid()
         keep_in_children(self)
@@ -114,7 +116,10 @@ class Client(Blocking):
         **options: Any,
     ) -> ScheduledTask:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
-        task, patience = NewTask(name_of(lambda_name), payload, **options).to_proto(), seconds(timeout)
+        task, patience = (
+            NewTask(name_of(lambda_name), payload, **options).to_proto(self._client.codec),
+            seconds(timeout),
+        )
         self._check_usable()
         began_at = time.monotonic()
         result = self._direct.schedule(task, patience)

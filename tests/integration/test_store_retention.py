@@ -227,7 +227,7 @@ async def test_a_row_that_waited_while_its_partition_was_made_is_asked_for_again
     task_states: TaskStates, dsn: str, clock: Clock
 ) -> None:
     now = await store_now(task_states)
-    day = Partition("soon", first_id(now + 15 * DAY), first_id(now + 16 * DAY))
+    day = Partition("20990101", first_id(now + 15 * DAY), first_id(now + 16 * DAY))
     task_id = UUID(int=first_id(now + 15.5 * DAY).int | 7 << 76 | 2 << 62).bytes
     async with await psycopg.AsyncConnection.connect(dsn) as maker:
         await maker.execute("lock table task_rest in access exclusive mode")
@@ -239,7 +239,7 @@ async def test_a_row_that_waited_while_its_partition_was_made_is_asked_for_again
         await writing
 
     await task_states.new(task_id=task_id)
-    assert ask(dsn, "select tableoid::regclass::text from task") == [("task_soon",)]
+    assert ask(dsn, "select tableoid::regclass::text from task") == [("task_20990101",)]
 
 
 async def test_keys_of_resources_that_nobody_uses_are_forgotten_and_others_are_kept(

@@ -81,7 +81,7 @@ def new_task(
         task_id=_task_id(asked.task_id, key),
         lambda_name=name,
         payload=payload,
-        encoding=ENCODINGS.get(asked.payload_encoding) or _no_encoding(asked.payload_encoding),
+        encoding=read_encoding(asked.payload_encoding, payload),
         priority=PRIORITIES.get(asked.priority) or _no_priority(asked.priority),
         collection=collection,
         scheduled_at=scheduled_at,
@@ -195,13 +195,24 @@ def payload_too_large(size: int, limit: int, name: str) -> Problem:
     )
 
 
-def read_encoding(value: int) -> Encoding:
+def read_encoding(value: int, payload: bytes) -> Encoding:
     """Return an encoding of the wire.
 
     Raises:
-        Problem: there is no such encoding.
+        Problem: there is no such encoding, or an encrypted payload does not name its key.
     """
-    return ENCODINGS.get(value) or _no_encoding(value)
+    encoding = ENCODINGS.get(value) or _no_encoding(value)
+    if encoding is Encoding.ENCRYPTED and not has_key_name(payload):
+        raise Problem(
+            "payload",
+            "ENCODING_ENCRYPTED needs the bytes D0 01, the length of the key's name, the name, and the content",
+        )
+    return encoding
+
+
+def has_key_name(payload: bytes) -> bool:
+    """Whether encrypted bytes begin as they must; the statement `existing` reads the name of the key."""
+    return len(payload) > 3 and payload.startswith(b"\xd0\x01") and len(payload) > 3 + payload[2] > 3
 
 
 def read_priority(value: int) -> Priority:
@@ -214,7 +225,10 @@ def read_priority(value: int) -> Priority:
 
 
 def _no_encoding(value: int) -> Never:
-    raise Problem("payload_encoding", f"{value} is not an encoding: use ENCODING_JSON or ENCODING_RAW")
+    raise Problem(
+        "payload_encoding",
+        f"{value} is not an encoding: use ENCODING_JSON, ENCODING_RAW or ENCODING_ENCRYPTED",
+    )
 
 
 def _no_priority(value: int) -> Never:

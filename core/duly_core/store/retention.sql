@@ -22,16 +22,6 @@ with abandoned as materialized (
 )
 select key from abandoned where duly_unblock_session(key)
 
--- name: old_audit_events
--- They are in the order of their ids, but for those whose transactions overlapped.
-delete from audit_event
-where event_id in (
-    select event_id
-    from (select event_id, at from audit_event order by event_id limit %(limit)b) as oldest
-    where at < %(audited_before)b
-)
-returning event_id
-
 -- name: idle_resource_keys
 -- Keys of resources that nobody uses any more: what their rate gave has come by. Who takes one makes it anew.
 delete from resource_use as use
@@ -108,25 +98,6 @@ from {task} as task
 where task_id > %(after)b
 order by task_id
 limit %(limit)b
-
--- name: alive
--- What has its turn ahead among a range of ids.
-select task_id
-from task_assoc
-where task_id >= %(lowest)b and task_id < %(end)b
-limit %(limit)b
-
--- name: move_tasks
--- Out of a partition that was detached.
-insert into task select * from {task} where task_id = any(%(survivors)b)
-
--- name: move_attempts
-insert into attempt select * from {attempt} where task_id = any(%(survivors)b)
-
--- name: forget_orphaned_keys
--- What ended its time since the keys were looked through: without its task a key would be taken for ever.
-delete from idempotency_key
-where task_id >= %(lowest)b and task_id < %(end)b and task_id not in (select unnest(%(survivors)b::uuid[]))
 
 -- name: thin
 -- Removes one by one what is gone of a page of a partition that stays; answers with the page's ids, and which went.

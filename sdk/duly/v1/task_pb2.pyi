@@ -163,6 +163,10 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """UTF-8 JSON text."""
     ENCODING_RAW: _Encoding.ValueType  # 2
     """Bytes as they are."""
+    ENCODING_ENCRYPTED: _Encoding.ValueType  # 3
+    """Encrypted by a client or a callback: the bytes D0 01, the length of the key's name in one byte, the name, and what
+    only the key opens.
+    """
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
     """How clients and callbacks read payload and result bytes. Duly's servers never read them."""
@@ -173,6 +177,10 @@ ENCODING_JSON: Encoding.ValueType  # 1
 """UTF-8 JSON text."""
 ENCODING_RAW: Encoding.ValueType  # 2
 """Bytes as they are."""
+ENCODING_ENCRYPTED: Encoding.ValueType  # 3
+"""Encrypted by a client or a callback: the bytes D0 01, the length of the key's name in one byte, the name, and what
+only the key opens.
+"""
 Global___Encoding: _TypeAlias = Encoding  # noqa: Y015
 
 class _FailureKind:
@@ -206,6 +214,8 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
     FAILURE_KIND_GRAPH_SKIPPED: _FailureKind.ValueType  # 12
     """It was skipped: what it waits for in its graph can no longer happen."""
+    FAILURE_KIND_NOT_DECRYPTED: _FailureKind.ValueType  # 13
+    """The worker cannot decrypt the payload, or what an attempt before kept."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
     """Why an attempt failed, or why a task ended without success."""
@@ -235,6 +245,8 @@ FAILURE_KIND_SESSION_FAILED: FailureKind.ValueType  # 11
 """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
 FAILURE_KIND_GRAPH_SKIPPED: FailureKind.ValueType  # 12
 """It was skipped: what it waits for in its graph can no longer happen."""
+FAILURE_KIND_NOT_DECRYPTED: FailureKind.ValueType  # 13
+"""The worker cannot decrypt the payload, or what an attempt before kept."""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 class _AttemptOutcome:

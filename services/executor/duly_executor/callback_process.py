@@ -19,6 +19,7 @@ from duly_core.process import PARENT_PID
 from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
 from duly_executor import frames
+from duly_executor.callback.other_user import CALLBACK_USER
 from duly_executor.exit_record import ExitRecord
 from duly_executor.process_tree import ProcessTree
 
@@ -94,9 +95,15 @@ class CallbackProcess:
 
     @classmethod
     async def start(
-        cls, number: int, executor_id: str, application: str, board: SlotBoard, tree: ProcessTree
+        cls,
+        number: int,
+        executor_id: str,
+        application: str,
+        board: SlotBoard,
+        tree: ProcessTree,
+        user: str = "",
     ) -> "CallbackProcess":
-        """Start the process; it says hello when the application is imported.
+        """Start the process, as `user` if one is named; it says hello when the application is imported.
 
         Raises:
             OSError: it cannot be started (no memory, no descriptors); nothing is left of it then.
@@ -109,7 +116,9 @@ class CallbackProcess:
                 ours, theirs = socket.socketpair()
                 on_failure.callback(ours.close)
                 with theirs:
-                    process = await _spawn(number, executor_id, application, theirs, board, tree, exit_record)
+                    process = await _spawn(
+                        number, executor_id, application, theirs, board, tree, exit_record, user
+                    )
                 tree.holds(process.pid)
                 board.set_pid(number, process.pid)
                 reader, writer = await asyncio.open_connection(sock=ours)
@@ -262,8 +271,11 @@ async def _spawn(
     board: SlotBoard,
     tree: ProcessTree,
     exit_record: ExitRecord,
+    user: str,
 ) -> Process:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
+    if user:
+        environment[CALLBACK_USER] = user
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -26,12 +26,14 @@ class ProcessStarter:
         board: SlotBoard,
         containment: Containment,
         import_timeout: timedelta,
+        user: str = "",
     ) -> None:
         self._application = application
         self._executor_id = executor_id
         self._board = board
         self._containment = containment
         self._import_timeout = import_timeout
+        self._user = user
         self._starting: set[CallbackProcess] = set()
         self._closing = asyncio.Event()
 
@@ -83,7 +85,9 @@ class ProcessStarter:
 
     async def _start(self, number: int) -> tuple[CallbackProcess, list[registry_pb2.Lambda]]:
         tree = self._containment.tree(number)
-        process = await CallbackProcess.start(number, self._executor_id, self._application, self._board, tree)
+        process = await CallbackProcess.start(
+            number, self._executor_id, self._application, self._board, tree, self._user
+        )
         self._starting.add(process)
         if self._closing.is_set():
             process.kill(b"")

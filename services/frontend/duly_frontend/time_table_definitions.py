@@ -44,7 +44,7 @@ def time_table(asked: time_tables_pb2.TimeTable) -> TimeTable:
         lambda_name=lambda_name,
         rhythm=rhythm,
         payload=asked.payload,
-        encoding=read_encoding(asked.payload_encoding),
+        encoding=read_encoding(asked.payload_encoding, asked.payload),
         priority=read_priority(asked.priority),
         collection=asked.collection,
         policy=_policy(asked, rhythm),

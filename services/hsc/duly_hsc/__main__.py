@@ -13,6 +13,7 @@ from duly_core.store.audit import StoredAuditLog
 from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
+from duly_core.store.rights import HSC
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
@@ -56,7 +57,7 @@ def build(
             audit_log = StoredAuditLog(stores.results)
             server = RpcServer(settings.listen, [servicer], rpc_settings, observe_call, authorizer, audit_log)
             address = await server.start()
-            if await migration.done(store_settings, stop):
+            if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)
                 health = HealthFollower(
                     server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
