@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import resource
 import struct
+import subprocess
+import sys
 from contextlib import ExitStack, asynccontextmanager
 from datetime import timedelta
 
@@ -35,6 +37,17 @@ SECOND = timedelta(seconds=1)
 PATH = "/duly.v1.FrontendService/GetTask"
 MIB = 2**20
 CANCEL = struct.pack("!I", 8)
+
+FEW_DESCRIPTORS = """
+import asyncio, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+from tests.integration.test_server_bounds import serving
+async def main():
+    async with serving() as address:
+        print(address, flush=True)
+        await asyncio.sleep(120)
+asyncio.run(main())
+"""
 
 
 class Servicer(frontend_pb2_grpc.FrontendServiceServicer):
@@ -209,7 +222,9 @@ async def test_one_connection_has_no_more_calls_at_a_time_than_the_setting():
             refused = set()
 
             def count_refused():
-                while (found := peer.next_frame()) is not None and found.kind != GOAWAY and len(refused) < 190:
+                while (
+                    (found := peer.next_frame()) is not None and found.kind != GOAWAY and len(refused) < 190
+                ):
                     if found.kind == RST_STREAM:
                         refused.add(found.stream)
 
@@ -217,6 +232,7 @@ async def test_one_connection_has_no_more_calls_at_a_time_than_the_setting():
         assert await is_served(stub)
 
     assert b"\x00\x03\x00\x00\x00\x05" in settings.payload
+    assert len(refused) >= 190
 
 
 async def test_a_compressed_bomb_is_refused_before_it_is_unpacked():
@@ -254,6 +270,26 @@ async def test_more_connections_than_allowed_are_closed_and_those_before_are_ser
             assert await is_served(stub)
         async with client(address) as another:
             assert await is_served(another)
+
+
+async def test_with_few_descriptors_those_who_are_connected_are_served():
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FEW_DESCRIPTORS, stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        address = (await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip()
+        async with client(address) as stub:
+            assert await is_served(stub)
+            with ExitStack() as stack:
+                for _ in range(300):
+                    stack.enter_context(RawPeer(address, greets=False))
+                assert await is_served(stub)
+            async with client(address) as another:
+                assert await is_served(another)
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def test_connections_leave_descriptors_for_other_things(monkeypatch):

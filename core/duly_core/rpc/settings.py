@@ -23,7 +23,7 @@ class RpcSettings(Section):
     max_connections: int = Field(default=10_000, ge=1)
     """Connections that a server accepts, at most 40 % of the file descriptors that its process may open. More are closed
     at once. An idle one takes 15 kB."""
-    max_calls_per_connection: int = Field(default=1_000, ge=1)
+    max_calls_per_connection: int = Field(default=2_000, ge=1)
     """Calls that one connection may have at a time. A client's further calls wait for the end of others."""
     idle_timeout: Duration = Field(default=timedelta(minutes=30), gt=timedelta(0))
     """A server closes a connection without a call after this time. Clients connect again with their next call."""
