@@ -132,12 +132,13 @@ def health(
     ] = "127.0.0.1:7401",
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
 ) -> None:
-    """Ask a service whether it serves; exit 0 if it does, else 1."""
+    """Ask a service whether it serves; exit 0 if it does, else 1. Of several addresses with commas, one must serve."""
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     from duly.channel import check_address
     from duly.errors import AddressError
+    from duly.peers import split_addresses
 
     limit = parse_duration(timeout, "--timeout")
     try:
@@ -145,17 +146,20 @@ def health(
     except AddressError as error:
         say(f"duly health: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
-    with grpc.insecure_channel(address) as channel:
-        try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(), timeout=limit.total_seconds() if limit else 0
-            )
-        except grpc.RpcError as error:
-            say(f"duly health: {address} does not answer: {error.code().name}", err=True)
-            raise typer.Exit(EXIT_FAILED) from error
-    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    say(f"{address}: {status}")
-    raise typer.Exit(0 if status == "SERVING" else EXIT_FAILED)
+    is_serving = False
+    for each in split_addresses(address):
+        with grpc.insecure_channel(each) as channel:
+            try:
+                answer = health_pb2_grpc.HealthStub(channel).Check(
+                    health_pb2.HealthCheckRequest(), timeout=limit.total_seconds() if limit else 0
+                )
+            except grpc.RpcError as error:
+                say(f"duly health: {each} does not answer: {error.code().name}", err=True)
+                continue
+        status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        say(f"{each}: {status}")
+        is_serving |= status == "SERVING"
+    raise typer.Exit(0 if is_serving else EXIT_FAILED)
 
 
 def migrate(

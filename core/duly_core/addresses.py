@@ -37,7 +37,7 @@ def check_optional_listen(address: object) -> object:
 
 
 def check_peers(addresses: object) -> object:
-    """Let an address to connect to pass, or several HOST:PORT with commas between them.
+    """Let an address to connect to pass, or several with commas between them.
 
     Raises:
         ValueError: it is invalid.
@@ -45,7 +45,10 @@ def check_peers(addresses: object) -> object:
     if isinstance(addresses, str) and (
         _LOCAL.fullmatch(addresses)
         or _NAMED.fullmatch(addresses)
-        or all(is_host_and_port(address.strip()) for address in addresses.split(","))
+        or all(
+            is_host_and_port(address.strip()) or _LOCAL.fullmatch(address.strip())
+            for address in addresses.split(",")
+        )
     ):
         return addresses
     message = f"{addresses!r} is not an address to connect to: write HOST:PORT, such as 127.0.0.1:7401"

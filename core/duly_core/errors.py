@@ -1,5 +1,7 @@
 """Errors that an operator or a caller is meant to read. The docstring says when, the message says what to do."""
 
+from datetime import timedelta
+
 
 class DulyError(Exception):
     """Base of all of them. Its text is for people and is printed without a traceback."""
@@ -42,7 +44,11 @@ class NotAttachedError(DulyError):
 
 
 class OverloadedError(DulyError):
-    """A process got more calls than it can serve in time. Try again later."""
+    """A process got more calls than it can serve in time. Try again after `retry_after`."""
+
+    def __init__(self, message: str, retry_after: timedelta = timedelta(seconds=1)) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class TooMuchError(DulyError):

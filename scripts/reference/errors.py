@@ -29,7 +29,8 @@ _STATUS_NOTES = {
     "`RedriveTasks` is the exception: start it again without `as_of` and `offset`.",
     "DEADLINE_EXCEEDED": "The outcome is unknown. Act as for `UNAVAILABLE`.",
     "FAILED_PRECONDITION": "The caller has to do something first. The message says what.",
-    "RESOURCE_EXHAUSTED": "The request or its answer exceeds `rpc.max_message_bytes`. Send or ask for less in one call.",
+    "RESOURCE_EXHAUSTED": "With a `google.rpc.RetryInfo`: the server is overloaded. Wait as long as it says, then repeat. "
+    "Otherwise the request or its answer exceeds `rpc.max_message_bytes`. Send or ask for less in one call.",
     "UNIMPLEMENTED": "The server is older than the caller, or is not a Duly server.",
 }
 _AT_THE_START = {"SettingsError", "PortInUseError", "ApplicationError"}

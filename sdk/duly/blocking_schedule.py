@@ -5,16 +5,19 @@ Calls that follow each other closely share a stream, which costs each about half
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 
 import grpc
 
 from duly import error_mapping
-from duly.caller import ONE_TRY, RETRIED, Reachability, seconds
+from duly.caller import ONE_TRY, ONE_TRY_OF_SEVERAL, RETRIED, Reachability, seconds
 from duly.channel import open_blocking_channel
 from duly.credentials import Credentials
 from duly.errors import UnavailableError
+from duly.peers import split_addresses, stands_for_several
+from duly.retry_info import jittered, pause_of
 from duly.schedule_stream import SHORTEST_TIMEOUT_S, ScheduleStream, StreamEndedError
 from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
@@ -28,6 +31,9 @@ class BlockingSchedule:
 
     def __init__(self, address: str, credentials: Credentials, reach: Reachability) -> None:
         self._address = address
+        self._frontends = split_addresses(address)
+        random.shuffle(self._frontends)  # clients spread over the Frontends; the first is the one in use
+        self._one_try_s = seconds(ONE_TRY if len(self._frontends) == 1 else ONE_TRY_OF_SEVERAL)
         self._credentials = credentials
         self._reach = reach
         self._turn = threading.Lock()
@@ -50,7 +56,7 @@ class BlockingSchedule:
             if self._closed:
                 return None
             request = frontend_pb2.ScheduleRequest(tasks=[task])
-            return self._send(request, min(timeout, seconds(ONE_TRY)))
+            return self._send(request, min(timeout, self._one_try_s))
         finally:
             self._turn.release()
 
@@ -75,8 +81,10 @@ class BlockingSchedule:
             response = stream.call(request, timeout)
         except StreamEndedError as ended:
             if ended.error is None or ended.error.code() in RETRIED:
-                if ended.error is not None:
-                    self._reach.note_failure(ended.error)
+                if ended.error is None:  # it stops
+                    self._change_frontend()
+                else:
+                    self._note_failure(ended.error)
                 return None
             # the status is the stream's (it is not served here, a message was too large): the call gets its own
             self._streams_are_served = ended.error.code() is not grpc.StatusCode.UNIMPLEMENTED
@@ -85,31 +93,60 @@ class BlockingSchedule:
         if response.WhichOneof("response") == "schedule":
             result: frontend_pb2.ScheduleResult = response.schedule.results[0]
             return result
+        if response.error.HasField("retry_after"):
+            self._rest(jittered(response.error.retry_after), ends_at)
+            return None
         error = error_mapping.from_call(response.error, self._address)
         if isinstance(error, UnavailableError):
+            self._change_frontend()
             return None
         raise error
+
+    def _rest(self, pause: float, ends_at: float) -> None:
+        """Wait as an overloaded Frontend says; calls of other threads are sent another way meanwhile."""
+        time.sleep(max(0.0, min(pause, ends_at - time.monotonic())))
 
     def _send_alone(
         self, request: frontend_pb2.ScheduleRequest, timeout: float
     ) -> frontend_pb2.ScheduleResult | None:
+        ends_at = time.monotonic() + timeout
         try:
             response = self._open().Schedule(request, timeout=timeout)
         except grpc.RpcError as error:
             if error.code() in RETRIED:
-                self._reach.note_failure(error)
+                self._note_failure(error)
                 return None
             self._reach.note_answer()
+            if (pause := pause_of(error)) is not None:
+                self._rest(pause, ends_at)
+                return None
             raise error_mapping.from_status(error, self._address) from error
         self._reach.note_answer()
         result: frontend_pb2.ScheduleResult = response.results[0]
         return result
 
+    def _note_failure(self, error: grpc.RpcError) -> None:
+        self._reach.note_failure(error)
+        self._change_frontend()
+
+    def _change_frontend(self) -> None:
+        """Let others have the next calls, the client's calls of other kinds too."""
+        if len(self._frontends) > 1:
+            self._reach.avoided.note_failure(self._frontends[0])
+            self._use_next()
+
+    def _use_next(self) -> None:
+        """Disconnect, and choose the next Frontend that did not fail lately; if all did, the next."""
+        self._disconnect()
+        self._frontends.append(self._frontends.pop(0))
+        self._frontends.sort(key=self._reach.avoided.is_avoided)  # keeps their order otherwise
+
     def _open_stream(self) -> ScheduleStream | None:
         """Return a new stream; None if it cannot have its threads, as while the interpreter ends."""
         if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+            if self._stream.is_old and len(self._frontends) > 1:
+                self._use_next()
+            self._close_stream()
         try:
             self._stream = ScheduleStream(self._open(), self._turn)
         except RuntimeError:
@@ -118,19 +155,31 @@ class BlockingSchedule:
 
     def _open(self) -> FrontendServiceStub:
         if self._stub is None:
-            self._channel = open_blocking_channel(self._address, self._credentials)
+            frontend = self._frontends[0]
+            is_one_of_several = len(self._frontends) > 1 or stands_for_several(frontend)
+            self._channel = open_blocking_channel(
+                frontend, self._credentials, is_one_of_several=is_one_of_several
+            )
             self._stub = FrontendServiceStub(self._channel)
         return self._stub
+
+    def _close_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _disconnect(self) -> None:
+        self._close_stream()
+        if self._channel is not None:
+            self._channel.close()
+            self._stub = None
 
     def close(self) -> None:
         """Wait for the call under way, which takes no longer than one try, then disconnect."""
         has_turn = self._turn.acquire(timeout=seconds(ONE_TRY))
         self._closed = True
         try:
-            if self._stream is not None:
-                self._stream.close()
-            if self._channel is not None:
-                self._channel.close()
+            self._disconnect()
         finally:
             if has_turn:
                 self._turn.release()

@@ -15,10 +15,12 @@ from grpc.aio import AioRpcError, Metadata
 from grpc_status import rpc_status
 
 from duly.open_stream import OpenStream, StreamBrokenError, Unwanted
+from duly.retry_info import overloaded
 from duly.v1 import task_pb2
 
 log = logging.getLogger("duly")
 
+_UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.value[0]
 _CODES = {status.value[0]: status for status in grpc.StatusCode}
 
 MADE_ALONE = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED})
@@ -45,7 +47,7 @@ class CallStream:
         """Make one.
 
         Args:
-            open_stream: the stub's method.
+            open_stream: the stub's method; where there are several servers, it chooses one.
             new_request: makes an empty request of the stream.
             unwanted: takes the responses that nobody waits for any more.
             max_age: of a stream; the next one may go to another server. None: any.
@@ -94,6 +96,10 @@ class CallStream:
             if stream is not self._stream and stream.is_idle:
                 await stream.close()
         if response.WhichOneof("response") == "error":
+            if response.error.code == _UNAVAILABLE and stream.has_others:
+                stream.note_failure()
+                if stream is self._stream:
+                    self._opened_at = float("-inf")  # the next call goes to another server
             raise _error_of_call(response.error)
         return response
 
@@ -128,6 +134,8 @@ def _error_of_call(error: task_pb2.CallError) -> AioRpcError:
         packed = any_pb2.Any()
         packed.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
         details = [packed]
+    if error.HasField("retry_after"):
+        details = [*overloaded(error.message, error.retry_after).details]
     status = status_pb2.Status(code=error.code, message=error.message, details=details)
     trailing = rpc_status.to_status(status).trailing_metadata
     return _error(_CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message, Metadata(*trailing))

@@ -17,6 +17,8 @@ from duly.call_stream import CallStream
 from duly.channel import open_channel
 from duly.credentials import Credentials
 from duly.errors import ClosedError
+from duly.peers import Avoided, split_addresses
+from duly.retry_info import pause_of
 from duly.v1 import frontend_pb2
 from duly.v1.access_pb2_grpc import AccessServiceStub
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
@@ -41,6 +43,8 @@ DEFAULT_TIMEOUT = timedelta(seconds=10)
 # One try may take this long before the request is sent again: a Frontend that was lost with its
 # connection intact (a frozen host) is found out in half the default timeout.
 ONE_TRY = timedelta(seconds=5)
+# The same where there are other Frontends to ask; twice as long after each try that was too short.
+ONE_TRY_OF_SEVERAL = timedelta(seconds=2)
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 # The next stream may go to another Frontend.
@@ -63,6 +67,7 @@ class Reachability:
     def __init__(self, unreachable_after: timedelta | None) -> None:
         self._unreachable_after_s = None if unreachable_after is None else seconds(unreachable_after)
         self._was_answered = False
+        self.avoided = Avoided()
 
     def note_answer(self) -> None:
         """Remember that the Frontend is there."""
@@ -92,7 +97,8 @@ class Caller:
     ) -> None:
         self.address = address
         self._reach = reach or Reachability(None)
-        self._channel = open_channel(address, credentials or Credentials())
+        self._channel = open_channel(address, credentials or Credentials(), self._reach.avoided)
+        self._frontends = len(split_addresses(address))
         keep_in_children(self)
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)
@@ -117,13 +123,14 @@ class Caller:
         request: object,
         timeout: timedelta = DEFAULT_TIMEOUT,
         *,
-        one_try: timedelta = ONE_TRY,
+        one_try: timedelta | None = None,
         again: bool = True,
         tried: Callable[[int], object] = lambda _: None,
     ) -> Answer:
         """Send a request until it is answered, and return the answer.
 
-        Retries for as long as `timeout` allows, `one_try` at a time; not at all without `again`. `tried` is told the number
+        Retries for as long as `timeout` allows, `one_try` at a time; not at all without `again`. If another Frontend is
+        known it is asked at once, else there is a pause; an overloaded one says how long. `tried` is told the number
         of each try: an earlier one may have done the work. Raises UnavailableError when the time is up, and the SDK's own
         error for any other status.
         """
@@ -132,23 +139,31 @@ class Caller:
         started_at = clock()
         deadline = started_at + seconds(timeout)
         longest_pause = _FIRST_PAUSE_S
+        longest_try = seconds(one_try or (ONE_TRY if self._frontends == 1 else ONE_TRY_OF_SEVERAL))
         tries = 0
         while True:
             self._check_open()
             tries += 1
             tried(tries)
             try:
-                answer = await method(request, timeout=min(max(deadline - clock(), 0), seconds(one_try)))
+                answer = await method(request, timeout=min(max(deadline - clock(), 0), longest_try))
             except grpc.aio.AioRpcError as error:
                 pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
+                told = pause_of(error)
+                if told is not None:
+                    pause = told
+                elif tries < self._frontends:
+                    pause = 0.0
                 end = min(deadline, self._reach.patience_ends_at(started_at, error))
-                if not again or error.code() not in RETRIED or clock() + pause >= end:
+                is_retried = told is not None or error.code() in RETRIED
+                if not again or not is_retried or clock() + pause >= end:
                     is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
                     # why the Frontend did not serve it says more than that there was no time for another try
                     reason = answer_before if is_late and answer_before is not None else error
                     raise error_mapping.from_status(reason, self.address) from error
                 if error_mapping.is_answer(error):
                     answer_before = error
+                longest_try = max(longest_try, min(2 * longest_try, seconds(ONE_TRY)))
             except asyncio.CancelledError:
                 # Closing the channel cancels what is under way, though nobody cancelled the caller.
                 if not _is_cancelled_itself():
@@ -158,7 +173,8 @@ class Caller:
                 self._reach.note_answer()
                 return answer
             await asyncio.sleep(pause)
-            longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_S)
+            if pause:
+                longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_S)
 
     async def pages(
         self, method: Callable[..., Awaitable[Answer]], request: Listing

@@ -2,11 +2,20 @@
 
 import os
 import re
+from typing import cast
 
 import grpc
 
 from duly.credentials import Credentials, interceptors, show_blocking
 from duly.errors import AddressError
+from duly.peer_channel import PeerChannel
+from duly.peers import (
+    FAST_KEEPALIVE,
+    ROUND_ROBIN,
+    Avoided,
+    split_addresses,
+    stands_for_several,
+)
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 ADDRESS_VARIABLE = "DULY_ADDRESS"
@@ -45,28 +54,55 @@ def resolve_address(address: str | None) -> str:
 
 
 def check_address(address: object, source: str = "") -> str:
-    """Return the address if gRPC can connect to such a one; raise AddressError otherwise."""
-    if isinstance(address, str):
-        found = _HOST_AND_PORT.fullmatch(address)
-        if 0 < int(found[1]) <= _LAST_PORT if found else _OTHER_FORMS.fullmatch(address):
-            return address
+    """Return the address if gRPC can connect to such a one; raise AddressError otherwise.
+
+    Several are separated by commas.
+    """
+    if isinstance(address, str) and all(map(_is_address, split_addresses(address))):
+        return address
     raise AddressError(
         f"{address!r}{source} is not an address: write HOST:PORT, such as {DEFAULT_ADDRESS}, or unix:PATH"
     )
 
 
-def open_channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
+def _is_address(address: str) -> bool:
+    found = _HOST_AND_PORT.fullmatch(address)
+    return 0 < int(found[1]) <= _LAST_PORT if found else _OTHER_FORMS.fullmatch(address) is not None
+
+
+def open_channel(address: str, credentials: Credentials, avoided: Avoided | None = None) -> grpc.aio.Channel:
     """Open a channel on the running event loop; it connects when it is first used."""
+    addresses = split_addresses(address)
+    if len(addresses) == 1:
+        return _open_one(address, credentials, is_one_of_several=stands_for_several(address))
+    peers = PeerChannel(
+        addresses, lambda each: _open_one(each, credentials, is_one_of_several=True), avoided or Avoided()
+    )
+    return cast("grpc.aio.Channel", peers)
+
+
+def _open_one(address: str, credentials: Credentials, *, is_one_of_several: bool) -> grpc.aio.Channel:
+    options = _options(address, is_one_of_several=is_one_of_several)
     shown = interceptors(credentials.token)
     if credentials.tls is None:
-        return grpc.aio.insecure_channel(address, options=_OPTIONS, interceptors=shown)
-    return grpc.aio.secure_channel(address, credentials.tls, options=_OPTIONS, interceptors=shown)
+        return grpc.aio.insecure_channel(address, options=options, interceptors=shown)
+    return grpc.aio.secure_channel(address, credentials.tls, options=options, interceptors=shown)
 
 
-def open_blocking_channel(address: str, credentials: Credentials) -> grpc.Channel:
-    """Open a channel for blocking calls; otherwise as `open_channel`."""
+def open_blocking_channel(address: str, credentials: Credentials, *, is_one_of_several: bool) -> grpc.Channel:
+    """Open a channel for blocking calls to a single address; otherwise as `open_channel`."""
+    options = _options(address, is_one_of_several=is_one_of_several)
     if credentials.tls is None:
-        channel = grpc.insecure_channel(address, options=_OPTIONS)
+        channel = grpc.insecure_channel(address, options=options)
     else:
-        channel = grpc.secure_channel(address, credentials.tls, options=_OPTIONS)
+        channel = grpc.secure_channel(address, credentials.tls, options=options)
     return show_blocking(channel, credentials.token)
+
+
+def _options(address: str, *, is_one_of_several: bool) -> list[tuple[str, str | int]]:
+    options: dict[str, str | int] = dict(_OPTIONS)
+    if is_one_of_several:
+        options |= dict(FAST_KEEPALIVE)
+    if stands_for_several(address):
+        options |= dict([ROUND_ROBIN])
+    return [*options.items()]

@@ -29,6 +29,7 @@ from duly.errors import (
     UnknownResourceError,
     UnknownSettingError,
 )
+from duly.retry_info import pause_of
 from duly.v1 import task_pb2
 
 _BY_CODE: dict[int, type[DulyError]] = {
@@ -82,18 +83,22 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
             f"no Duly Frontend answers at {address}: start one with `duly up`, or say where it is with "
             f"DULY_ADDRESS, --address or Client(address=...) ({details})"
         )
+    if pause_of(error) is not None:
+        return _not_serving(address, details)
     field = _first_bad_field(error) if code is grpc.StatusCode.INVALID_ARGUMENT else ""
     return _of_answer(code, details, field, address)
 
 
 def from_call(error: task_pb2.CallError, address: str) -> DulyError:
     """Return the error of a request that went over a stream."""
+    if error.HasField("retry_after"):
+        return _not_serving(address, error.message)
     return _of_answer(_CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message, error.field, address)
 
 
 def _of_answer(code: grpc.StatusCode, details: str, field: str, address: str) -> DulyError:
     if code is grpc.StatusCode.UNAVAILABLE:
-        return UnavailableError(f"the Duly Frontend at {address} cannot serve now: {details}")
+        return _not_serving(address, details)
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return late(address)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
@@ -111,6 +116,11 @@ def _of_answer(code: grpc.StatusCode, details: str, field: str, address: str) ->
             f"what answers at {address} is not a Duly Frontend, or one older than this SDK: {details}"
         )
     return RequestError(f"the Duly Frontend at {address} answered {code.name}: {details}")
+
+
+def _not_serving(address: str, details: str) -> UnavailableError:
+    """Return the error for a Frontend that is there and says that it cannot serve: its store is away, or it is overloaded."""
+    return UnavailableError(f"the Duly Frontend at {address} cannot serve now: {details}")
 
 
 def is_answer(error: grpc.RpcError) -> bool:

@@ -13,9 +13,14 @@ from typing import Any
 
 import grpc
 
+from duly.peer_channel import PeerStream
+
 log = logging.getLogger("duly")
 
 Unwanted = Callable[[Any], None]
+
+# Of a stream whose server did not answer, or does not serve.
+_FAILURES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class StreamBrokenError(Exception):
@@ -33,7 +38,7 @@ class OpenStream:
     def __init__(
         self, stream: Any, new_request: Callable[..., Any], unwanted: Unwanted | None = None
     ) -> None:
-        """Start to read and write `stream`.
+        """Start to read and write `stream`, a gRPC call or a PeerStream.
 
         `new_request` makes an empty request. `unwanted` takes the responses that nobody waits for any more.
         """
@@ -58,6 +63,16 @@ class OpenStream:
     def is_idle(self) -> bool:
         """Whether no call waits for its answer."""
         return not self._waiting
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there are other servers, to which a later stream may go."""
+        return isinstance(self._stream, PeerStream)
+
+    def note_failure(self) -> None:
+        """Note that its server did not serve: others are better for a while."""
+        if isinstance(self._stream, PeerStream):
+            self._stream.note_failure()
 
     async def call(self, request: Any, timeout: float) -> Any:
         """Send a request and return its answer.
@@ -141,6 +156,8 @@ class OpenStream:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(StreamBrokenError(code, details))
+        if code in _FAILURES:
+            self.note_failure()
         self._stream.cancel()
         for task in self._tasks:
             if task is not asyncio.current_task():

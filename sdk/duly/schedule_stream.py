@@ -56,8 +56,12 @@ class ScheduleStream:
     @property
     def is_usable(self) -> bool:
         """Whether the next call may use it."""
-        is_open = not self._ended.is_set() and not self._is_calling
-        return is_open and time.monotonic() - self._opened_at < _MAX_AGE_S
+        return not self._ended.is_set() and not self._is_calling and not self.is_old
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is time to use another Frontend, if there is one."""
+        return time.monotonic() - self._opened_at >= _MAX_AGE_S
 
     def call(
         self, request: frontend_pb2.ScheduleRequest, timeout: float

@@ -258,7 +258,8 @@ class Workload:
             if delay is not None:
                 latest_ns = acked_ns + int(delay.total_seconds() * SECOND)
                 scheduled.due_ns = max(scheduled.due_ns, latest_ns)
-            refused = result.error.code == task_pb2.ERROR_CODE_NOT_PENDING
+            purged = scheduled.purge_asked and result.error.code == task_pb2.ERROR_CODE_NOT_FOUND
+            refused = purged or result.error.code == task_pb2.ERROR_CODE_NOT_PENDING
             self._changes[place] = replace(change, acked_ns=0 if refused else acked_ns, tries=tries)
             if refused:
                 return

@@ -365,6 +365,9 @@ async def test_a_request_that_is_refused_as_it_is_read_ends_the_stream_with_its_
     hsc = Hsc()
 
     class Refusing:
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:1"
+
         async def read(self) -> Any:
             raise InvalidRequestError("request", "has too many fields")
 

@@ -13,6 +13,7 @@ from duly.v1 import hsc_pb2, task_pb2
 from duly_executor import batch_sender
 from duly_executor.result_reporter import ResultReporter
 from tests.fixtures.host import claimed, until
+from tests.fixtures.overload import overload
 
 MANY_BYTES = 1_000_000
 TIMEOUT = timedelta(seconds=1)
@@ -124,6 +125,19 @@ async def test_a_doubtful_answer_that_passes_leaves_the_result_as_it_is(reportin
     await reporting.all_settled()
 
     assert reporting.taken_of_bad() == reporting.bad
+
+
+async def test_an_overloaded_hsc_costs_no_result(reporting: Fixture) -> None:
+    # the last of these would be raised for ever
+    reporting.poison(*[overload(timedelta(milliseconds=1)) for _ in range(12)])
+    errors = reporting.hsc.poison[reporting.bad.claim.token]
+
+    reporting.reporter.results(reporting.results)
+    await until(lambda: len(errors) == 1)
+    errors.clear()
+    await reporting.all_settled()
+
+    assert {result.outcome for result in reporting.hsc.taken} == {hsc_pb2.OUTCOME_SUCCESS}
 
 
 async def test_an_unexpected_error_is_tried_again(reporting: Fixture) -> None:

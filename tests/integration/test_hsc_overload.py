@@ -113,7 +113,7 @@ async def test_when_too_much_is_asked_claims_are_refused_first(store, task_state
             refused = [await refusal(call) for call in claims if call.done()]
             beats = await asyncio.gather(*(beaten(hsc, task) for task in held))
 
-        assert {each.code for each in refused} == {grpc.StatusCode.UNAVAILABLE}
+        assert {each.code for each in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert {each.message for each in refused} == {"more is asked than can be written: try again later"}
         assert beats == [[KEPT]] * 30
         await asyncio.gather(*claims, return_exceptions=True)
@@ -126,7 +126,7 @@ async def test_each_kind_of_call_tells_how_long_its_caller_waits(store, task_sta
 
     served = GroupCommit.__call__
 
-    async def tell(self, items, within=None):
+    async def tell(self, items, within=None, client=None):
         told.append(within)
         return await served(self, items, within)
 

@@ -48,6 +48,7 @@ def test_only_where_nothing_need_be_served_may_an_address_be_empty():
         "10.0.0.1:1, 10.0.0.2:1",
         "dns:///hsc:7402",
         "unix:/run/hsc.sock",
+        "unix:/run/a.sock,unix:/run/b.sock",
     ],
 )
 def test_peers_are_one_or_several_or_a_name_that_grpc_resolves(address):

@@ -35,3 +35,11 @@ def test_health_asks_the_frontend_of_the_environment_unless_another_is_named() -
 
 def test_health_takes_the_usual_address_of_the_frontend_if_none_is_said() -> None:
     assert "[default: 127.0.0.1:7401]" in run("health", "--help").stdout
+
+
+def test_health_asks_each_of_several_addresses() -> None:
+    told = run("health", "127.0.0.1:1,127.0.0.1:2")
+
+    assert told.exit_code == 1
+    assert "127.0.0.1:1 does not answer" in told.stderr
+    assert "127.0.0.1:2 does not answer" in told.stderr

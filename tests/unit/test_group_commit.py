@@ -1,6 +1,7 @@
 """Group commit: who is served with whom, and what each is told."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -253,3 +254,68 @@ async def test_only_after_several_items_the_rest_is_that_of_a_stream(served):
     assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [[10]]
     assert full == [12, 14]
     assert served.groups == [[1], [2], [3, 4], [5, 6, 7]]
+
+
+async def test_one_clients_many_calls_hold_up_anothers_single_one_by_a_group_only(served):
+    group_commit = GroupCommit(served, max_items=2)
+    flood = [asyncio.ensure_future(group_commit([n], client="busy")) for n in range(20)]
+    await served.until(groups=1)
+    single = asyncio.ensure_future(group_commit([100], client="quiet"))
+    await asyncio.sleep(0)
+    served.open.set()
+    await asyncio.gather(single, *flood)
+
+    assert served.groups[:3] == [[0], [1, 100], [2, 3]]
+
+
+async def test_calls_of_one_client_keep_their_order(served):
+    group_commit = GroupCommit(served, max_items=3)
+    calls = [asyncio.ensure_future(group_commit([n], client=n % 2)) for n in range(9)]
+    await served.until(groups=1)
+    served.open.set()
+    await asyncio.gather(*calls)
+
+    order = [item for group in served.groups for item in group]
+    assert [n for n in order if n % 2] == [1, 3, 5, 7]
+    assert [n for n in order if not n % 2] == [0, 2, 4, 6, 8]
+
+
+async def test_when_too_much_waits_it_is_the_client_with_much_that_is_refused(served):
+    group_commit = GroupCommit(served, max_items=1, most_groups_waiting=4)
+    flood = [asyncio.ensure_future(group_commit([n], client="busy")) for n in range(5)]
+    await served.until(groups=1)
+
+    with pytest.raises(OverloadedError):
+        await group_commit([5], client="busy")
+    few = asyncio.ensure_future(group_commit([6], client="quiet"))
+    await asyncio.sleep(0)
+    served.open.set()
+
+    assert await few == [12]
+    await asyncio.gather(*flood)
+
+
+async def test_clients_with_little_are_refused_too_when_twice_as_much_waits(served):
+    group_commit = GroupCommit(served, max_items=12, most_groups_waiting=1)
+    first = asyncio.ensure_future(group_commit([0]))
+    await served.until(groups=1)
+    shares = [asyncio.ensure_future(group_commit([1] * count, client=count)) for count in (12, 6, 4)]
+    await asyncio.sleep(0)
+
+    with pytest.raises(OverloadedError):
+        await group_commit([1] * 3, client="late")
+    served.open.set()
+
+    await asyncio.gather(first, *shares)
+
+
+async def test_who_is_refused_is_told_when_to_try_again(served):
+    group_commit = GroupCommit(served, max_items=1, most_groups_waiting=1)
+    calls = await begin(group_commit, [1], [2])
+
+    with pytest.raises(OverloadedError) as refused:
+        await group_commit([3])
+    served.open.set()
+    await asyncio.gather(*calls)
+
+    assert timedelta() < refused.value.retry_after <= timedelta(seconds=2)

@@ -2,13 +2,15 @@
 
 import gc
 import weakref
+from datetime import timedelta
 
 import grpc
 import pytest
-from google.rpc import code_pb2
+from google.rpc import code_pb2, error_details_pb2
 
 from duly_core.errors import DulyError, OverloadedError, QueueUnavailableError, StoreUnavailableError
-from duly_core.rpc.interceptors import ServerInterceptor, status_of
+from duly_core.rpc.error_status import status_of
+from duly_core.rpc.interceptors import ServerInterceptor
 
 
 class Request:
@@ -50,6 +52,15 @@ async def test_a_refused_call_leaves_nothing_of_its_request_to_the_collector():
     assert observed == [("Schedule", "UNAVAILABLE")]
 
 
-@pytest.mark.parametrize("error", [StoreUnavailableError, QueueUnavailableError, OverloadedError])
+@pytest.mark.parametrize("error", [StoreUnavailableError, QueueUnavailableError])
 def test_what_may_succeed_later_is_unavailable_on_the_wire(error: type[DulyError]) -> None:
     assert status_of(error("away")).code == code_pb2.UNAVAILABLE
+
+
+def test_an_overloaded_server_says_when_to_try_again() -> None:
+    status = status_of(OverloadedError("too much", timedelta(milliseconds=250)))
+
+    info = error_details_pb2.RetryInfo()
+    assert status.code == code_pb2.RESOURCE_EXHAUSTED
+    assert status.details[0].Unpack(info)
+    assert info.retry_delay.ToTimedelta() == timedelta(milliseconds=250)

@@ -11,6 +11,7 @@ from grpc.aio import Metadata
 
 from duly_core.rpc import retry
 from duly_core.rpc.retry import TRANSIENT, until_definite
+from tests.fixtures.overload import overload
 
 SECOND = timedelta(seconds=1)
 DEFINITE = sorted(set(grpc.StatusCode) - TRANSIENT - {grpc.StatusCode.OK}, key=lambda code: code.name)
@@ -32,6 +33,8 @@ class Server:
         answer = next(self._answers)
         if isinstance(answer, grpc.StatusCode):
             raise status(answer)
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
 
@@ -109,3 +112,29 @@ async def test_what_is_no_status_is_not_caught() -> None:
 
     with pytest.raises(ValueError, match="a bug"):
         await until_definite(broken, within=SECOND, attempt_timeout=SECOND)
+
+
+async def test_an_overloaded_server_is_asked_again_when_it_says_though_its_status_is_definite_otherwise() -> (
+    None
+):
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    asked_at: list[float] = []
+
+    async def call(_timeout: float) -> str:
+        asked_at.append(loop.time() - began)
+        if len(asked_at) < 3:
+            raise overload(timedelta(milliseconds=100))
+        return "yes"
+
+    definite = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED})
+
+    assert await until_definite(call, within=60 * SECOND, attempt_timeout=SECOND, definite=definite) == "yes"
+    assert asked_at[1] >= 0.1
+    assert asked_at[2] - asked_at[1] >= 0.1
+
+
+async def test_a_long_wait_that_a_server_asks_for_leaves_time_for_another_try() -> None:
+    server = Server(overload(60 * SECOND), "yes")
+
+    assert await until_definite(server, within=SECOND, attempt_timeout=SECOND) == "yes"

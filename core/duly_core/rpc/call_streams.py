@@ -14,7 +14,7 @@ from grpc_status import rpc_status
 
 from duly.v1 import task_pb2
 from duly_core.access.current import set_access, stream_admission
-from duly_core.errors import DulyError, InvalidRequestError
+from duly_core.errors import DulyError, InvalidRequestError, OverloadedError
 from duly_core.rpc.error_status import status_of
 from duly_core.rpc.interceptors import CallObserver
 from duly_core.rpc.stubs import Context
@@ -43,8 +43,13 @@ class _AbortedError(Exception):
 class CallContext:
     """Stands in for gRPC's context: what a call may ask of it."""
 
-    def __init__(self, timeout: timedelta) -> None:
+    def __init__(self, timeout: timedelta, peer: str) -> None:
         self._ends_at = time.monotonic() + timeout.total_seconds()
+        self._peer = peer
+
+    def peer(self) -> str:
+        """Return the caller's address."""
+        return self._peer
 
     def time_remaining(self) -> float:
         """Return the seconds until nobody waits for the answer."""
@@ -125,6 +130,7 @@ class CallStreams:
     async def _read(self, context: Context, running: set[asyncio.Task[None]], writing: asyncio.Lock) -> None:
         """Start the calls of a stream until its caller has said all."""
         calls: dict[int, asyncio.Task[None]] = {}
+        peer = context.peer()
         while (request := await context.read()) is not grpc.aio.EOF:
             field = request.WhichOneof("request")
             if field == "cancel":
@@ -135,7 +141,7 @@ class CallStreams:
                 await self._answer(self._response(call=request.call, error=refusal), context, writing)
             else:
                 call = asyncio.get_running_loop().create_task(
-                    self._serve(field, request, context, writing, calls)
+                    self._serve(field, request, context, writing, calls, peer)
                 )
                 calls[request.call] = call
                 running.add(call)
@@ -149,6 +155,7 @@ class CallStreams:
         context: Context,
         writing: asyncio.Lock,
         calls: dict[int, asyncio.Task[None]],
+        peer: str,
     ) -> None:
         response = self._response(call=request.call)
         started = time.perf_counter()
@@ -157,7 +164,7 @@ class CallStreams:
         try:
             if (admit := stream_admission.get()) is not None:
                 set_access(await admit(method))
-            answer = await handler(getattr(request, field), CallContext(self._timeout))
+            answer = await handler(getattr(request, field), CallContext(self._timeout, peer))
             getattr(response, field).CopyFrom(answer)
             self._check_size(response)
             code = "OK"
@@ -226,7 +233,10 @@ def _refusal(field: str | None, running: int) -> task_pb2.CallError | None:
 def _call_error(error: DulyError) -> task_pb2.CallError:
     status = status_of(error)
     field = error.field if isinstance(error, InvalidRequestError) else ""
-    return task_pb2.CallError(code=status.code, message=status.message, field=field)
+    call_error = task_pb2.CallError(code=status.code, message=status.message, field=field)
+    if isinstance(error, OverloadedError):
+        call_error.retry_after.FromTimedelta(error.retry_after)
+    return call_error
 
 
 _STATUS = {status.value[0]: status for status in grpc.StatusCode}

@@ -1,34 +1,51 @@
-"""A channel to a Duly server: dead peers are noticed, and a server that is back is found soon."""
+"""A channel to Duly servers: dead ones are noticed, and one that is back is found soon."""
 
 from pathlib import Path
+from typing import cast
 
 import grpc
 
 from duly.credentials import TokenFile, interceptors
+from duly.peer_channel import PeerChannel
+from duly.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.tls import channel_credentials
 
 
 def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
-    """A channel to HOST:PORT, to unix:PATH, or to several IP:PORT separated by commas (used in turn)."""
-    options: list[tuple[str, str | int]] = [
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_send_message_length", settings.max_message_bytes),
-        ("grpc.keepalive_time_ms", 20_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
+    """Open a channel to HOST:PORT, to unix:PATH, to a name (dns:///NAME:PORT), or to several with commas between them."""
+    addresses = split_addresses(address)
+    if len(addresses) == 1:
+        return _open_one(address, settings, is_one_of_several=stands_for_several(address))
+    peers = PeerChannel(addresses, lambda each: _open_one(each, settings, is_one_of_several=True), Avoided())
+    return cast("grpc.aio.Channel", peers)
+
+
+def names_several(address: str) -> bool:
+    """Tell whether there may be several servers at this address."""
+    return stands_for_several(address) or len(split_addresses(address)) > 1
+
+
+def _open_one(address: str, settings: RpcSettings, *, is_one_of_several: bool) -> grpc.aio.Channel:
+    options: dict[str, str | int] = {
+        "grpc.max_receive_message_length": settings.max_message_bytes,
+        "grpc.max_send_message_length": settings.max_message_bytes,
+        "grpc.keepalive_time_ms": 20_000,
+        "grpc.keepalive_timeout_ms": 5_000,
         # without it a stopped peer goes unnoticed: see docs/decisions/0001-dependencies.md
-        ("grpc.http2.ping_timeout_ms", 5_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 500),
-        ("grpc.max_reconnect_backoff_ms", 2_000),
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-    if "," in address:
-        address = "ipv4:" + address
-        options.append(("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'))
+        "grpc.http2.ping_timeout_ms": 5_000,
+        "grpc.keepalive_permit_without_calls": 1,
+        "grpc.initial_reconnect_backoff_ms": 100,
+        "grpc.min_reconnect_backoff_ms": 500,
+        "grpc.max_reconnect_backoff_ms": 2_000,
+        "grpc.use_local_subchannel_pool": 1,
+    }
+    if is_one_of_several:
+        options |= dict(FAST_KEEPALIVE)
+    if stands_for_several(address):
+        options |= dict([ROUND_ROBIN])
     credentials = None if address.startswith("unix") else channel_credentials(settings)
     shows = interceptors(TokenFile(Path(settings.token_file)).read if settings.token_file else None)
     if credentials is None:
-        return grpc.aio.insecure_channel(address, options=options, interceptors=shows)
-    return grpc.aio.secure_channel(address, credentials, options=options, interceptors=shows)
+        return grpc.aio.insecure_channel(address, options=[*options.items()], interceptors=shows)
+    return grpc.aio.secure_channel(address, credentials, options=[*options.items()], interceptors=shows)

@@ -3,6 +3,8 @@
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+from duly.retry_info import overloaded
+from duly.time_conversion import to_duration
 from duly_core.errors import (
     DulyError,
     InvalidRequestError,
@@ -15,7 +17,7 @@ from duly_core.errors import (
 )
 
 _CODES: tuple[tuple[type[DulyError] | tuple[type[DulyError], ...], int], ...] = (
-    ((StoreUnavailableError, QueueUnavailableError, OverloadedError), code_pb2.UNAVAILABLE),
+    ((StoreUnavailableError, QueueUnavailableError), code_pb2.UNAVAILABLE),
     (TooMuchError, code_pb2.RESOURCE_EXHAUSTED),
     (UnauthenticatedError, code_pb2.UNAUTHENTICATED),
     (PermissionDeniedError, code_pb2.PERMISSION_DENIED),
@@ -29,5 +31,7 @@ def status_of(error: DulyError) -> status_pb2.Status:
         detail = any_pb2.Any()
         detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
         return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
+    if isinstance(error, OverloadedError):
+        return overloaded(str(error), to_duration(error.retry_after))
     code = next((code for kinds, code in _CODES if isinstance(error, kinds)), code_pb2.FAILED_PRECONDITION)
     return status_pb2.Status(code=code, message=str(error))

@@ -1,6 +1,7 @@
 """The calls of HscService.Work: looks like a stub to the Executor, and costs each call about half."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.call_stream import CallStream
@@ -17,15 +18,22 @@ class HscCallStream:
         self,
         hsc: "HscServiceAsyncStub",
         unwanted: Callable[[hsc_pb2.ClaimWorkResponse], None] | None = None,
+        max_stream_age: timedelta | None = None,
     ) -> None:
-        """Make one; `unwanted` takes the answers to calls of ClaimWork that nobody waits for any more."""
+        """Make one.
+
+        Args:
+            hsc: the HSC, or several behind one channel.
+            unwanted: takes the answers to calls of ClaimWork that nobody waits for any more.
+            max_stream_age: after this the next call may go to another HSC. None: after a stream broke only.
+        """
         self._hsc = hsc
 
         def pass_on(response: Any) -> None:
             if unwanted is not None and response.claim_work.tasks:
                 unwanted(response.claim_work)
 
-        self._calls = CallStream(hsc.Work, hsc_pb2.WorkRequest, pass_on)
+        self._calls = CallStream(hsc.Work, hsc_pb2.WorkRequest, pass_on, max_stream_age)
 
     async def ClaimWork(  # noqa: N802 (the wire's name)
         self, request: hsc_pb2.ClaimWorkRequest, timeout: float

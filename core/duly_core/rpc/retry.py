@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import grpc
 
+from duly.retry_info import pause_of
 from duly_core.loop import backoff
 
 Answer = TypeVar("Answer")
@@ -27,6 +28,11 @@ TRANSIENT = frozenset(
 _LONGEST_PAUSE = timedelta(seconds=1)
 
 
+def is_overloaded(error: grpc.aio.AioRpcError) -> bool:
+    """Tell whether the server has too much to do: the same request is served later."""
+    return pause_of(error) is not None
+
+
 async def until_definite(
     call: Callable[[float], Awaitable[Answer]],
     *,
@@ -36,7 +42,10 @@ async def until_definite(
 ) -> Answer:
     """Send `call` (given its deadline in seconds) until it is answered, at the longest for `within` in all.
 
-    Args: `definite` are statuses that this caller takes for an answer, transient though they may be for others.
+    An overloaded server says how long to wait before the next try.
+
+    Args: `definite` are statuses that this caller takes for an answer, transient though they may be for others. That of
+    an overloaded server is not one of them.
 
     Raises:
         grpc.aio.AioRpcError: a definite refusal, or the last transient one when the time was over.
@@ -51,6 +60,10 @@ async def until_definite(
         except grpc.aio.AioRpcError as error:
             failures += 1
             pause = backoff(failures, _LONGEST_PAUSE).total_seconds()
-            if error.code() not in TRANSIENT - definite or loop.time() + pause >= end:
+            now, told = loop.time(), pause_of(error)
+            if told is not None:  # the last try is not to be waited for in vain
+                pause = min(max(pause, told), max(pause, (end - now) / 2))
+            is_transient = told is not None or error.code() in TRANSIENT - definite
+            if not is_transient or now + pause >= end:
                 raise
         await asyncio.sleep(pause)

@@ -17,7 +17,7 @@ from duly_core import failpoints
 from duly_core.claim_tokens import Tokens
 from duly_core.clock import since_boot_ns
 from duly_core.loop import backoff
-from duly_core.rpc.retry import TRANSIENT, until_definite
+from duly_core.rpc.retry import TRANSIENT, is_overloaded, until_definite
 from duly_core.task import TaskId, Token
 from duly_core.timing import Timing
 
@@ -129,7 +129,8 @@ class Claimer:
                 definite=frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED} if divisible else ()),
             )
         except grpc.aio.AioRpcError as error:
-            if divisible and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            is_too_much = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not is_overloaded(error)
+            if divisible and is_too_much:
                 middle = len(proposals) // 2
                 first = await self._ask(proposals[:middle], holder, end, refused)
                 return first + await self._ask(proposals[middle:], holder, end, refused)

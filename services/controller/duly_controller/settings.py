@@ -24,9 +24,9 @@ class ControllerSettings(Section):
     executor_metrics_port: int = Field(default=0, ge=0, le=65_000)
     """The metrics port of the first Executor; the next Executor has the next port. 0: no metrics of Executors."""
     frontend_address: Peers = "127.0.0.1:7401"
-    """The Frontend, where lambdas are registered. Several IP:PORT, separated by commas, are allowed."""
+    """The Frontend, where lambdas are registered: HOST:PORT, several with commas between them, or dns:///NAME:PORT."""
     hsc_address: Peers = "127.0.0.1:7402"
-    """The HSC, where tasks are claimed. Several IP:PORT, separated by commas, are allowed."""
+    """The HSC, where tasks are claimed: HOST:PORT, several with commas between them, or dns:///NAME:PORT."""
     low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
     """With SQS: the share of starts that lower priorities get while higher ones wait."""
     poll_timeout: Duration = timedelta(seconds=20)

@@ -13,7 +13,7 @@ from duly_core.clock import nanoseconds
 from duly_core.errors import DulyError, SettingsError
 from duly_core.journal_folder import JournalFolder
 from duly_core.loop import repeat, wait_for
-from duly_core.rpc.channel import open_channel
+from duly_core.rpc.channel import names_several, open_channel
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
@@ -35,6 +35,8 @@ from duly_executor.work_poller import WorkPoller
 
 _DRAIN_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)
+_MAX_STREAM_AGE = timedelta(minutes=1)
+"""Of a stream to one of several HSCs; the next one goes to another, so that an HSC that was away gets calls again."""
 _BEING_REPORTED = 4_000
 """So many claims more than can run or wait are journaled: while the HSC is away, their results wait."""
 
@@ -58,7 +60,9 @@ class Executor:
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
         self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
         hsc = hsc_stub(self._hsc_channel)
-        self._calls = HscCallStream(hsc, self._unwanted)
+        self._calls = HscCallStream(
+            hsc, self._unwanted, _MAX_STREAM_AGE if names_several(settings.hsc_address) else None
+        )
         self._heartbeat_channel = HeartbeatChannel(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
         self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import grpc
 
+from duly.peers import split_addresses
 from duly.v1 import hsc_pb2
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.retry import TRANSIENT
@@ -25,7 +26,7 @@ class HeartbeatChannel:
 
     def __init__(self, addresses: str, rpc: RpcSettings) -> None:
         """Args: `addresses` are as in `executor.hsc_address`."""
-        self._addresses = addresses.split(",")
+        self._addresses = split_addresses(addresses)
         random.shuffle(self._addresses)  # Executors spread over the HSCs
         self._rpc = rpc
         self._channel: grpc.aio.Channel | None = None
@@ -40,7 +41,7 @@ class HeartbeatChannel:
             grpc.aio.AioRpcError: it failed; if that may pass, the next try goes another way.
         """
         if self._channel is None:
-            self._channel = open_channel(self._addresses[0].strip(), self._rpc)
+            self._channel = open_channel(self._addresses[0], self._rpc)
         channel = self._channel
         try:
             response: hsc_pb2.HeartbeatResponse = await hsc_stub(channel).Heartbeat(request, timeout=timeout)

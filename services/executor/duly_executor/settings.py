@@ -17,7 +17,7 @@ class ExecutorSettings(Section):
     SECTION: ClassVar[str] = "executor"
 
     hsc_address: Peers = "127.0.0.1:7402"
-    """Where heartbeats and results go; several IP:PORT may be given, separated by commas."""
+    """Where work comes from, and heartbeats and results go: HOST:PORT, several with commas between them, or dns:///NAME:PORT."""
     processes: int = Field(default=1, ge=1, le=256)
     """How many callback processes an Executor has."""
     slots: int = Field(default=8, ge=1, le=1024)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from duly.retry_info import pause_of
 from duly.v1 import controller_pb2, hsc_pb2
 from duly_core.claim_journal import ClaimJournal
 from duly_core.clock import nanoseconds, since_boot_ns
@@ -95,7 +96,8 @@ class WorkPoller:
                 self._failures += 1
                 reason = f"{error.code().name}: {error.details()}"
                 log.warning("work request failed; trying again", address=self._address, reason=reason)
-                await wait_for(stop, backoff(self._failures))
+                pause = max(backoff(self._failures), timedelta(seconds=pause_of(error) or 0))
+                await wait_for(stop, pause)
 
         for share in self._shares:
             await share.source.finish()

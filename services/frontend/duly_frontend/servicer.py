@@ -85,7 +85,7 @@ class FrontendServicer(TaskChanges):
         )
 
     async def Schedule(  # noqa: N802 (the wire's name)
-        self, request: frontend_pb2.ScheduleRequest, _context: Context
+        self, request: frontend_pb2.ScheduleRequest, context: Context
     ) -> frontend_pb2.ScheduleResponse:
         check_count("tasks", len(request.tasks), self._settings.max_tasks_per_call)
         names = {getattr(task, "lambda") for task in request.tasks}
@@ -121,7 +121,7 @@ class FrontendServicer(TaskChanges):
             )
             for place, answer in zip(late, repeated, strict=True):
                 checked[place] = answer or checked[place]
-        answers = iter(await self._write(valid))
+        answers = iter(await self._write(valid, context.time_remaining(), context.peer()))
         response = frontend_pb2.ScheduleResponse()
         refused = 0
         for asked, check in zip(request.tasks, checked, strict=True):

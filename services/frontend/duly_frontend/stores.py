@@ -6,9 +6,10 @@ read much: those are few, and have less time.
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
+from duly_core.admission import Admission
 from duly_core.errors import StatementTimeoutError, TooMuchError
 from duly_core.settings import format_duration
 from duly_core.store.pool import Store
@@ -21,6 +22,10 @@ LOCK_TIMEOUT = timedelta(seconds=1.5)
 It is shorter than the calls of those that are written with it: they are then served apart, in time."""
 
 
+_MOST_LISTS = 50
+"""Calls under way, or waiting for a connection; a call that finds more is refused."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrontendStores:
     """The same store, through pools of their own."""
@@ -30,6 +35,7 @@ class FrontendStores:
     """GetTask and WaitTask."""
     lists: Store
     """ListTasks, and what is done by filter."""
+    lists_admission: Admission = field(default_factory=lambda: Admission(_MOST_LISTS, "lists"))
 
     @property
     def all(self) -> tuple[Store, ...]:
@@ -42,9 +48,11 @@ class FrontendStores:
 
         Raises:
             TooMuchError: a statement took too long. Whoever asked again, as after an outage, would only add to it.
+            OverloadedError: too many lists are made already.
         """
         try:
-            yield self.lists
+            with self.lists_admission.admitted():
+                yield self.lists
         except StatementTimeoutError as error:
             longest = format_duration(self.lists.settings.statement_timeout)
             raise TooMuchError(

@@ -1,9 +1,11 @@
 """Reads tasks for GetTask and WaitTask, and keeps an answer within what a message may have."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
 from duly.v1 import frontend_pb2
+from duly_core.admission import Admission
 from duly_core.errors import TooMuchError
 from duly_core.rpc.problem import Problem
 from duly_core.store import tasks as store_tasks
@@ -15,6 +17,12 @@ _AT_A_TIME = 100
 """Tasks that one statement reads: of each there may be a hundred attempts, too."""
 _TRACEBACKS = 3
 """Of each task's newest attempts; each may have 8 KiB."""
+_MOST_READS = 400
+"""Calls that read by id, or wait to; a call that finds more is refused."""
+_MOST_BYTES_AT_A_TIME = 64 * 1024 * 1024
+"""Of answers with payloads, if all are as large as they may be."""
+_FULL_READS = 8
+"""Answers with payloads that are read at a time, where answers have no limit."""
 _OVERHEAD = 256
 """Bytes that a result has beside its task, or that an error has."""
 
@@ -26,6 +34,9 @@ class TaskReader:
         """Make one; `most_bytes` is how large an answer may be, negative: as large as it gets."""
         self._store = store
         self._most_bytes = most_bytes if most_bytes >= 0 else store_tasks.UNLIMITED
+        full_reads = max(1, _MOST_BYTES_AT_A_TIME // most_bytes) if most_bytes > 0 else _FULL_READS
+        self._full_reads = asyncio.Semaphore(full_reads)
+        self._admission = Admission(_MOST_READS, "calls that read tasks")
 
     async def read(
         self, ids: Sequence[TaskId | Problem], *, bodies: bool, history: bool
@@ -34,8 +45,18 @@ class TaskReader:
 
         Raises:
             TooMuchError: the answer would exceed the limit; no payloads of that size were read.
+            OverloadedError: too many calls read already.
             StoreUnavailableError: the store does not answer.
         """
+        with self._admission.admitted():
+            if not bodies:
+                return await self._read(ids, bodies=False, history=history)
+            async with self._full_reads:
+                return await self._read(ids, bodies=True, history=history)
+
+    async def _read(
+        self, ids: Sequence[TaskId | Problem], *, bodies: bool, history: bool
+    ) -> list[frontend_pb2.GetTaskResult]:
         times = Counter(task_id for task_id in ids if not isinstance(task_id, Problem))
         wanted = list(times)
         found: dict[TaskId, frontend_pb2.GetTaskResult] = {}

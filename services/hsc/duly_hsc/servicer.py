@@ -50,7 +50,9 @@ _WEIGHTY = 16 * 1024
 _OVERFLOW_GAP = timedelta(milliseconds=100)
 """Other HSCs hear no more often than this that more is due than the hosts waiting here can take."""
 _CLAIM_GROUPS_WAITING = 5
-"""Claims are refused long before results and heartbeats are: a task that is not started yet can wait."""
+"""Claims are refused long before results are, and results before heartbeats: a task that is not started yet can wait,
+and a result comes again as long as its claim is kept alive."""
+_BEAT_GROUPS_WAITING = 200
 
 
 class HscServicer(hsc_pb2_grpc.HscServiceServicer):
@@ -89,6 +91,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self._beat_group,
             max_items=group,
             concurrency=BEATING,
+            most_groups_waiting=_BEAT_GROUPS_WAITING,
             observe=events.group_size.labels("Heartbeat").observe,
         )
         self._set = GroupCommit(

@@ -1,0 +1,76 @@
+"""Servers that do the same: how a list of their addresses is read, which of them to avoid, and how soon a silent one is given up."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+
+# A server that says nothing for so long, while calls wait, is given up: the next ping goes out after the first time,
+# and must be answered within the second.
+FAST_KEEPALIVE: list[tuple[str, int]] = [
+    ("grpc.keepalive_time_ms", 300),
+    ("grpc.keepalive_timeout_ms", 800),
+    ("grpc.http2.ping_timeout_ms", 800),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.keepalive_permit_without_calls", 0),
+    # a server that takes a connection and says nothing is given up as soon
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+
+# A name that stands for several servers: all of them are used in turn.
+ROUND_ROBIN = ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}')
+
+_FIRST_AVOIDED_S = 0.5
+_LONGEST_AVOIDED_S = 10.0
+# A failure that comes so long after the end of the pause before it is a first one.
+_FORGOTTEN_S = 30.0
+_LOCAL = re.compile(r"(?:unix|unix-abstract|vsock):")
+_LISTED = re.compile(r"(ipv[46]):(.+)")
+
+
+def split_addresses(text: str) -> list[str]:
+    """Return the single addresses of a list with commas: of `a:1,b:2`, of `unix:/a,unix:/b`, or of `ipv4:a:1,b:2`."""
+    if listed := _LISTED.fullmatch(text):
+        return [f"{listed[1]}:{each.strip()}" for each in listed[2].split(",")]
+    addresses: list[str] = []
+    for each in text.split(","):
+        if addresses and _LOCAL.match(addresses[-1]) and not _is_address(each.strip()):
+            addresses[-1] += f",{each}"  # of a path
+        else:
+            addresses.append(each.strip())
+    return addresses
+
+
+def _is_address(text: str) -> bool:
+    return bool(_LOCAL.match(text)) or bool(re.fullmatch(r"[^/]+:[0-9]+", text))
+
+
+def stands_for_several(address: str) -> bool:
+    """Tell whether it is a name that gRPC resolves, to several servers perhaps."""
+    return address.startswith("dns:")
+
+
+class Avoided:
+    """Remembers which servers failed lately, and until when others are better; any thread may tell or ask it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures: dict[str, int] = {}
+        self._until: dict[str, float] = {}
+
+    def note_failure(self, address: str) -> None:
+        """Avoid this server for a while, longer after each failure in a row."""
+        now = time.monotonic()
+        with self._lock:
+            is_again = now - self._until.get(address, 0.0) < _FORGOTTEN_S
+            failures = self._failures[address] = self._failures.get(address, 0) + 1 if is_again else 1
+            pause = min(_FIRST_AVOIDED_S * (1 << min(failures, 10)), _LONGEST_AVOIDED_S)
+            self._until[address] = now + pause * random.uniform(0.5, 1)  # noqa: S311 (no secret)
+
+    def is_avoided(self, address: str) -> bool:
+        """Tell whether another server is better now."""
+        return bool(self._until) and self._until.get(address, 0.0) > time.monotonic()

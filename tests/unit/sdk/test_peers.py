@@ -1,0 +1,241 @@
+"""Several servers behind one channel: what a list of addresses means, and which server a call goes to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from typing import Self
+
+import grpc
+import pytest
+
+import duly
+from duly.channel import open_channel
+from duly.peers import Avoided, split_addresses
+from duly.v1 import frontend_pb2
+from tests.fixtures.waiting import until
+
+METHOD = "/test/Method"
+READ = "/test/GetTask"
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("a:1", ["a:1"]),
+        ("a:1,b:2", ["a:1", "b:2"]),
+        ("a:1, [::1]:2", ["a:1", "[::1]:2"]),
+        ("ipv4:10.0.0.1:1,10.0.0.2:2", ["ipv4:10.0.0.1:1", "ipv4:10.0.0.2:2"]),
+        ("dns:///name:1", ["dns:///name:1"]),
+        ("unix:/a,unix:/b", ["unix:/a", "unix:/b"]),
+        ("unix:/a,b", ["unix:/a,b"]),
+        ("unix:/a,b:1", ["unix:/a", "b:1"]),
+    ],
+)
+def test_a_list_of_addresses_is_split_at_its_commas(text: str, addresses: list[str]) -> None:
+    assert split_addresses(text) == addresses
+
+
+@pytest.mark.parametrize("text", ["a:1,", "a:1,b", "a:1,,b:1", "a:1;b:2"])
+def test_a_list_with_something_else_in_it_is_refused(text: str) -> None:
+    with pytest.raises(duly.AddressError, match="is not an address"):
+        duly.AsyncClient(text)
+
+
+class Server:
+    """Answers with its own name, or as a test says."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.refuses: grpc.StatusCode | None = None
+        self.open = asyncio.Event()
+        self.open.set()
+        self.calls = 0
+        self.address = ""
+        self._server = grpc.aio.server()
+        handler = grpc.unary_unary_rpc_method_handler(self._answer)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("test", {"Method": handler, "GetTask": handler}),)
+        )
+
+    async def _answer(self, _request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+        self.calls += 1
+        await self.open.wait()
+        if self.refuses is not None:
+            await context.abort(self.refuses, "as the test said")
+        return self.name.encode()
+
+    async def __aenter__(self) -> Self:
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(None)
+
+
+@pytest.fixture
+async def servers() -> AsyncIterator[list[Server]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Server(name)) for name in ("first", "second")]
+
+
+@pytest.fixture
+async def channel(servers: list[Server]) -> AsyncIterator[grpc.aio.Channel]:
+    made = open_channel(",".join(server.address for server in servers), None)
+    yield made
+    await made.close()
+
+
+async def call(channel: grpc.aio.Channel, timeout: float = 10) -> bytes:
+    answer: bytes = await channel.unary_unary(METHOD)(b"", timeout=timeout)
+    return answer
+
+
+async def read(channel: grpc.aio.Channel) -> bytes:
+    method = channel.unary_unary(READ, request_serializer=frontend_pb2.GetTaskRequest.SerializeToString)
+    answer: bytes = await method(frontend_pb2.GetTaskRequest(), timeout=10)
+    return answer
+
+
+async def test_servers_that_answer_are_called_in_turn(channel: grpc.aio.Channel) -> None:
+    for _ in range(2):
+        await call(channel)
+
+    assert {await call(channel) for _ in range(2)} == {b"first", b"second"}
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE])
+async def test_a_server_that_cannot_serve_is_avoided(
+    channel: grpc.aio.Channel, servers: list[Server], code: grpc.StatusCode
+) -> None:
+    servers[0].refuses = code
+    failures = 0
+    for _ in range(4):
+        try:
+            await call(channel)
+        except grpc.aio.AioRpcError:
+            failures += 1
+
+    assert failures == servers[0].calls <= 1
+
+
+async def test_a_server_that_is_late_is_avoided(channel: grpc.aio.Channel, servers: list[Server]) -> None:
+    servers[0].open.clear()
+    failures = 0
+    for _ in range(4):
+        try:
+            await call(channel, timeout=0.6)
+        except grpc.aio.AioRpcError:
+            failures += 1
+
+    assert failures == servers[0].calls <= 1
+
+
+async def test_a_read_that_takes_long_is_answered_by_another_server(
+    channel: grpc.aio.Channel, servers: list[Server]
+) -> None:
+    servers[0].open.clear()
+
+    answers = {await read(channel) for _ in range(3)}
+
+    assert answers == {b"second"}
+    assert servers[0].calls > 0
+
+
+@pytest.mark.parametrize("place", [0, 1])
+async def test_a_read_of_which_one_try_failed_waits_for_the_other(
+    channel: grpc.aio.Channel, servers: list[Server], place: int
+) -> None:
+    for server in servers:
+        server.open.clear()
+    servers[place].refuses = grpc.StatusCode.UNAVAILABLE
+    answer = asyncio.ensure_future(read(channel))
+    await until(lambda: all(server.calls for server in servers))
+
+    servers[place].open.set()
+    await asyncio.wait([answer], timeout=0.1)
+    servers[1 - place].open.set()
+
+    assert await answer == servers[1 - place].name.encode()
+
+
+async def test_a_refusal_says_nothing_against_a_server(
+    channel: grpc.aio.Channel, servers: list[Server]
+) -> None:
+    for server in servers:
+        server.refuses = grpc.StatusCode.INVALID_ARGUMENT
+    for _ in range(6):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(channel)
+
+    assert min(server.calls for server in servers) > 0
+
+
+async def test_when_all_servers_failed_they_are_called_all_the_same(
+    channel: grpc.aio.Channel, servers: list[Server]
+) -> None:
+    for server in servers:
+        server.refuses = grpc.StatusCode.UNAVAILABLE
+    for _ in range(4):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(channel)
+
+    for server in servers:
+        server.refuses = None
+    assert await call(channel) in (b"first", b"second")
+
+
+async def test_a_server_that_ended_is_not_called(channel: grpc.aio.Channel, servers: list[Server]) -> None:
+    for _ in range(4):
+        await call(channel)
+    await servers[0].__aexit__()
+
+    answers = []
+    for _ in range(6):
+        with suppress(grpc.aio.AioRpcError):  # the first perhaps, which was made before the end was known
+            answers.append(await call(channel))
+
+    assert set(answers) == {b"second"}
+    assert len(answers) >= 5
+
+
+async def test_a_name_is_resolved_by_grpc() -> None:
+    async with Server("only") as server:
+        channel = open_channel(f"dns:///localhost:{server.address.rpartition(':')[2]}", None)
+        answer = await call(channel)
+        await channel.close()
+
+    assert answer == b"only"
+
+
+async def test_who_waits_for_readiness_is_served_by_whichever_server_comes_first() -> None:
+    async with Server("only") as server:
+        channel = open_channel(f"127.0.0.1:1,{server.address}", None)
+        answer = await channel.unary_unary(METHOD)(b"", timeout=10, wait_for_ready=True)
+        await channel.close()
+
+    assert answer == b"only"
+
+
+def test_a_pause_grows_with_each_failure_and_is_forgotten_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("duly.peers.time.monotonic", lambda: now)
+    avoided = Avoided()
+
+    def pause_after_a_failure() -> float:
+        nonlocal now
+        avoided.note_failure("a:1")
+        since = now
+        while avoided.is_avoided("a:1"):
+            now += 0.1
+        return now - since
+
+    first, *_, last = [pause_after_a_failure() for _ in range(6)]
+    now += 60
+
+    assert first <= 1.1
+    assert 5 <= last <= 10.1
+    assert pause_after_a_failure() <= 1.1
+    assert not avoided.is_avoided("b:1")
