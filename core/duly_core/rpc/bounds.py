@@ -29,6 +29,7 @@ def bounds(settings: RpcSettings) -> list[tuple[str, int]]:
         # a machine that vanished keeps no connection, nor what it called
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.ping_timeout_ms", 20_000),  # else a minute
         # clients that know several servers ping often (`duly.peers`); who pings more often than this is hung up on
         ("grpc.http2.min_ping_interval_without_data_ms", 100),
         ("grpc.keepalive_permit_without_calls", 1),
