@@ -87,6 +87,16 @@ async def is_served(stub):
     return True
 
 
+async def is_served_again(stub):
+    """Whether a call succeeds, of ten: during a flood of resets gRPC cancels a call of others now and then."""
+    for _ in range(10):
+        try:
+            return await is_served(stub)
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is grpc.StatusCode.CANCELLED
+    return False
+
+
 def memory():
     return psutil.Process().memory_info().rss
 
@@ -207,7 +217,7 @@ async def test_calls_that_are_begun_and_reset_leave_nothing_behind():
                     await asyncio.to_thread(peer.send, calls)
                 except OSError:  # the server has hung up
                     break
-            assert await is_served(stub)
+            assert await is_served_again(stub)
 
     assert memory() - before < 100 * MIB
 
