@@ -21,10 +21,13 @@ except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
 from duly_cli import (
+    audit,
     backlog,
     cancel,
+    certs,
     db,
     dead_letters,
+    grants,
     graphs,
     purge,
     resources,
@@ -36,6 +39,7 @@ from duly_cli import (
     stack,
     tasks,
     time_tables,
+    tokens,
     update,
 )
 
@@ -91,6 +95,10 @@ backlog.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)
+grants.add_commands(app)
+tokens.add_commands(app)
+audit.add_command(app)
+certs.add_command(app)
 db.add_commands(app)
 services.add_commands(app)
 

@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
+import duly
+from duly_cli.option_values import parse_duration
 from duly_cli.text import say
+from duly_cli.tokens import Lifetime, Note, ToFile, hand_over
+
+Dsn = Annotated[str | None, typer.Option(help="The Postgres of Duly.", show_default="the setting store.dsn")]
 
 db = typer.Typer(no_args_is_help=True, help="Change the store itself.")
 
@@ -15,6 +20,7 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(db, name="db", rich_help_panel="For operators")
     db.command("grant")(grant)
     db.command("raise-fences")(raise_fences)
+    db.command("operator")(operator)
 
 
 @db.callback()
@@ -24,9 +30,7 @@ def _group() -> None:
 
 def grant(
     role: Annotated[str, typer.Argument(help="A role of Postgres, such as duly_client.")],
-    dsn: Annotated[
-        str | None, typer.Option(help="The Postgres of Duly.", show_default="the setting store.dsn")
-    ] = None,
+    dsn: Dsn = None,
 ) -> None:
     """Let a role schedule tasks in its own transactions (duly_schedule), and nothing else; make it if it is missing."""
     from duly_core.errors import DulyError, StoreUnavailableError
@@ -37,9 +41,8 @@ def grant(
         is_new = grant_to(dsn or direct(StoreSettings.load(dsn=dsn)).dsn, role)
     except DulyError as error:
         say(f"duly db grant: {error}", err=True)
-        raise typer.Exit(
-            os.EX_UNAVAILABLE if isinstance(error, StoreUnavailableError) else os.EX_CONFIG
-        ) from error
+        is_away = isinstance(error, StoreUnavailableError)
+        raise typer.Exit(os.EX_UNAVAILABLE if is_away else os.EX_CONFIG) from error
     say(f"{role}: made, and may call duly_schedule" if is_new else f"{role}: may call duly_schedule")
 
 
@@ -54,9 +57,7 @@ def raise_fences(
         bool, typer.Option("--dry-run", help="Change nothing: only say what would change.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Do it although services use the store.")] = False,
-    dsn: Annotated[
-        str | None, typer.Option(help="The Postgres of Duly.", show_default="the setting store.dsn")
-    ] = None,
+    dsn: Dsn = None,
 ) -> None:
     """After a restore, raise the fences of all tasks above those handed out before, and void all claims.
 
@@ -84,3 +85,30 @@ def raise_fences(
         say(
             f"in use: {done.connected} connections of services, {done.leased} claims whose leases are not over"
         )
+
+
+def operator(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The principal, such as ann.")],
+    lifetime: Lifetime = None,
+    note: Note = "first operator",
+    to_file: ToFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")] = False,
+    dsn: Dsn = None,
+) -> None:
+    """Make an operator: a token, printed once, and the role for everything. Needs no server, and the right to write into the store."""
+    from duly_core.errors import DulyError, StoreUnavailableError
+    from duly_core.store.first_operator import make_operator
+    from duly_core.store.settings import StoreSettings, direct
+
+    valid = parse_duration(lifetime, "--lifetime")
+
+    def make() -> duly.NewToken:
+        place = dsn or direct(StoreSettings.load(dsn=dsn)).dsn
+        return duly.NewToken(*make_operator(place, name, lifetime=valid, note=note))
+
+    try:
+        hand_over(make, name, to_file, as_json=as_json)
+    except DulyError as error:
+        say(f"duly db operator: {error}", err=True)
+        is_away = isinstance(error, StoreUnavailableError)
+        raise typer.Exit(os.EX_UNAVAILABLE if is_away else os.EX_CONFIG) from error

@@ -133,30 +133,24 @@ def health(
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
 ) -> None:
     """Ask a service whether it serves; exit 0 if it does, else 1. Of several addresses with commas, one must serve."""
-    import grpc
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
     from duly.channel import check_address
-    from duly.errors import AddressError
+    from duly.errors import DulyError
     from duly.peers import split_addresses
+    from duly_cli.health import ask_health
 
     limit = parse_duration(timeout, "--timeout")
     try:
         check_address(address)
-    except AddressError as error:
+    except DulyError as error:
         say(f"duly health: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
     is_serving = False
     for each in split_addresses(address):
-        with grpc.insecure_channel(each) as channel:
-            try:
-                answer = health_pb2_grpc.HealthStub(channel).Check(
-                    health_pb2.HealthCheckRequest(), timeout=limit.total_seconds() if limit else 0
-                )
-            except grpc.RpcError as error:
-                say(f"duly health: {each} does not answer: {error.code().name}", err=True)
-                continue
-        status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        try:
+            status = ask_health(each, limit.total_seconds() if limit else 0)
+        except DulyError as error:
+            say(f"duly health: {error}", err=True)
+            continue
         say(f"{each}: {status}")
         is_serving |= status == "SERVING"
     raise typer.Exit(0 if is_serving else EXIT_FAILED)

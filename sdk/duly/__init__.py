@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from duly import errors
+from duly.access import Access, AuditEvent, Grant, NewToken, Token
 from duly.context import TaskContext
 from duly.enums import (
     AttemptOutcome,
@@ -22,6 +23,7 @@ from duly.enums import (
     Outcome,
     Overlap,
     Priority,
+    Role,
     SessionOrder,
     SessionPolicy,
     TaskStatus,
@@ -52,10 +54,12 @@ if TYPE_CHECKING:
     from duly.sync_client import Client
 
 __all__ = [
+    "Access",
     "App",
     "AsyncClient",
     "Attempt",
     "AttemptOutcome",
+    "AuditEvent",
     "Backlog",
     "Backoff",
     "CallbackOutcome",
@@ -66,6 +70,7 @@ __all__ = [
     "Failure",
     "FailureKind",
     "FatalFailure",
+    "Grant",
     "Graph",
     "GraphDefinition",
     "GraphNode",
@@ -74,6 +79,7 @@ __all__ = [
     "NewGraph",
     "NewNode",
     "NewTask",
+    "NewToken",
     "Outcome",
     "Overlap",
     "Priority",
@@ -82,6 +88,7 @@ __all__ = [
     "ResourceKey",
     "ResourceNeed",
     "RetriableFailure",
+    "Role",
     "ScheduledGraph",
     "ScheduledTask",
     "Session",
@@ -94,6 +101,7 @@ __all__ = [
     "TaskContext",
     "TaskStatus",
     "TaskUpdate",
+    "Token",
     "any_of",
     "graph_from_json",
 ]

@@ -10,11 +10,12 @@ from typing import Self, TypeAlias, Unpack
 import grpc
 
 from duly import dead_letters, error_mapping, task_reads
+from duly.access_calls import AccessCalls
 from duly.caller import Caller, Reachability
 from duly.change_calls import ChangeCalls
 from duly.channel import resolve_address
 from duly.client_part import only
-from duly.credentials import Credentials
+from duly.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
@@ -39,7 +40,14 @@ _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
 class AsyncClient(
-    ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls, GraphCalls, TimeTableCalls, ResourceCalls
+    ScheduleCalls,
+    ChangeCalls,
+    SettingCalls,
+    SessionCalls,
+    GraphCalls,
+    TimeTableCalls,
+    ResourceCalls,
+    AccessCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 
@@ -62,7 +70,8 @@ class AsyncClient(
     ) -> None:
         """Name the Frontend: "host:port", else the environment's DULY_ADDRESS, else 127.0.0.1:7401.
 
-        Raises AddressError if it is invalid, CredentialsError if a file of the environment cannot be read.
+        Raises AddressError if it is invalid, CredentialsError if a file of the environment cannot be read, or if a token
+        would be sent to another machine without TLS (DULY_RPC_ALLOW_PLAINTEXT=true allows it).
         `credentials`: for TLS, from `grpc.ssl_channel_credentials`; else the environment's DULY_RPC_CA_FILE (and
         DULY_RPC_CERT_FILE, DULY_RPC_KEY_FILE); else plain text.
         `token`: says who calls; else DULY_TOKEN, or the file of DULY_RPC_TOKEN_FILE.
@@ -70,6 +79,7 @@ class AsyncClient(
         """
         self.address = resolve_address(address)
         self.credentials = Credentials.resolve(credentials, token)
+        check_secrecy(self.address, self.credentials, allow_plaintext=plaintext_is_allowed())
         self.reach = Reachability(unreachable_after)
 
     async def open(self) -> None:

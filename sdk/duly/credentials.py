@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from duly.errors import CredentialsError
+from duly.peers import split_addresses
+from duly.tls_files import TlsFiles
 
 CA_FILE = "DULY_RPC_CA_FILE"
 CERT_FILE = "DULY_RPC_CERT_FILE"
 KEY_FILE = "DULY_RPC_KEY_FILE"
 TOKEN = "DULY_TOKEN"  # noqa: S105 (the name of a variable)
 TOKEN_FILE = "DULY_RPC_TOKEN_FILE"  # noqa: S105 (as above)
-SYSTEM_AUTHORITIES = "system"
 
+ALLOW_PLAINTEXT = "DULY_RPC_ALLOW_PLAINTEXT"
+
+_SCHEME = re.compile(r"^(?:ipv4|ipv6|dns):(?:///)?")
 _HEADER = "authorization"
 
 
@@ -26,7 +32,7 @@ _HEADER = "authorization"
 class Credentials:
     """How a channel is opened."""
 
-    tls: grpc.ChannelCredentials | None = None
+    tls: grpc.ChannelCredentials | TlsFiles | None = None
     """None: no TLS."""
     token: Callable[[], str] | None = None
     """Returns the token of now; None: none is shown."""
@@ -40,17 +46,35 @@ class Credentials:
         return cls(tls or _tls_of_environment(), _given(token) if token else _token_of_environment())
 
 
-def _tls_of_environment() -> grpc.ChannelCredentials | None:
-    authorities = os.environ.get(CA_FILE)
-    certificate, key = os.environ.get(CERT_FILE), os.environ.get(KEY_FILE)
-    if not authorities:
-        return None
-    roots = None if authorities == SYSTEM_AUTHORITIES else _read(CA_FILE, authorities)
-    if not certificate:
-        return grpc.ssl_channel_credentials(roots)
-    if not key:
-        raise CredentialsError(f"{CERT_FILE} needs {KEY_FILE}: the private key of the certificate")
-    return grpc.ssl_channel_credentials(roots, _read(KEY_FILE, key), _read(CERT_FILE, certificate))
+def check_secrecy(address: str, credentials: Credentials, *, allow_plaintext: bool) -> None:
+    """Raise CredentialsError if a token would be sent to another machine without TLS: who is on the way could use it."""
+    is_secret = credentials.token is None or credentials.tls is not None
+    if not (is_secret or allow_plaintext or all(map(_is_of_this_machine, split_addresses(address)))):
+        raise CredentialsError(
+            f"a token would be sent to {address} without TLS: set {CA_FILE}, or {ALLOW_PLAINTEXT}=true if nobody can "
+            "listen on the way"
+        )
+
+
+def _is_of_this_machine(address: str) -> bool:
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = _SCHEME.sub("", address.strip()).rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def plaintext_is_allowed() -> bool:
+    """Return whether the environment says so."""
+    return os.environ.get(ALLOW_PLAINTEXT, "").lower() in ("true", "1", "yes", "on")
+
+
+def _tls_of_environment() -> TlsFiles | None:
+    names = CA_FILE, CERT_FILE, KEY_FILE
+    authorities, certificate, key = (os.environ.get(name, "") for name in names)
+    return TlsFiles(authorities, certificate, key, names) if authorities else None
 
 
 def _token_of_environment() -> Callable[[], str] | None:
@@ -69,13 +93,6 @@ def _given(token: str) -> Callable[[], str]:
 def _check(token: str, source: str) -> None:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise CredentialsError(f"{source} is no token: a line of letters, such as duly_..., or a JWT")
-
-
-def _read(variable: str, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise CredentialsError(f"{variable}: {path} cannot be read: {error.strerror}") from error
 
 
 class TokenFile:
@@ -98,7 +115,7 @@ class TokenFile:
                 self._token, self._stamp = token, (stat.st_mtime_ns, stat.st_ino)
         except (OSError, UnicodeDecodeError, CredentialsError) as error:
             if not self._token:
-                raise CredentialsError(f"{self._file} cannot be read as a token: {error}") from error
+                raise CredentialsError(f"the token file {self._file} cannot be read: {error}") from error
         return self._token
 
 

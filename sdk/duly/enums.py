@@ -152,6 +152,21 @@ class Overlap(IntEnum):
     CANCEL_RUNNING = 4
 
 
+class Role(IntEnum):
+    """What a principal is to the lambdas that a grant names."""
+
+    # Schedules tasks; sees, changes and cancels those that it scheduled itself.
+    CLIENT = 1
+    # Declares lambdas; sees, changes, cancels, redrives and purges all their tasks.
+    OWNER = 2
+    # Runs tasks.
+    HOST = 3
+    # Runs Duly: settings, limits, grants, and what owners may do but declare.
+    OPERATOR = 4
+    # Sees everything but payloads, changes nothing.
+    AUDITOR = 5
+
+
 def member(field: str, value: object, kind: type[Member]) -> Member:
     """Return the member that is given, or whose number is; raise InvalidTaskError for others, and say how it is written."""
     for each in kind:

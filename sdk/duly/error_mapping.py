@@ -6,6 +6,7 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from duly.connection_advice import advice
 from duly.errors import (
     DulyError,
     GraphNotFoundError,
@@ -79,10 +80,10 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
     """Return the error of a whole request; `address` is where it was sent."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE and not is_answer(error):
-        return UnavailableError(
-            f"no Duly Frontend answers at {address}: start one with `duly up`, or say where it is with "
-            f"DULY_ADDRESS, --address or Client(address=...) ({details})"
+        remedy = advice(details) or (
+            "start one with `duly up`, or say where it is with DULY_ADDRESS, --address or Client(address=...)"
         )
+        return UnavailableError(f"no Duly Frontend answers at {address}: {remedy} ({details})")
     if pause_of(error) is not None:
         return _not_serving(address, details)
     field = _first_bad_field(error) if code is grpc.StatusCode.INVALID_ARGUMENT else ""

@@ -35,6 +35,12 @@ class _Call(NamedTuple):
     request: frontend_pb2.ScheduleRequest
     # For each task in order: the id it was given, "" if it has a key instead, or why it cannot be sent.
     sent: list[str | DulyError]
+    sessions: set[str]
+
+
+class _Flight(NamedTuple):
+    results: asyncio.Task[list[Written]]
+    sessions: set[str]
 
 
 class Scheduler:
@@ -65,17 +71,20 @@ class Scheduler:
     async def schedule_many(self, tasks: Iterable[NewTask], timeout: timedelta) -> list[ScheduledTask]:
         """Write many tasks; `timeout` is for each call. Raises ScheduleManyError once all were tried."""
         results: list[Written] = []
-        flights: deque[asyncio.Task[list[Written]]] = deque()
+        flights: deque[_Flight] = deque()
         try:
             for call in _calls(tasks):
-                if len(flights) == _CALLS_IN_FLIGHT:
-                    results += await flights.popleft()
-                flights.append(asyncio.create_task(self._send_call(call, timeout)))
+                # tasks of a session are written in order: a call waits for those before it that have the same session
+                while len(flights) == _CALLS_IN_FLIGHT or any(
+                    call.sessions & each.sessions for each in flights
+                ):
+                    results += await flights.popleft().results
+                flights.append(_Flight(asyncio.create_task(self._send_call(call, timeout)), call.sessions))
             while flights:
-                results += await flights.popleft()
+                results += await flights.popleft().results
         finally:
             for flight in flights:
-                flight.cancel()
+                flight.results.cancel()
         written = [result for result in results if isinstance(result, ScheduledTask)]
         if len(written) < len(results):
             raise ScheduleManyError(results)
@@ -129,7 +138,7 @@ def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:
 
 def _calls(tasks: Iterable[NewTask]) -> Iterator[_Call]:
     """Yield the calls, in order, each message made where it is sent from: made before, it would be copied."""
-    call = _Call(frontend_pb2.ScheduleRequest(), [])
+    call = _Call(frontend_pb2.ScheduleRequest(), [], set())
     room = _MOST_BYTES
     for new in tasks:
         size = 0
@@ -142,9 +151,11 @@ def _calls(tasks: Iterable[NewTask]) -> Iterator[_Call]:
             size = _size_of(fields)
         if call.sent and (len(call.sent) == _MOST_TASKS or size > room):
             yield call
-            call, room = _Call(frontend_pb2.ScheduleRequest(), []), _MOST_BYTES
+            call, room = _Call(frontend_pb2.ScheduleRequest(), [], set()), _MOST_BYTES
         if size:
             call.request.tasks.add(**fields)
+            if session := fields.get("session"):
+                call.sessions.add(session["key"])
         call.sent.append(sent)
         room -= size
     if call.sent:

@@ -176,6 +176,15 @@ class Client(Blocking):
     set_settings = blocking(AsyncClient.set_settings)
     reset_settings = blocking(AsyncClient.reset_settings, drawn="names")
 
+    access = blocking(AsyncClient.access)
+    grants = blocking(AsyncClient.grants)
+    add_grants = blocking(AsyncClient.add_grants, drawn="grants")
+    remove_grants = blocking(AsyncClient.remove_grants, drawn="grants")
+    create_token = blocking(AsyncClient.create_token)
+    tokens = blocking(AsyncClient.tokens)
+    revoke_tokens = blocking(AsyncClient.revoke_tokens, drawn="token_ids")
+    audit_events = iterating(AsyncClient.audit_events, AsyncClient.audit_event_pages)
+
     def graph(
         self, name: str, *, graph_id: str | None = None, timeout: timedelta = DEFAULT_TIMEOUT * 6
     ) -> GraphBlock:

@@ -25,7 +25,7 @@ from duly_core.store.pool import fetch, fetch_as
 from duly_core.store.resources import ResourceLimit
 from duly_core.store.results import set_results
 from duly_core.store.statements import LOCKS, TRANSITIONS
-from duly_core.task import NewTask, ResourceNeed, Result, TaskChange, TaskHeartbeat
+from duly_core.task import NewTask, ReleasedClaim, ResourceNeed, Result, Session, TaskChange, TaskHeartbeat
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA
 
@@ -233,3 +233,31 @@ async def test_a_cancel_that_finds_the_key_gone_and_an_end_do_not_deadlock(one_u
         assert parked in {row[0] for row in await ended}
 
     assert await ids_of_the_rest(one_unit) == []
+
+
+async def hand_back(store, task):
+    await claims.release(store, [ReleasedClaim(task.task_id, task.token)])
+
+
+async def snooze(store, task):
+    await set_results(store, [Result(task.task_id, task.token, Outcome.SNOOZED, retry_after=HOUR)])
+
+
+@pytest.mark.parametrize("stop", [hand_back, snooze])
+async def test_a_claim_that_stops_after_a_cancel_and_an_end_in_its_session_do_not_deadlock(
+    one_unit, dsn, stop
+):
+    first, second = await scheduled(one_unit, 2, session=Session("s"))
+    (running,) = await claim(one_unit)
+    await tasks.cancel_tasks(one_unit, [first])
+
+    async with one_unit.connection() as ending, ending.transaction():
+        await ending.execute(
+            "select from session for update"
+        )  # sessions first, then resources, as all ends do
+        stopping = asyncio.create_task(stop(one_unit, running))
+        await until_a_statement_waits_for_a_lock(dsn)
+        await lock_resources(ending)
+    await stopping
+
+    assert await ids_of_the_rest(one_unit) == [second]

@@ -181,6 +181,7 @@ CASES = {
     "lock_over": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES | {"resource_quotas"}),
     "cancel_waiting": ({"task_ids": IDS}, ASSOC | END),
     "lock_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | USES | {"resource_quotas"}),
+    "lock_cancelled": (HELD, ASSOC | SESSIONS | GRAPHS),
     "lock_blocked": ({"keys": ["s1", "s2"], "blocked_by": IDS[:2]}, SESSIONS),
     "unblock_sessions": ({"keys": ["s1", "s2"]}, set()),
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),

@@ -11,7 +11,7 @@ from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
-from duly_core.store import changes, claims, dead_letters, polling, resources, schedule, tasks
+from duly_core.store import changes, claims, dead_letters, polling, resources, retention, schedule, tasks
 from duly_core.store.backlog import read_backlog
 from duly_core.store.changes import ChangeVerdict
 from duly_core.store.claims import Caller, Pick
@@ -34,6 +34,7 @@ from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, S
 OTHER = "report.make"
 DATABASE = "database"
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 
 
 def a_task(weight: int = 1, *, name: str = DATABASE, key: str = "", **fields) -> NewTask:
@@ -116,6 +117,20 @@ async def test_nothing_is_left_of_a_resource_that_nobody_uses(declared, dsn):
 
     assert await resources.list_keys(declared, "tenant", limit=10) == []
     assert await state(declared, "tenant") == (0, 0)
+
+
+async def test_keys_that_nobody_uses_are_removed_as_fast_as_they_are_made(declared, dsn, monkeypatch):
+    monkeypatch.setattr(retention, "PAGE", 2)
+    monkeypatch.setattr(retention, "PAGES_A_ROUND", 2)
+    tidier = retention.Retention(declared, 7 * DAY, 30 * DAY, DAY)
+    await scheduled(declared, *(a_task(key=f"order {number}", name="tenant") for number in range(6)))
+    await run_to_the_end(declared)
+
+    rounds = [await tidier.run_once() for _ in range(2)]
+
+    assert [done.pause < SECOND for done in rounds] == [True, False]
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("select count(*) from resource_use where key <> ''").fetchone() == (0,)
 
 
 async def test_a_parked_task_is_due_at_once_when_units_are_free_and_its_lambda_is_told(declared):

@@ -115,7 +115,7 @@ def test_a_client_a_worker_and_a_server_each_with_its_extra_alone_carry_a_task(
     client = installed(tmp_path, python, wheel, "")
     worker = installed(tmp_path, python, wheel, "worker")
     server = installed(tmp_path, python, wheel, "services")
-    shop, _, _ = python_blocks("lambdas.md")
+    shop, *_ = python_blocks("lambdas.md")
     (tmp_path / "shop.py").write_text(shop, encoding="utf-8")
     frontend, hsc, consumer = (f"127.0.0.1:{port}" for port in free_ports(3))
 

@@ -33,7 +33,7 @@ def test_the_application_of_the_page_on_time_tables_declares_what_it_says(tmp_pa
     assert run(app, "report.build", "sales", tick_at=tick).result == f"sales until {tick}"
 
 
-@pytest.mark.parametrize("page", ["quickstart.md", "clients.md", "time-tables.md"])
+@pytest.mark.parametrize("page", ["quickstart.md", "clients.md", "lambdas.md", "time-tables.md"])
 def test_every_method_of_an_example_exists(page: str) -> None:
     used = {
         node.func.attr

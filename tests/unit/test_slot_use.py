@@ -234,3 +234,32 @@ def test_without_reservations_nothing_is_counted() -> None:
     reserved = ReservedSlots(ExecutorSettings.load(), {}.get)
 
     assert not reserved
+
+
+def asked_until_there_is_no_room(executor: Executor, whose: Reservation | None, kind: str) -> int:
+    """Return how many tasks wait when each call is answered at once, with tasks of one kind."""
+    processes: Any = executor.processes
+    most = 10 * ExecutorSettings.load().prefetch_limit
+    while executor.reserved.waiting() < most and (room := executor.reserved.room(whose, 0, processes, 2.0)):
+        for _ in range(room):
+            executor.comes(kind)
+        executor.assign()
+    return executor.reserved.waiting()
+
+
+def test_calls_for_shared_slots_that_bring_only_tasks_of_a_reservation_end() -> None:
+    executor = Executor()
+    for number in range(200):  # so that others are prefetched
+        executor.reserved.note_ended([(task_of("other"), None)], number / 100)
+
+    waiting = asked_until_there_is_no_room(executor, None, "billing")
+
+    assert waiting <= SLOTS * PROCESSES + 10
+
+
+def test_calls_for_a_reservation_that_bring_tasks_of_others_end() -> None:
+    executor = Executor()  # an HSC of an earlier release ignores `priorities`
+
+    waiting = asked_until_there_is_no_room(executor, MAIL, "mail:normal")
+
+    assert waiting <= SLOTS * PROCESSES + ExecutorSettings.load().prefetch_limit

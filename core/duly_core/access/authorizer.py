@@ -12,9 +12,9 @@ from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS, OPEN_SERVICES, Reach
 from duly_core.access.principal import Principal
 from duly_core.access.settings import AuthSettings
+from duly_core.access.tokens import TOKEN_PREFIX
 from duly_core.errors import PermissionDeniedError, UnauthenticatedError
 
-TOKEN_PREFIX = "duly_"  # noqa: S105 (it begins every token, and is none)
 _BEARER = "bearer "
 _REFLECTION = "/grpc.reflection."
 
@@ -69,7 +69,7 @@ class Authorizer:
             if credentials.certificate_name:
                 return Principal(credentials.certificate_name)
             raise UnauthenticatedError(
-                "this server asks who calls: give a token (DULY_TOKEN or DULY_TOKEN_FILE) or a client certificate"
+                "this server asks who calls: give a token (DULY_TOKEN or DULY_RPC_TOKEN_FILE) or a client certificate"
             )
         if not header.lower().startswith(_BEARER):
             raise UnauthenticatedError("the authorization header must be `Bearer TOKEN`")

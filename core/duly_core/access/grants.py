@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
+from duly_core.routing import LAMBDA_NAME
 
 EVERYTHING = "*"
 """The pattern of all lambdas. What holds for everybody (settings, grants) needs a grant with it."""
@@ -51,6 +52,16 @@ class Scope:
     def covers_task(self, lambda_name: str, *, is_own: bool) -> bool:
         """Whether the action is allowed for a task of this lambda."""
         return _matches(self.all_tasks, lambda_name) or (is_own and _matches(self.own_tasks, lambda_name))
+
+
+def pattern_problem(pattern: str) -> str:
+    """Return why no grant can have this pattern; empty: one can."""
+    prefix = pattern.removesuffix(EVERYTHING)
+    if prefix == pattern and not LAMBDA_NAME.fullmatch(prefix):
+        return f"{pattern!r} is no lambda's name: write a name, a prefix and *, or *"
+    if prefix and not LAMBDA_NAME.fullmatch(prefix.rstrip("./-_") or "a"):
+        return f"{pattern!r} fits no lambda: write a name, a prefix and *, or *"
+    return ""
 
 
 class Access:

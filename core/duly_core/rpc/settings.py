@@ -5,6 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
+from duly_core.addresses import is_loopback
 from duly_core.settings import Duration, Section
 
 
@@ -43,9 +44,14 @@ class RpcSettings(Section):
     client_certificates: Literal["ignored", "required"] = "ignored"
     """Whether a server with TLS asks each caller for a certificate of `ca_file`."""
     allow_plaintext: bool = False
-    """Serve on other addresses than loopback without TLS. Everybody on the way can then read and change all that is said."""
+    """Serve on other addresses than loopback without TLS, and send tokens there. Everybody on the way can then read and
+    change all that is said."""
     token_file: str = ""
     """File with the token that this process shows to Frontend and HSC. Changed files are read without a restart."""
+
+    def for_health(self, listen: str) -> Self:
+        """For a server of health checks alone: on loopback without TLS, since a worker's certificate may be a client's."""
+        return self.model_copy(update={"cert_file": "", "key_file": ""}) if is_loopback(listen) else self
 
     def for_local_socket(self) -> Self:
         """Without a limit on messages: on a host's own socket a batch may be as large as its tasks are."""

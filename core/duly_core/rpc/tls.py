@@ -1,10 +1,10 @@
 """TLS of servers and channels, from files that are read again when they change."""
 
-from ipaddress import ip_address
 from pathlib import Path
 
 import grpc
 
+from duly_core.addresses import is_loopback
 from duly_core.errors import SettingsError
 from duly_core.rpc.settings import RpcSettings
 
@@ -34,34 +34,13 @@ def server_credentials(settings: RpcSettings) -> grpc.ServerCredentials | None:
     )
 
 
-def channel_credentials(settings: RpcSettings) -> grpc.ChannelCredentials | None:
-    """Return what a client shows and trusts; None: it connects without TLS.
-
-    Raises:
-        SettingsError: a file cannot be read, or one is missing.
-    """
-    if not settings.ca_file:
-        return None
-    roots = None if settings.ca_file == SYSTEM_AUTHORITIES else _read("ca_file", settings.ca_file)
-    if not settings.cert_file:
-        return grpc.ssl_channel_credentials(roots)
-    return grpc.ssl_channel_credentials(
-        roots, _read("key_file", settings.key_file), _read("cert_file", settings.cert_file)
-    )
-
-
 def refuse_strangers(listen: str) -> None:
     """Let an address of this machine alone pass.
 
     Raises:
         SettingsError: others can reach it.
     """
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        is_loopback = ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if not is_loopback:
+    if not is_loopback(listen):
         raise SettingsError(
             f"{listen} can be reached from other machines, and there is no TLS: set rpc.cert_file and rpc.key_file "
             "(`duly certs` makes some for development), or say rpc.allow_plaintext = true"

@@ -14,7 +14,7 @@ from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
 from duly_core.store.checkpoints import keep_checkpoints
 from duly_core.store.pool import Store, fetch
 from duly_core.store.rows import named
-from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from duly_core.task import (
     Applied,
     ClaimedTask,
@@ -233,12 +233,14 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     batch = sorted(releases, key=lambda release: (release.task_id, release.token))
+    pairs = _pairs([(release.task_id, release.token) for release in batch])
     async with store.connection() as connection, connection.transaction():
+        await fetch(connection, LOCKS["lock_cancelled"], pairs)
         await keep_checkpoints(connection, batch)
         found = await fetch(
             connection,
             TRANSITIONS["release"],
-            _pairs([(release.task_id, release.token) for release in batch])
+            pairs
             | {
                 "started_at": timestamps([release.started_at for release in batch]),
                 "reasons": texts([release.reason for release in batch]),

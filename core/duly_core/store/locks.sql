@@ -52,6 +52,24 @@ with {{quotas}}, over as materialized (
 ), {{lock_resources: found}}
 select task_id from found where (select count(*) from locked_resources) >= 0
 
+-- name: lock_cancelled
+-- Locks the sessions and graphs of claims that are about to stop after a cancel was asked for: these tasks end in the same
+-- transaction, which has locked the resources that they name by then. Nobody asks for a cancel of the others meanwhile.
+with held as materialized (
+    select assoc.session, assoc.graph, assoc.cancel_requested
+    from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), locked as materialized (
+    select key from session where key = any (array(select session from held where cancel_requested)) order by key for update
+)
+select graph_id
+from graph
+where (select count(*) from locked) >= 0 and graph_id = any (array(select graph from held where cancel_requested))
+order by graph_id
+for update
+
 -- name: lock_nodes
 -- Locks the resources of nodes that wait in a graph, which the caller's transaction has locked; returns these nodes.
 with {{quotas}}, waiting as materialized (

@@ -11,7 +11,7 @@ from duly_core.store.arrays import int2s, intervals, texts, uuids
 from duly_core.store.checkpoints import keep_checkpoints
 from duly_core.store.claims import answer
 from duly_core.store.pool import Store, fetch
-from duly_core.store.statements import TRANSITIONS
+from duly_core.store.statements import LOCKS, TRANSITIONS
 from duly_core.store.successes import claims_of, finish_with_children, success_parameters
 from duly_core.task import Applied, AttemptOutcome, Result, Token
 
@@ -85,6 +85,7 @@ async def set_results(
         if snoozed:
             # one transaction: a task that is to be cancelled must not be seen waiting for another run in between
             async with connection.transaction():
+                await fetch(connection, LOCKS["lock_cancelled"], claims_of(snoozed))
                 found = await fetch(connection, TRANSITIONS["snooze"], _snooze_parameters(snoozed))
                 rows = [row for row in found if row[0]]
                 released += [(None, None, row[3], row[2]) for row in found if not row[0]]

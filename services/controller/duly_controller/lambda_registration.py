@@ -10,7 +10,7 @@ import grpc
 from duly.v1 import registry_pb2
 from duly_controller.events import log
 from duly_core.loop import backoff
-from duly_core.rpc.retry import TRANSIENT
+from duly_core.rpc.retry import TRANSIENT, describe_status
 
 if TYPE_CHECKING:
     from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
@@ -56,10 +56,12 @@ class LambdaRegistration:
         while True:
             try:
                 response = await self._registry.RegisterLambdas(
-                    request, timeout=self._call_timeout.total_seconds(), wait_for_ready=True
+                    request,
+                    timeout=self._call_timeout.total_seconds(),
+                    wait_for_ready=not failures,  # later the call says why there is no connection
                 )
             except grpc.aio.AioRpcError as error:
-                reason = f"{error.code().name}: {error.details()}"
+                reason = describe_status(error)
                 if error.code() not in TRANSIENT:
                     return [reason]
                 failures += 1

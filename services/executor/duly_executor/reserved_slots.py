@@ -44,6 +44,7 @@ class ReservedSlots:
         whose = (None, *self._reservations)
         ahead = settings.prefetch_time, settings.prefetch_limit // len(whose)
         slots = settings.processes * settings.slots
+        self._most_waiting = settings.prefetch_limit + slots
         self._lines = {each: _Line(each, Prefetch(*ahead, slots)) for each in whose}
         self._by_queue: dict[tuple[str, int | None], _Line] = {
             (each.lambda_name, each.priority): self._lines[each] for each in self._reservations
@@ -142,13 +143,19 @@ class ReservedSlots:
 
         What the calls of a reservation may bring takes nothing from the others: those slots are not theirs. When a
         call of the others has brought such a task meanwhile, one too many may come: it waits, or is handed back.
+
+        A call may bring tasks of another line: one for shared slots brings tasks of all lambdas, and an HSC of an earlier
+        release ignores priorities. So the other lines count as well, or call after call would bring more of them.
         """
         use = self._given(processes)
-        wait = 0
+        waiting, wait = 0, 0
         for line in self._lines.values():
-            started = use.take_up_to(len(line.tasks), line.reservation)
+            left = len(line.tasks) - use.take_up_to(len(line.tasks), line.reservation)
+            waiting += left
             if line.reservation == reservation:
-                wait = len(line.tasks) - started
+                wait += left
+            elif reservation is None:
+                wait += max(0, left - line.prefetch.ahead(now))
         ahead = self._lines[reservation].prefetch.ahead(now)
-        room = use.room(reservation) + ahead - wait - asked
+        room = min(use.room(reservation) + ahead - wait - asked, self._most_waiting - waiting)
         return room if room > ahead // _PART else 0

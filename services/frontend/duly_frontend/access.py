@@ -1,18 +1,15 @@
 """AccessService: gives and takes roles and tokens."""
 
-import hashlib
-import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 
 from duly.time_conversion import to_timestamp
 from duly.v1 import access_pb2, access_pb2_grpc
-from duly_core.access.authorizer import TOKEN_PREFIX
 from duly_core.access.current import current_access, require
-from duly_core.access.grants import EVERYTHING, Grant
+from duly_core.access.grants import EVERYTHING, Grant, pattern_problem
 from duly_core.access.roles import Action, Role
-from duly_core.routing import LAMBDA_NAME
+from duly_core.access.tokens import new_token
 from duly_core.rpc.checks import check_count, check_text, page_size, read_duration, read_instant
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
@@ -25,8 +22,6 @@ _LONGEST_NAME = 255
 _LONGEST_NOTE = 1_024
 _LIFETIMES = timedelta(minutes=1), timedelta(days=3650)
 _NEWEST = 2**62
-_ID_BYTES = 6
-_SECRET_BYTES = 32
 
 _ROLES = {
     access_pb2.ROLE_CLIENT: Role.CLIENT,
@@ -152,13 +147,6 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
         return response
 
 
-def new_token() -> tuple[str, str, bytes]:
-    """Return a token's id, the token, and the SHA-256 that the store keeps of it."""
-    token_id = secrets.token_hex(_ID_BYTES)
-    token = f"{TOKEN_PREFIX}{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
-    return token_id, token, hashlib.sha256(token.encode()).digest()
-
-
 def _read(asked: Sequence[access_pb2.Grant]) -> tuple[list[Grant], list[access_pb2.GrantResult]]:
     check_count("grants", len(asked), _MOST)
     grants, results = [], []
@@ -177,11 +165,8 @@ def _grant(asked: access_pb2.Grant) -> Grant:
     if asked.role not in _ROLES:
         raise Problem("role", "must be one of client, owner, host, operator, auditor")
     check_text("principal", asked.principal, _LONGEST_NAME, least=1)
-    prefix = asked.pattern.removesuffix("*")
-    if prefix == asked.pattern and not LAMBDA_NAME.fullmatch(prefix):
-        raise Problem("pattern", f"{asked.pattern!r} is no lambda's name: write a name, a prefix and *, or *")
-    if prefix and not LAMBDA_NAME.fullmatch(prefix.rstrip(".-_") or "a"):
-        raise Problem("pattern", f"{asked.pattern!r} fits no lambda: write a name, a prefix and *, or *")
+    if problem := pattern_problem(asked.pattern):
+        raise Problem("pattern", problem)
     return Grant(asked.principal, _ROLES[asked.role], asked.pattern)
 
 

@@ -46,7 +46,7 @@ def build(
 
     async def serve(stop: asyncio.Event) -> None:
         # serves nothing but health and reflection
-        server = RpcServer(settings.listen, [], rpc_settings)
+        server = RpcServer(settings.listen, [], rpc_settings.for_health(settings.listen))
         address = await server.start()
         if not await migration.done(store_settings, stop):
             await server.stop()

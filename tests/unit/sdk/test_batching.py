@@ -1,9 +1,13 @@
 import asyncio
+from datetime import timedelta
 
 import pytest
 
+import duly
 from duly.batching import Batcher
 from duly.errors import ClosedError
+from duly.scheduling import Scheduler
+from duly.v1 import frontend_pb2
 
 
 class Line:
@@ -128,3 +132,36 @@ async def test_closing_answers_what_was_submitted_and_refuses_the_rest():
     await closing
 
     assert [task.result() for task in tasks] == ["A", "B"]
+
+
+class HeldCaller:
+    """Takes calls of Schedule, and answers them when the test says so."""
+
+    schedule = None
+    address = ""
+
+    def __init__(self):
+        self.held = []
+
+    async def call(self, _method, request, _timeout):
+        answer = asyncio.get_running_loop().create_future()
+        self.held.append(answer)
+        await answer
+        results = [frontend_pb2.ScheduleResult(task_id=task.task_id, created=True) for task in request.tasks]
+        return frontend_pb2.ScheduleResponse(results=results)
+
+
+@pytest.mark.parametrize(("sessions", "at_a_time"), [("aa", 1), ("ab", 2)])
+async def test_a_call_of_many_waits_for_those_before_it_that_have_its_sessions(sessions, at_a_time):
+    caller = HeldCaller()
+    tasks = [duly.NewTask("mail.send", n, session=sessions[n // 1000]) for n in range(2000)]
+    scheduling = asyncio.create_task(Scheduler(caller).schedule_many(tasks, timedelta(seconds=10)))
+    seen = []
+    while not scheduling.done():
+        for _ in range(10):  # all that can go on without an answer has done so
+            await asyncio.sleep(0)
+        seen.append(len(caller.held))
+        while caller.held:
+            caller.held.pop().set_result(None)
+    assert max(seen) == at_a_time
+    assert len(await scheduling) == 2000
