@@ -12,19 +12,20 @@ from duly_cli.tokens import Lifetime, Note, ToFile, hand_over
 
 Dsn = Annotated[str | None, typer.Option(help="The Postgres of Duly.", show_default="the setting store.dsn")]
 
-db = typer.Typer(no_args_is_help=True, help="Give others rights in the store.")
+db = typer.Typer(no_args_is_help=True, help="Change the store itself.")
 
 
 def add_commands(app: typer.Typer) -> None:
     """Add `db`."""
     app.add_typer(db, name="db", rich_help_panel="For operators")
     db.command("grant")(grant)
+    db.command("raise-fences")(raise_fences)
     db.command("operator")(operator)
 
 
 @db.callback()
 def _group() -> None:
-    """Give others rights in the store."""
+    """Change the store itself."""
 
 
 def grant(
@@ -44,6 +45,47 @@ def grant(
         is_away = isinstance(error, StoreUnavailableError)
         raise typer.Exit(os.EX_UNAVAILABLE if is_away else os.EX_CONFIG) from error
     say(f"{role}: made, and may call duly_schedule" if is_new else f"{role}: may call duly_schedule")
+
+
+def raise_fences(
+    above: Annotated[
+        int,
+        typer.Option(
+            min=0, help="A fence that must be exceeded, if one is known to be so high.", show_default="none"
+        ),
+    ] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing: only say what would change.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do it although services use the store.")] = False,
+    dsn: Dsn = None,
+) -> None:
+    """After a restore, raise the fences of all tasks above those handed out before, and void all claims.
+
+    Stop all servers and workers before.
+    """
+    from duly_core.errors import DulyError, StoreUnavailableError
+    from duly_core.store import fences
+    from duly_core.store.settings import StoreSettings, direct
+
+    try:
+        settings = direct(StoreSettings.load(dsn=dsn))
+        done = fences.raise_fences(settings, above=above, dry_run=dry_run, force=force)
+    except fences.InUseError as error:
+        say(f"duly db raise-fences: {error}", err=True)
+        raise typer.Exit(1) from error
+    except DulyError as error:
+        say(f"duly db raise-fences: {error}", err=True)
+        raise typer.Exit(
+            os.EX_UNAVAILABLE if isinstance(error, StoreUnavailableError) else os.EX_CONFIG
+        ) from error
+    changed = "would change" if dry_run else "changed"
+    say(f"{changed}: the fences of {done.live} live tasks and {done.dead} dead letters, to {done.floor}")
+    say(f"{changed}: {done.held} claims, which are void; their tasks run again, uncharged")
+    if dry_run:
+        say(
+            f"in use: {done.connected} connections of services, {done.leased} claims whose leases are not over"
+        )
 
 
 def operator(

@@ -17,6 +17,7 @@ from duly_core.rpc.call_audit import CallAudit
 from duly_core.rpc.decode_errors import explain
 from duly_core.rpc.error_status import status_of
 from duly_core.rpc.field_count import check_field_count
+from duly_core.rpc.half_sent import HalfSentRequests
 
 log = structlog.get_logger()
 
@@ -39,6 +40,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         counts_fields: bool = True,
         admitter: Admitter | None = None,
         audit_log: AuditLog | None = None,
+        half_sent: HalfSentRequests | None = None,
     ) -> None:
         """Make one.
 
@@ -47,7 +49,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             counts_fields: refuse requests with very many fields before they are read.
             admitter: asks each caller who it is; None: nobody is asked.
             audit_log: keeps who changed what, and who was refused; None: nothing is kept.
+            half_sent: ends calls whose requests do not arrive; None: they are waited for.
         """
+        self._half_sent = half_sent
         self._audit_log = audit_log
         self._observe = observe
         self._admitter = admitter
@@ -77,8 +81,18 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                 response_serializer=handler.response_serializer,
             )
         method = path.rpartition("/")[2]
+        call = self._wrap(handler.unary_unary, handler.request_deserializer, method, path)
+        half_sent = self._half_sent
+        if half_sent is not None:
+            # the wire is the same, and a call whose request is still to be read can be ended
+            async def read_and_call(_requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+                return await call(await half_sent.read(context), context)
+
+            return grpc.stream_unary_rpc_method_handler(
+                read_and_call, request_deserializer=None, response_serializer=handler.response_serializer
+            )
         return grpc.unary_unary_rpc_method_handler(
-            self._wrap(handler.unary_unary, handler.request_deserializer, method, path),
+            call,
             # the request is read by `call`: gRPC would answer UNKNOWN, which clients take for transient
             request_deserializer=None,
             response_serializer=handler.response_serializer,

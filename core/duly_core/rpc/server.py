@@ -14,6 +14,8 @@ from duly_core.access.authorizer import Authorizer
 from duly_core.errors import PortInUseError
 from duly_core.ready_pipe import tell_serving
 from duly_core.rpc.admission import Admitter
+from duly_core.rpc.bounds import bounds
+from duly_core.rpc.half_sent import HalfSentRequests
 from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.tls import refuse_strangers, server_credentials
@@ -47,22 +49,23 @@ class RpcServer:
         self._health = health.aio.HealthServicer()
         self._servicers = servicers
         self._names: list[str] = []
+        # on a host's own socket, where messages have no limit, nobody is to be kept out
+        is_limited = settings.max_message_bytes >= 0
+        self._half_sent = HalfSentRequests(settings.request_timeout) if is_limited else None
         self._server = grpc.aio.server(
-            # on a host's own socket, where messages have no limit, nobody is to be kept out
             interceptors=[
                 ServerInterceptor(
                     observe,
-                    counts_fields=settings.max_message_bytes >= 0,
+                    counts_fields=is_limited,
                     admitter=None if authorizer is None else Admitter(authorizer),
                     audit_log=audit_log,
+                    half_sent=self._half_sent,
                 )
             ],
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),
-                # of clients that know several servers: `duly.peers`
-                ("grpc.http2.min_ping_interval_without_data_ms", 100),
-                ("grpc.keepalive_permit_without_calls", 1),
+                *bounds(settings),
                 ("grpc.so_reuseport", 0),  # two servers on one port by mistake would share its callers
             ],
         )
@@ -97,6 +100,8 @@ class RpcServer:
             ) from error
         await self.set_serving(serving=False)
         await self._server.start()
+        if self._half_sent is not None:
+            self._half_sent.start()
         if not self._listen.startswith("unix:"):
             host, separator, _ = self._listen.rpartition(":")
             self._address = f"{host}{separator}{port}"
@@ -135,6 +140,8 @@ class RpcServer:
         """Refuse new calls, let running ones finish within the grace."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._settings.shutdown_grace.total_seconds())
+        if self._half_sent is not None:
+            self._half_sent.stop()
 
 
 def _add(servicer: object, server: grpc.aio.Server) -> str:

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import ClassVar, Literal, Self
 
+from pydantic import Field
+
 from duly_core.addresses import is_loopback
 from duly_core.settings import Duration, Section
 
@@ -18,6 +20,18 @@ class RpcSettings(Section):
     """Deadline of a call that names no other."""
     shutdown_grace: Duration = timedelta(seconds=5)
     """How long a stopping server lets running calls finish."""
+
+    max_connections: int = Field(default=10_000, ge=1)
+    """Connections that a server accepts, at most 40 % of the file descriptors that its process may open. More are closed
+    at once. An idle one takes 15 kB."""
+    max_calls_per_connection: int = Field(default=2_000, ge=1)
+    """Calls that one connection may have at a time. A client's further calls wait for the end of others."""
+    idle_timeout: Duration = Field(default=timedelta(minutes=30), gt=timedelta(0))
+    """A server closes a connection without a call after this time. Clients connect again with their next call."""
+    handshake_timeout: Duration = Field(default=timedelta(seconds=20), gt=timedelta(0))
+    """A server closes a connection that has not said what HTTP/2 and TLS begin with after this time."""
+    request_timeout: Duration = Field(default=timedelta(seconds=60), gt=timedelta(0))
+    """A server ends a call whose request has not arrived completely after this time."""
 
     cert_file: str = ""
     """Certificate (PEM, with its chain) that this process shows. A server with one serves TLS only; changed files are
