@@ -81,7 +81,7 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Run the whole of Duly on this machine: Postgres, the queue, the services, and a host per application."""
+    """Run the whole of Duly on this machine: Postgres, the server, and a worker for each application."""
     from duly_core.errors import DulyError
     from duly_core.queues.settings import QueueSettings
     from duly_core.service import EXIT_CONFIG, fail
