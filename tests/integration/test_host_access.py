@@ -13,7 +13,7 @@ from duly_core.access.authorizer import Authorizer
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.lifecycle import Status
-from duly_core.store import access, access_cache, lambdas
+from duly_core.store import access, access_cache, lambdas, time_tables
 from duly_core.store.access_cache import AccessCache
 from tests.fixtures.services import serve_frontend, serve_hsc
 
@@ -110,6 +110,20 @@ async def test_a_host_declares_nothing_anew(registry, changed):
     assert "duly register" in refused.error.message
     listed = (await registry.ListLambdas(registry_pb2.ListLambdasRequest(), metadata=OWNER)).lambdas
     assert {getattr(each, "lambda").max_attempts for each in listed} == {10}
+
+
+async def test_an_owner_declares_no_time_table_that_another_lambda_has(registry, store, authorizer):
+    await access.add_grants(store, [Grant("others", Role.OWNER, STRANGER)])
+    await access.add_token(store, hashlib.sha256(b"duly_others_secret").digest(), "others", "others")
+    others = [("authorization", "Bearer duly_others_secret")]
+    table = {"name": "nightly", "every": {"seconds": 60}}
+    await register(registry, others, name=STRANGER, time_tables=[table])
+
+    taken = await register(registry, OWNER, time_tables=[{"name": "nightly", "every": {"seconds": 1}}])
+
+    assert "'nightly' not written" in taken.warning
+    assert (await time_tables.get(store, ["nightly"]))["nightly"].lambda_name == STRANGER
+    assert not (await register(registry, others, name=STRANGER, time_tables=[table])).warning
 
 
 async def test_a_host_of_an_older_version_attaches_and_changes_nothing(registry):
