@@ -8,6 +8,7 @@ from datetime import timedelta
 import grpc
 import pytest
 
+import duly
 from duly.v1 import access_pb2, access_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc, registry_pb2
 from duly_core.access.authorizer import Authorizer
 from duly_core.access.grants import Grant
@@ -149,6 +150,25 @@ async def test_a_token_that_is_revoked_ends_what_an_open_stream_may(guarded_hsc,
     await stream.write(request)
     assert (await stream.read()).error.code == grpc.StatusCode.UNAUTHENTICATED.value[0]
     stream.cancel()
+
+
+async def test_a_client_goes_on_with_the_new_token_of_its_file(
+    guarded, store, task_states, monkeypatch, tmp_path
+):
+    await task_states.register(LAMBDA)
+    await access.add_grants(store, [Grant("shop", Role.CLIENT, "*")])
+    await give_token(store)
+    await give_token(store, "duly_b2_secret")
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    monkeypatch.setenv("DULY_RPC_TOKEN_FILE", str(file))
+    async with duly.AsyncClient(guarded.address) as client:
+        await client.schedule(LAMBDA)
+        file.write_text("duly_b2_secret\n")
+        await access.revoke_tokens(store, ["a1"])
+        monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+        tasks = await asyncio.gather(*(client.schedule(LAMBDA) for _ in range(5)))
+    assert len({task.task_id for task in tasks}) == 5
 
 
 async def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(store, monkeypatch):

@@ -39,4 +39,4 @@ def status_of(error: DulyError) -> status_pb2.Status:
 
 def code_of(error: DulyError) -> str:
     """Return the name of the status's code."""
-    return code_pb2.Code.Name(status_of(error).code)
+    return str(code_pb2.Code.Name(status_of(error).code))
