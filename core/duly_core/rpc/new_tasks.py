@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Never
 from uuid import UUID
 
@@ -12,9 +11,9 @@ from duly.enums import Priority, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.access.current import scheduler
-from duly_core.routing import LAMBDA_NAME, PINNED_VERSION, PLAIN_NAME
 from duly_core.rpc.checks import check_text, read_instant
 from duly_core.rpc.convert import from_duration
+from duly_core.rpc.names import check_lambda_name, check_name, unknown_lambda
 from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, Needs, NewTask, Session
@@ -26,8 +25,6 @@ _ID_LENGTH = 36
 _ID_BYTES = 16
 _LONGEST_ID = 64
 """Characters of a UUID in any form that Python reads: with `urn:uuid:`, or in braces."""
-_NAMES_REMEMBERED = 1024
-_LONGEST_NAME = 128
 
 # Looked up by the wire's number: calling the enum, and catching what it raises, takes four times as long.
 ENCODINGS = {int(encoding): encoding for encoding in Encoding} | {
@@ -106,14 +103,6 @@ _NOT_OF_TODAY = Problem(
 _EXPIRED = Problem("expires_at", "is in the past: the task could never run")
 
 
-def unknown_lambda(name: str) -> str:
-    """What to say about a lambda that is not registered."""
-    return (
-        f"no lambda {name!r} is registered: start a worker that declares it (duly worker MODULE:APP) and wait until it "
-        "is ready, or fix the name; `duly lambdas` lists those that are registered"
-    )
-
-
 def parse_task_id(text: str, field: str = "task_id") -> bytes:
     """A task id's bytes.
 
@@ -144,45 +133,6 @@ def _not_an_id(field: str) -> Problem:
 def is_canonical(text: str) -> bool:
     """Whether text that is a task id is written as we write it: in lower case, with its four hyphens."""
     return len(text) == _ID_LENGTH and text[8:24:5] == "----" and text.islower()
-
-
-@lru_cache(_NAMES_REMEMBERED)
-def _is_name(text: str) -> bool:
-    return PLAIN_NAME.fullmatch(text) is not None
-
-
-@lru_cache(_NAMES_REMEMBERED)
-def _is_lambda_name(text: str) -> bool:
-    return LAMBDA_NAME.fullmatch(text) is not None
-
-
-def check_name(field: str, name: str) -> None:
-    """Check a name that is written like a lambda's, but has no namespace.
-
-    Raises:
-        Problem: it is none.
-    """
-    if len(name) > _LONGEST_NAME or not _is_name(name):
-        raise Problem(
-            field,
-            "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit",
-        )
-
-
-def check_lambda_name(field: str, name: str) -> None:
-    """Check a lambda's name: its namespace and a slash may stand before it, '@' and a version after it; or raise Problem."""
-    base, at, version = name.partition("@")
-    if len(base) > _LONGEST_NAME or not _is_lambda_name(base):
-        raise Problem(
-            field,
-            "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit; a namespace "
-            "and '/' may stand before it",
-        )
-    if at and not PINNED_VERSION.fullmatch(version):
-        raise Problem(
-            field,
-            "the version after '@' must be 1 to 64 of A-Z, a-z, 0-9, '_', '.', '+', '-', the first a letter or a digit",
-        )
 
 
 def payload_too_large(size: int, limit: int, name: str) -> Problem:

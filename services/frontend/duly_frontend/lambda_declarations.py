@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from duly.v1 import registry_pb2
 from duly_core.rpc.checks import read_duration
-from duly_core.rpc.new_tasks import check_lambda_name
+from duly_core.rpc.names import check_lambda_name
 from duly_core.rpc.problem import Problem
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.task import HARD_PAYLOAD_LIMIT

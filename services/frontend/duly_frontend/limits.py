@@ -9,7 +9,7 @@ from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count, check_text, page_size, read_duration
-from duly_core.rpc.new_tasks import check_lambda_name, check_name
+from duly_core.rpc.names import check_lambda_name, check_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import resources as store_resources

@@ -16,7 +16,8 @@ from duly_core.lifecycle import FINAL, Status
 from duly_core.rpc import checks
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.checks import check_count, page_size, read_duration
-from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id, unknown_lambda
+from duly_core.rpc.names import unknown_lambda
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context

@@ -6,13 +6,8 @@ from functools import cache
 from duly.enums import CatchUp, Overlap
 from duly.v1 import time_tables_pb2
 from duly_core.rpc.checks import read_duration
-from duly_core.rpc.new_tasks import (
-    check_lambda_name,
-    check_name,
-    payload_too_large,
-    read_encoding,
-    read_priority,
-)
+from duly_core.rpc.names import check_lambda_name, check_name
+from duly_core.rpc.new_tasks import payload_too_large, read_encoding, read_priority
 from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.task import HARD_PAYLOAD_LIMIT

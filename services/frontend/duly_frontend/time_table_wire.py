@@ -6,7 +6,7 @@ from uuid import UUID
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import task_pb2, time_tables_pb2
 from duly_core.access.roles import Action
-from duly_core.rpc.new_tasks import unknown_lambda
+from duly_core.rpc.names import unknown_lambda
 from duly_core.rpc.problem import Problem
 from duly_core.store.time_table_rows import TableRow
 from duly_core.store.time_tables import PutAnswer, PutVerdict
