@@ -1,5 +1,6 @@
 """Callers are asked who they are, and each call is held against their grants."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -7,11 +8,13 @@ from datetime import timedelta
 import grpc
 import pytest
 
+import duly
 from duly.v1 import access_pb2, access_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc, registry_pb2
 from duly_core.access.authorizer import Authorizer
 from duly_core.access.grants import Grant
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS
 from duly_core.access.roles import Role
+from duly_core.errors import StoreUnavailableError
 from duly_core.store import access, access_cache
 from duly_core.store.access_cache import AccessCache
 from duly_core.store.pool import Store
@@ -133,6 +136,58 @@ async def test_each_call_of_a_stream_is_admitted_by_the_grants_of_now(guarded_hs
     await stream.write(request)
     assert (await stream.read()).error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
     stream.cancel()
+
+
+async def test_a_token_that_is_revoked_ends_what_an_open_stream_may(guarded_hsc, store, monkeypatch):
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.HOST, "*")])
+    stream = hsc_pb2_grpc.HscServiceStub(guarded_hsc.channel).Work(metadata=headers())
+    request = hsc_pb2.WorkRequest(call=1, set_results=hsc_pb2.SetResultsRequest())
+    await stream.write(request)
+    assert (await stream.read()).error.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    await access.revoke_tokens(store, ["a1"])
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+    await stream.write(request)
+    assert (await stream.read()).error.code == grpc.StatusCode.UNAUTHENTICATED.value[0]
+    stream.cancel()
+
+
+async def test_a_client_goes_on_with_the_new_token_of_its_file(
+    guarded, store, task_states, monkeypatch, tmp_path
+):
+    await task_states.register(LAMBDA)
+    await access.add_grants(store, [Grant("shop", Role.CLIENT, "*")])
+    await give_token(store)
+    await give_token(store, "duly_b2_secret")
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    monkeypatch.setenv("DULY_RPC_TOKEN_FILE", str(file))
+    async with duly.AsyncClient(guarded.address) as client:
+        await client.schedule(LAMBDA)
+        file.write_text("duly_b2_secret\n")
+        await access.revoke_tokens(store, ["a1"])
+        monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+        tasks = await asyncio.gather(*(client.schedule(LAMBDA) for _ in range(5)))
+    assert len({task.task_id for task in tasks}) == 5
+
+
+async def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(store, monkeypatch):
+    await give_token(store)
+    cache = AccessCache(store)
+    digest = hashlib.sha256(TOKEN.encode()).digest()
+    assert await cache.token_holder(digest)
+    asked = []
+
+    async def fail() -> None:
+        asked.append(1)
+        await asyncio.sleep(0)
+        raise StoreUnavailableError("it is away")
+
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+    monkeypatch.setattr(cache, "_read", fail)
+    holders = await asyncio.gather(*(cache.token_holder(digest) for _ in range(50)))
+    assert all(holders)
+    assert len(asked) == 1
 
 
 async def test_health_is_asked_without_a_token(guarded):

@@ -1,19 +1,21 @@
 """The audit log has each call that changed something, and each that was refused; it has no payloads."""
 
+import asyncio
 import json
+from datetime import timedelta
 
 import grpc
 import pytest
 
-from duly.v1 import access_pb2, frontend_pb2, settings_pb2
+from duly.v1 import access_pb2, frontend_pb2, hsc_pb2, hsc_pb2_grpc, settings_pb2
 from duly_core.access.audit import describe
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.store import access
+from duly_core.store import access, access_cache
 from tests.fixtures.services import refusal
-from tests.integration.test_access import access_stub, give_token, guarded, headers, operator
+from tests.integration.test_access import access_stub, give_token, guarded, guarded_hsc, headers, operator
 
-__all__ = ["guarded"]
+__all__ = ["guarded", "guarded_hsc"]
 
 
 async def events(guarded, **wanted):
@@ -42,6 +44,48 @@ async def test_a_refused_call_is_kept(guarded, store):
     anonymous, mallory = await events(guarded, refused=True)
     assert (mallory.actor, mallory.outcome) == ("mallory", "PERMISSION_DENIED")
     assert (anonymous.actor, anonymous.outcome) == ("", "UNAUTHENTICATED")
+
+
+async def test_a_refused_stream_and_a_refused_call_on_a_stream_are_kept(
+    guarded, guarded_hsc, store, monkeypatch
+):
+    await operator(store)
+    await give_token(store, "duly_b_x", "mallory")
+    stub = hsc_pb2_grpc.HscServiceStub(guarded_hsc.channel)
+    await refusal(stub.Work(metadata=headers("duly_b_x")).read())
+    await access.add_grants(store, [Grant("mallory", Role.HOST, "mail.*")])
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+    stream = stub.Work(metadata=headers("duly_b_x"))
+    claim = hsc_pb2.ClaimWorkRequest(lambdas=["bill.pay"], max_tasks=1, token_prefix=bytes(14), holder="h")
+    await stream.write(hsc_pb2.WorkRequest(call=1, claim_work=claim))
+    assert (await stream.read()).error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+    stream.cancel()
+    on_stream, opening = await events(guarded, actor="mallory")
+    assert (opening.method, opening.outcome) == ("HscService/Work", "PERMISSION_DENIED")
+    assert (on_stream.method, on_stream.outcome) == ("HscService/ClaimWork", "PERMISSION_DENIED")
+
+
+async def test_a_change_whose_caller_hangs_up_is_kept(guarded, store, monkeypatch):
+    await operator(store)
+    written, goes_on = asyncio.Event(), asyncio.Event()
+    add_grants = access.add_grants
+
+    async def add_and_wait(*arguments: object) -> int:
+        added = await add_grants(*arguments)
+        written.set()
+        await goes_on.wait()
+        return added
+
+    monkeypatch.setattr(access, "add_grants", add_and_wait)
+    grant = access_pb2.Grant(principal="eve", role=access_pb2.ROLE_CLIENT, pattern="*")
+    call = access_stub(guarded).AddGrants(access_pb2.AddGrantsRequest(grants=[grant]), metadata=headers())
+    await asyncio.wait_for(written.wait(), 10)
+    call.cancel()
+    async with asyncio.timeout(10):
+        while not (kept := await events(guarded, method="AddGrants")):
+            pass  # each look is a call
+    assert [(event.actor, event.outcome) for event in kept] == [("shop", "CANCELLED")]
+    assert "eve" in kept[0].request
 
 
 async def test_events_are_found_by_actor_method_and_what_they_mention(guarded, store):

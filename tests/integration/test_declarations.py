@@ -75,6 +75,20 @@ async def test_a_rollback_holds_at_once_and_against_workers_of_the_version_it_to
     assert await in_force(client) == ("1.11", 6)
 
 
+async def test_a_lambda_in_a_namespace_is_rolled_back_and_transferred(frontend, client):
+    name = "shop/mail.send"
+    await declare(frontend, "1.9", max_attempts=3, name=name)
+    await declare(frontend, "1.10", max_attempts=5, name=name)
+
+    await client.roll_back_lambda(name, "1.9")
+    await client.transfer_lambda(name, "shop team")
+
+    found = (await client.get_lambda(name)).in_force
+    assert (found.version, found.owner) == ("1.9", "shop team")
+    request = registry_pb2.UpdateLambdaRequest(name=f"{name}@1.9", owner="mail team")
+    assert (await frontend.registry.UpdateLambda(request)).error.field == "name"
+
+
 async def test_a_rollback_to_a_version_that_nobody_declared_is_refused(frontend, client):
     await declare(frontend, "1.9")
 

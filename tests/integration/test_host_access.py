@@ -8,12 +8,12 @@ import grpc
 import pytest
 
 from duly.ids import new_task_id
-from duly.v1 import hsc_pb2, registry_pb2, task_pb2
+from duly.v1 import graphs_pb2, graphs_pb2_grpc, hsc_pb2, limits_pb2, limits_pb2_grpc, registry_pb2, task_pb2
 from duly_core.access.authorizer import Authorizer
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.lifecycle import Status
-from duly_core.store import access, access_cache, lambdas
+from duly_core.store import access, access_cache, graph_definitions, lambdas, resources, time_tables
 from duly_core.store.access_cache import AccessCache
 from tests.fixtures.services import serve_frontend, serve_hsc
 
@@ -110,6 +110,43 @@ async def test_a_host_declares_nothing_anew(registry, changed):
     assert "duly register" in refused.error.message
     listed = (await registry.ListLambdas(registry_pb2.ListLambdasRequest(), metadata=OWNER)).lambdas
     assert {getattr(each, "lambda").max_attempts for each in listed} == {10}
+
+
+async def test_an_owner_declares_no_time_table_that_another_lambda_has(registry, store, authorizer):
+    await access.add_grants(store, [Grant("others", Role.OWNER, STRANGER)])
+    await access.add_token(store, hashlib.sha256(b"duly_others_secret").digest(), "others", "others")
+    others = [("authorization", "Bearer duly_others_secret")]
+    table = {"name": "nightly", "every": {"seconds": 60}}
+    await register(registry, others, name=STRANGER, time_tables=[table])
+
+    taken = await register(registry, OWNER, time_tables=[{"name": "nightly", "every": {"seconds": 1}}])
+
+    assert "'nightly' not written" in taken.warning
+    assert (await time_tables.get(store, ["nightly"]))["nightly"].lambda_name == STRANGER
+    assert not (await register(registry, others, name=STRANGER, time_tables=[table])).warning
+
+
+async def test_a_page_of_resources_tells_no_name_that_the_caller_may_not_see(store, authorizer):
+    for name in (f"lambda:{STRANGER}", f"lambda:{PARENT}", "schedule:zoo"):
+        await resources.put_resource(store, resources.ResourceLimit(name, 5, per_key=False))
+    async with serve_frontend(store, authorizer=authorizer) as served:
+        stub = limits_pb2_grpc.LimitServiceStub(served.channel)
+        page = await stub.ListResources(limits_pb2.ListResourcesRequest(page_size=1), metadata=OWNER)
+        assert [each.limit.name for each in page.resources] == [f"lambda:{PARENT}"]
+        assert page.next_page_token == ""
+
+
+async def test_a_page_of_graph_definitions_tells_no_name_that_the_caller_may_not_see(store, authorizer):
+    for name, of in (("a", STRANGER), ("b", PARENT), ("c", STRANGER)):
+        node = {"label": "n", "task": {"lambda": of}}
+        definition = graphs_pb2.GraphDefinition(nodes=[node]).SerializeToString()
+        await graph_definitions.put_definition(store, name, definition)
+    async with serve_frontend(store, authorizer=authorizer) as served:
+        stub = graphs_pb2_grpc.GraphServiceStub(served.channel)
+        request = graphs_pb2.ListGraphDefinitionsRequest(page_size=1)
+        page = await stub.ListGraphDefinitions(request, metadata=OWNER)
+        assert [each.name for each in page.definitions] == ["b"]
+        assert page.next_page_token == ""
 
 
 async def test_a_host_of_an_older_version_attaches_and_changes_nothing(registry):

@@ -86,6 +86,18 @@ class Authorizer:
             )
         return found
 
+    async def identify_again(self, credentials: Credentials, principal: Principal) -> Principal:
+        """Return who makes a further call of a stream: its token may have been revoked meanwhile.
+
+        A JWT holds until it expires, and a certificate as long as its connection.
+
+        Raises:
+            UnauthenticatedError: the token is no longer valid.
+        """
+        header = credentials.authorization
+        is_ours = header[len(_BEARER) :].strip().startswith(TOKEN_PREFIX)
+        return await self.identify(credentials) if is_ours else principal
+
     async def admit(self, path: str, principal: Principal) -> Access:
         """Return what the caller may do.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from typing import Any
 
 from duly_core.access.grants import UNRESTRICTED, Access, Scope
 from duly_core.access.roles import Action
@@ -14,6 +15,12 @@ Admission = Callable[[str], Awaitable[Access]]
 
 stream_admission: ContextVar[Admission | None] = ContextVar("duly_stream_admission", default=None)
 """Set for a stream that carries calls: each call on it is admitted for itself, since grants change and tokens expire."""
+
+Refusals = Callable[[str, Any, str], Awaitable[None]]
+"""Given a method's name, the request and the name of the status's code, keeps a refused call in the audit log."""
+
+stream_refusals: ContextVar[Refusals | None] = ContextVar("duly_stream_refusals", default=None)
+"""Set for a stream that carries calls: it is told of those that fail, and keeps those that were refused."""
 
 
 def current_access() -> Access:

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 from grpc_status import rpc_status
 
+from duly_core.access.audit import AuditLog
 from duly_core.access.authorizer import Authorizer, Credentials
-from duly_core.access.current import set_access, stream_admission
+from duly_core.access.current import set_access, stream_admission, stream_refusals
 from duly_core.access.grants import Access
 from duly_core.access.principal import Principal
 from duly_core.errors import DulyError, PermissionDeniedError
-from duly_core.rpc.error_status import status_of
+from duly_core.rpc.call_audit import CallAudit
+from duly_core.rpc.error_status import code_of, status_of
 
 _ALTERNATIVE_NAME = "x509_subject_alternative_name"
 _COMMON_NAME = "x509_common_name"
@@ -35,46 +38,87 @@ class Admitter:
             UnauthenticatedError: the caller does not say who it is.
             PermissionDeniedError: the call is not the caller's to make.
         """
-        principal = await self._authorizer.identify(credentials_of(context))
+        await self._admit(path, credentials_of(context))
+
+    async def _admit(self, path: str, credentials: Credentials) -> Principal:
+        principal = await self._authorizer.identify(credentials)
         try:
             set_access(await self._authorizer.admit(path, principal))
         except PermissionDeniedError:
             set_access(Access(principal.name, ()))  # the audit log says who was refused
             raise
+        return principal
 
-    def wrap_stream(self, serve: Callable[..., Any], path: str) -> Callable[..., Any]:
-        """Return what admits a stream and then serves it; each call that it carries is admitted for itself."""
+    def wrap_stream(
+        self, serve: Callable[..., Any], path: str, audit_log: AuditLog | None = None
+    ) -> Callable[..., Any]:
+        """Return what admits a stream and then serves it; each call that it carries is admitted for itself.
+
+        `audit_log` keeps which were refused; None: nothing is kept.
+        """
         if self.is_open(path):
             return serve
+        audits = _Audits(audit_log, path)
         if inspect.isasyncgenfunction(serve):
 
             async def generate(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-                await self._admit_stream(path, context)
+                await self._admit_stream(path, context, audits)
                 async for response in serve(requests, context):
                     yield response
 
             return generate
 
         async def run(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-            await self._admit_stream(path, context)
+            await self._admit_stream(path, context, audits)
             await serve(requests, context)
 
         return run
 
-    async def _admit_stream(self, path: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    async def _admit_stream(
+        self, path: str, context: grpc.aio.ServicerContext[Any, Any], audits: "_Audits"
+    ) -> None:
+        credentials = credentials_of(context)
+        service, _, method = path.rpartition("/")
+
+        async def record(method: str, request: Message | None, code: str) -> None:
+            await audits.record_refusal(method, context, request, code)
+
         try:
-            principal = await self._authorizer.identify(credentials_of(context))
-            set_access(await self._authorizer.admit(path, principal))
+            principal = await self._admit(path, credentials)
         except DulyError as error:
+            await record(method, None, code_of(error))
             await context.abort_with_status(rpc_status.to_status(status_of(error)))
-        service = path.rpartition("/")[0]
-        stream_admission.set(self._of_calls(service, principal))
 
-    def _of_calls(self, service: str, principal: Principal) -> Callable[[str], Any]:
         async def admit(method: str) -> Access:
-            return await self._authorizer.admit(f"{service}/{method}", principal)
+            caller = await self._authorizer.identify_again(credentials, principal)
+            return await self._authorizer.admit(f"{service}/{method}", caller)
 
-        return admit
+        stream_admission.set(admit)
+        stream_refusals.set(record)
+
+
+class _Audits:
+    """The audits of the calls that a kind of stream carries."""
+
+    def __init__(self, audit_log: AuditLog | None, path: str) -> None:
+        self._log = audit_log
+        self._service = path.rpartition("/")[0]
+        self._audits: dict[str, CallAudit] = {}
+
+    async def record_refusal(
+        self,
+        method: str,
+        context: grpc.aio.ServicerContext[Any, Any],
+        request: Message | None,
+        code: str,
+    ) -> None:
+        if self._log is None:
+            return
+        audit = self._audits.get(method)
+        if audit is None:
+            audit = self._audits[method] = CallAudit(self._log, f"{self._service}/{method}")
+        if audit.keeps(code):
+            await audit.record_refusal(context, request, code)
 
 
 def credentials_of(context: grpc.aio.ServicerContext[Any, Any]) -> Credentials:

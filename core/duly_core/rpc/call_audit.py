@@ -1,5 +1,6 @@
 """Writes calls into the audit log: those that change something, and those that are refused for want of a role."""
 
+import asyncio
 import time
 from collections import deque
 from typing import Any
@@ -30,6 +31,7 @@ class CallAudit:
         self.keeps_all = path in AUDITED
         """Whether each call is kept, and not only those that are refused."""
         self._refused_at: deque[float] = deque(maxlen=_MOST_REFUSALS)
+        self._storing: set[asyncio.Task[None]] = set()
 
     def keeps(self, code: str) -> bool:
         """Whether a call that ended with this status is kept."""
@@ -47,7 +49,16 @@ class CallAudit:
         Raises:
             StoreUnavailableError: it could not be stored.
         """
-        entry = AuditEntry(
+        await self._log.record(self._entry(context, request, response, code))
+
+    def _entry(
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        request: Message | None,
+        response: Message | None,
+        code: str,
+    ) -> AuditEntry:
+        return AuditEntry(
             current_access().principal,
             context.peer(),
             self._method,
@@ -55,7 +66,20 @@ class CallAudit:
             describe(request),
             describe(response),
         )
-        await self._log.record(entry)
+
+    def record_apart(
+        self, context: grpc.aio.ServicerContext[Any, Any], request: Message | None, code: str
+    ) -> None:
+        """Store that nobody waited for the answer of a call; a task of its own does so, since the call's is cancelled."""
+        task = asyncio.get_running_loop().create_task(self._store(self._entry(context, request, None, code)))
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
+
+    async def _store(self, entry: AuditEntry) -> None:
+        try:
+            await self._log.record(entry)
+        except DulyError as error:
+            log.warning("cancelled call not audited", method=self._method, error=str(error))
 
     async def record_refusal(
         self, context: grpc.aio.ServicerContext[Any, Any], request: Message | None, code: str

@@ -13,7 +13,7 @@ import structlog
 from grpc_status import rpc_status
 
 from duly.v1 import task_pb2
-from duly_core.access.current import set_access, stream_admission
+from duly_core.access.current import set_access, stream_admission, stream_refusals
 from duly_core.errors import DulyError, InvalidRequestError, OverloadedError
 from duly_core.rpc.error_status import status_of
 from duly_core.rpc.interceptors import CallObserver
@@ -171,6 +171,8 @@ class CallStreams:
         except DulyError as error:
             response.error.CopyFrom(_call_error(error))
             code = _STATUS[response.error.code].name
+            if (record := stream_refusals.get()) is not None:
+                await record(method, getattr(request, field), code)
         except _AbortedError as error:
             response.error.code, response.error.message = error.code.value[0], error.details
             code = error.code.name

@@ -35,3 +35,8 @@ def status_of(error: DulyError) -> status_pb2.Status:
         return overloaded(str(error), to_duration(error.retry_after))
     code = next((code for kinds, code in _CODES if isinstance(error, kinds)), code_pb2.FAILED_PRECONDITION)
     return status_pb2.Status(code=code, message=str(error))
+
+
+def code_of(error: DulyError) -> str:
+    """Return the name of the status's code."""
+    return str(code_pb2.Code.Name(status_of(error).code))

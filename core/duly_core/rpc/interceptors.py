@@ -1,5 +1,6 @@
 """What every call of a server passes through: it is timed, and errors become statuses with details."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -76,7 +77,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(
                 handler.stream_stream
                 if admitter is None
-                else admitter.wrap_stream(handler.stream_stream, path),
+                else admitter.wrap_stream(handler.stream_stream, path, self._audit_log),
                 request_deserializer=self._reader(handler.request_deserializer),
                 response_serializer=handler.response_serializer,
             )
@@ -137,9 +138,16 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                 except (grpc.aio.AbortError, grpc.RpcError):
                     code = "ABORTED"
                     raise
+                except asyncio.CancelledError:
+                    # the caller hung up: what it asked for may have been done
+                    if audit is not None and audit.keeps_all:
+                        audit.record_apart(context, request, "CANCELLED")
+                    raise
                 except Exception:
                     code = "INTERNAL"
                     log.exception("call failed unexpectedly", method=method)
+                    if audit is not None and audit.keeps_all:
+                        await audit.record_refusal(context, request, code)
                     await context.abort(
                         grpc.StatusCode.INTERNAL, "internal error: the server's log says more"
                     )

@@ -18,6 +18,9 @@ FRESH = timedelta(seconds=2)
 STALE = timedelta(minutes=1)
 """How long the same while the store does not answer: what is admitted needs the store anyway."""
 
+RETRY = timedelta(seconds=1)
+"""How soon a store that did not answer is asked again."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
@@ -33,7 +36,7 @@ class AccessCache:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._snapshot = _Snapshot(-1, {}, {})
-        self._read_at = float("-inf")
+        self._read_at = self._failed_at = float("-inf")
         self._lock = asyncio.Lock()
 
     async def token_holder(self, digest: bytes) -> Principal | None:
@@ -62,10 +65,15 @@ class AccessCache:
     async def _fresh(self) -> _Snapshot:
         if self._age() > FRESH.total_seconds():
             async with self._lock:
-                if self._age() > FRESH.total_seconds():
+                # of the calls that waited here while one asked in vain, each would wait as long for itself
+                failed_now = time.monotonic() - self._failed_at < RETRY.total_seconds()
+                if self._age() > FRESH.total_seconds() and not (
+                    failed_now and self._age() <= STALE.total_seconds()
+                ):
                     try:
                         await self._read()
                     except StoreUnavailableError:
+                        self._failed_at = time.monotonic()
                         if self._age() > STALE.total_seconds():
                             raise
         return self._snapshot

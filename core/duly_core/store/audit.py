@@ -44,7 +44,7 @@ class StoredAuditLog:
 
     async def _write_group(self, entries: list[AuditEntry]) -> list[None]:
         columns = [
-            [entry.actor for entry in entries],
+            [entry.actor.replace("\x00", "") for entry in entries],
             [entry.peer for entry in entries],
             [entry.method for entry in entries],
             [entry.outcome for entry in entries],

@@ -225,16 +225,21 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if "\x00" in request.page_token:
             raise InvalidRequestError("page_token", "use the next_page_token of the page before")
         with self._stores.listing("ListGraphDefinitions") as lists:
-            found = await graph_definitions.list_definitions(
-                lists, after=request.page_token, limit=size + 1, whole=restriction(Action.READ) is not None
-            )
-        listed = [definition for each in found[:size] if (definition := _readable(each)) is not None]
+            listed: list[graphs_pb2.GraphDefinition] = []
+            after, left = request.page_token, True
+            while left and len(listed) <= size:  # a token must not name what the caller may not see
+                found = await graph_definitions.list_definitions(
+                    lists, after=after, limit=size + 1, whole=restriction(Action.READ) is not None
+                )
+                listed += [definition for each in found if (definition := _readable(each)) is not None]
+                left = len(found) > size
+                after = found[-1].name if found else after
         for definition in listed:
             definition.ClearField("nodes")
             definition.payload_withheld = False
         return graphs_pb2.ListGraphDefinitionsResponse(
-            definitions=listed,
-            next_page_token=found[size - 1].name if len(found) > size else "",
+            definitions=listed[:size],
+            next_page_token=listed[size - 1].name if len(listed) > size else "",
         )
 
     async def _check_newest(self, name: str) -> None:

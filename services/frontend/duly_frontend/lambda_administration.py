@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from duly.v1 import registry_pb2, task_pb2
 from duly_core.access.current import current_access, denied
 from duly_core.access.roles import Action
-from duly_core.rpc.names import check_lambda_name, check_name, unknown_lambda
+from duly_core.rpc.names import check_lambda_name, unknown_lambda
 from duly_core.rpc.problem import Problem
 from duly_core.store import lambda_changes
 from duly_core.store.declarations import base_name
@@ -42,7 +42,11 @@ class LambdaAdministration:
 
     async def update(self, asked: registry_pb2.UpdateLambdaRequest) -> None:
         """Give a lambda to another owner, or go back to a version of it."""
-        check_name("name", asked.name)
+        check_lambda_name("name", asked.name)
+        if base_name(asked.name) != asked.name:
+            raise Problem(
+                "name", "must be that of the lambda, without a version: its queues of versions go with it"
+            )
         if asked.HasField("owner") == asked.HasField("version"):
             raise Problem("owner", "say either the owner or the version that it is to have")
         expected = asked.expected_revision if asked.HasField("expected_revision") else None

@@ -128,10 +128,15 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         scope = restriction(Action.READ)
         most_keys = 0 if scope is not None else request.max_keys  # they name what others lock
         with self._stores.listing("ListResources") as lists:
-            found = await store_resources.list_resources(lists, after=after, limit=size + 1)
-            seen = [each for each in found[:size] if scope is None or _is_seen(scope, each.limit.name)]
-            shown = [_to_wire(each, await _keys(lists, each, most_keys)) for each in seen]
-        token = page_token.write_name(found[size - 1].limit.name) if len(found) > size else ""
+            seen: list[ResourceState] = []
+            left = True
+            while left and len(seen) <= size:  # a token must not name what the caller may not see
+                found = await store_resources.list_resources(lists, after=after, limit=size + 1)
+                seen += [each for each in found if scope is None or _is_seen(scope, each.limit.name)]
+                left = len(found) > size
+                after = found[-1].limit.name if found else after
+            shown = [_to_wire(each, await _keys(lists, each, most_keys)) for each in seen[:size]]
+        token = page_token.write_name(seen[size - 1].limit.name) if len(seen) > size else ""
         return limits_pb2.ListResourcesResponse(resources=shown, next_page_token=token)
 
     async def GetBacklog(  # noqa: N802

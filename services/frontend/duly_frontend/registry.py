@@ -99,7 +99,11 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                     problems.setdefault(lambda_name, []).append(
                         f"time table {table.name!r} not written: it is declared for {other!r} too, use another name"
                     )
-        answers = await put_declared(self._store, list(first.values())) if first else {}
+        answers = (
+            await put_declared(self._store, list(first.values()), restriction(Action.REGISTER))
+            if first
+            else {}
+        )
         for name, answer in answers.items():
             lambda_name = first[name].lambda_name
             if answer.verdict is PutVerdict.KEPT:

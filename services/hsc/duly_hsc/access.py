@@ -60,7 +60,7 @@ def require_run(names: Iterable[str]) -> None:
         more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
         listed = ", ".join(map(repr, missing[:_MOST_NAMED]))
         raise PermissionDeniedError(
-            f"{current_access().principal!r} may not run {listed}{more}: an operator can grant the role host (duly grants add)"
+            f"{current_access().principal!r} may not run {listed}{more}: an operator can grant the role host (duly grant add)"
         )
 
 
