@@ -229,7 +229,7 @@ async def test_a_gate_that_is_removed_while_a_sweep_parks_leaves_nothing_parked(
         await other.execute(
             "update task_assoc set status = 'waiting', next_trigger_at = 'infinity', parked_on = 'gate:held', "
             "parked_key = %s where task_id = %s",
-            [str(gate.gate_id), task],
+            [str(gate.gate_id), UUID(bytes=task)],
         )
         done, _ = await asyncio.wait({removing}, timeout=0.2)
         assert not done
