@@ -561,6 +561,33 @@ with {{gate_in_force}}, {{hit_by_gate: }}, parked as (
 )
 select lambda, count(*) from parked group by lambda
 
+-- name: probe_gated
+-- move: new|retriable_failure -> new|retriable_failure
+-- Lets the tasks of a lambda that are due first pass the gate of its breaker, so many at most.
+with picked as (
+    select picked.task_id
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
+    cross join lateral (
+        select assoc.task_id, assoc.next_trigger_at
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select duly_now())
+            and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
+            and %(gate_id)b::int8 <> all (coalesce(assoc.passed_gates, array[]::int8[]))
+        order by assoc.next_trigger_at
+        limit %(limit)b
+        for update skip locked
+    ) as picked
+    order by picked.next_trigger_at
+    limit %(limit)b
+)
+update task_assoc as assoc
+set passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || %(gate_id)b::int8
+from picked
+where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+returning assoc.lambda, assoc.next_trigger_at
+
 -- name: release_gated
 -- move: waiting -> new
 -- Releases tasks that are parked on a gate which is not in force any more, some at a time. No gate gets its id again.
