@@ -521,7 +521,7 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 
 -- name: drop_gated
 -- move: new|retriable_failure -> dropped
--- Ends due tasks that a drop gate hits.
+-- Ends due tasks that a drop gate hits. To what waits for them it is a cancel: the skip of a node would let its graph succeed.
 with {{gate_in_force}}, {{hit_by_gate: }}, ended as (
     delete from task_assoc as assoc
     using picked, gate
@@ -530,7 +530,9 @@ with {{gate_in_force}}, {{hit_by_gate: }}, ended as (
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
         {{kind.gate_dropped}} as failure_kind,
         left('dropped by the gate ' || gate.name || coalesce(': ' || nullif(gate.reason, ''), ''), 1024) as failure_message
-), {{end_task: ended}}
+), cancelled as (
+    select task_id, 'cancelled' as status, session, session_policy, graph, doom, resources, taken from ended
+), {{end_task: cancelled}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
