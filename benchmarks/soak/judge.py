@@ -53,13 +53,6 @@ class Verdict:
     judged: bool = True
     """False: it has too few samples."""
 
-    @property
-    def percent(self) -> float:
-        """The rise in percent of the median; of nothing, it is infinite or 0."""
-        if not self.median:
-            return math.copysign(math.inf, self.rise) if self.rise else 0.0
-        return self.rise / abs(self.median) * 100
-
 
 def floor_of(name: str) -> float:
     """Return the floor of a series: that of the longest kind with which its name begins. Raises KeyError for no kind."""
@@ -73,6 +66,7 @@ def judge(
     name: str, times: Sequence[float], values: Sequence[float | None], warm_up: float = WARM_UP
 ) -> Verdict:
     """Judge one series; None is a sample that is missing."""
+    floor = floor_of(name)
     begin = times[0] + (times[-1] - times[0]) * warm_up
     points = [
         (at, value) for at, value in zip(times, values, strict=True) if at >= begin and value is not None
@@ -85,9 +79,7 @@ def judge(
     )
     rise = slope * (points[-1][0] - points[0][0])
     grows = (
-        rise >= PART * abs(median)
-        and rise > floor_of(name)
-        and _kendall([value for _, value in points]) > SIGNIFICANT
+        rise >= PART * abs(median) and rise > floor and _kendall([value for _, value in points]) > SIGNIFICANT
     )
     return Verdict(name, len(points), median, rise, grows)
 

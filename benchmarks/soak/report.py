@@ -26,7 +26,7 @@ def judged(found: dict[str, Any]) -> dict[str, Any]:
     verdicts = judge_all(times, series) if len(times) > 1 else []
     return {
         **found,
-        "verdicts": [asdict(verdict) | {"percent": verdict.percent} for verdict in verdicts],
+        "verdicts": [asdict(verdict) for verdict in verdicts],
     }
 
 
@@ -65,14 +65,16 @@ def render(found: dict[str, Any]) -> str:
 def _row(verdict: dict[str, Any], values: list[float | None]) -> list[str]:
     there = [value for value in values if value is not None]
     unit = _UNITS.get(verdict["name"].partition(":")[0], "")
+    median, rise = verdict["median"], verdict["rise"]
+    percent = f"{rise / abs(median) * 100:+,.1f}" if median else "-"
     said = "grows" if verdict["grows"] else "flat" if verdict["judged"] else "too few samples"
     name = f"{verdict['name']} ({unit})" if unit else verdict["name"]
     figures = [f"{each:,.1f}" for each in (min(there, default=0.0), max(there, default=0.0))]
     return [
         name,
-        f"{verdict['median']:,.1f}",
-        f"{verdict['rise']:+,.1f}",
-        f"{verdict['percent']:+,.1f}",
+        f"{median:,.1f}",
+        f"{rise:+,.1f}",
+        percent,
         *figures,
         said,
     ]
