@@ -10,6 +10,9 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 VENV := .venv
+# what a release installs, and tools that look at it: apart, so that neither is in the other's list
+RELEASE_VENV := .venv-release
+AUDIT_VENV := .venv-audit
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # buf wants a cache even when it has nothing to keep; a CI user may have no home.
@@ -75,6 +78,20 @@ docs: $(STAMP) ## Build the documentation site into site/; a broken link fails
 
 verify: lint types test ## Everything that must hold before a change goes in
 
+##@ Supply chain
+
+sbom: $(RELEASE_VENV)/.installed $(AUDIT_VENV)/.installed ## Write build/duly.cdx.json: what a server and a worker install, as CycloneDX
+	@mkdir -p build
+	@$(AUDIT_VENV)/bin/cyclonedx-py environment $(RELEASE_VENV)/bin/python --pyproject pyproject.toml \
+		--output-reproducible --output-format JSON --output-file build/duly.cdx.json
+	@echo "duly: build/duly.cdx.json is written"
+
+audit: $(RELEASE_VENV)/.installed $(AUDIT_VENV)/.installed ## Look for known vulnerabilities in what a release installs (asks a database on the internet)
+	@mkdir -p build
+	@$(RELEASE_VENV)/bin/python scripts/installed_distributions.py >build/audited.txt
+	@# strict: a distribution that the database does not know must not count as one without a vulnerability
+	@$(AUDIT_VENV)/bin/pip-audit --strict --no-deps --disable-pip --requirement build/audited.txt $(ARGS)
+
 ##@ Generated files
 
 proto: $(STAMP) ## Rewrite the stubs in sdk/duly/v1 from proto/
@@ -92,7 +109,7 @@ constraints: $(STAMP) ## Move constraints.txt to the newest versions that pyproj
 ##@ Tidy up
 
 clean: ## Remove .venv, caches and the data of local runs
-	rm -rf $(VENV) .venv-bench .duly .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site
+	rm -rf $(VENV) $(RELEASE_VENV) $(AUDIT_VENV) .venv-bench .duly .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## Show this list
@@ -112,5 +129,16 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -e '.[dev]' -c constraints.txt
 	@touch $(STAMP)
 
+$(RELEASE_VENV)/.installed: pyproject.toml constraints.txt
+	@rm -rf $(RELEASE_VENV); "$$(scripts/findpython)" -m venv $(RELEASE_VENV)
+	@$(RELEASE_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-input '.[services,worker]' -c constraints.txt
+	@$(RELEASE_VENV)/bin/python -m pip uninstall -qq --yes pip setuptools
+	@touch $@
+
+$(AUDIT_VENV)/.installed: Makefile
+	@rm -rf $(AUDIT_VENV); "$$(scripts/findpython)" -m venv $(AUDIT_VENV)
+	@$(AUDIT_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-input 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
+	@touch $@
+
 .PHONY: demo setup test test-all lint types format chaos bench bench-recovery verify proto proto-baseline constraints clean help
-.PHONY: models fuzz docs reference
+.PHONY: models fuzz docs reference sbom audit

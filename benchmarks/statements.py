@@ -19,6 +19,7 @@ _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
     "holders": texts,
     "keys": texts,
     "resources": texts,
+    "scheduled_by": texts,
     "priorities": int2s,
     "encodings": int2s,
     "payloads": byteas,
@@ -51,6 +52,7 @@ def schedule(ids: Sequence[UUID], lambda_name: str, payload: bytes, *, tell: boo
         "expires_at": [None] * count,
         "keys": [None] * count,
         "resources": [None] * count,
+        "scheduled_by": [],
         "tell": tell,
     }
 

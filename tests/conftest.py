@@ -22,6 +22,7 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_li
 
 pytest_plugins = [
     "tests.fixtures.clock",
+    "tests.fixtures.roles",
     "tests.fixtures.task_states",
     "tests.fixtures.time_tables",  # after task_states, which it imports
     "tests.fixtures.dead_letters",  # after task_states, which it imports

@@ -21,12 +21,17 @@ except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
 from duly_cli import (
+    audit,
     backlog,
     cancel,
+    certs,
     db,
     dead_letters,
+    grants,
     graphs,
+    lambdas,
     purge,
+    register,
     resources,
     run,
     schedule,
@@ -36,6 +41,7 @@ from duly_cli import (
     stack,
     tasks,
     time_tables,
+    tokens,
     update,
 )
 
@@ -80,6 +86,7 @@ stack.add_commands(app)
 run.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
+lambdas.add_commands(app)
 update.add_command(app)
 cancel.add_command(app)
 time_tables.add_commands(app)
@@ -88,9 +95,14 @@ purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
 backlog.add_command(app)
+register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)
 stack.add_operators_commands(app)
+grants.add_commands(app)
+tokens.add_commands(app)
+audit.add_command(app)
+certs.add_command(app)
 db.add_commands(app)
 services.add_commands(app)
 

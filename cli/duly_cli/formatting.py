@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import duly
-from duly.lambda_info import LambdaInfo
 from duly_cli.json_text import as_json, as_object, instant
 from duly_cli.table import columns
 from duly_cli.text import one_line, printable
-from duly_core.durations import format_duration
 
 _SECOND_COLUMN = 18
 _LONGEST_LINE = 80
@@ -39,13 +37,21 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "graph_label": task.graph_label or None,
         "resources": [str(need) for need in task.resources],
         "parked_on": task.parked_on or None,
+        "scheduled_by": task.scheduled_by or None,
     }
     for body in ("payload", "result"):
         del told[f"{body}_bytes"], told[f"{body}_encoding"]
-        told[body] = as_json(getattr(task, body))
+        told[body] = _body(task, body)
     del told["checkpoint_bytes"]
-    told["checkpoint"] = task.checkpoint
+    told["checkpoint"] = _body(task, "checkpoint")
     return told
+
+
+def _body(task: duly.Task, name: str) -> Any:
+    try:
+        return as_json(getattr(task, name))
+    except duly.DecryptionError as error:
+        return str(duly.EncryptedPayload(error.key_id))
 
 
 def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
@@ -181,29 +187,3 @@ def dead_letter_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
         return iter(["no dead letters"])
     heads = ("TASK ID", "LAMBDA", "COLLECTION", "ENDED", "FAILURES", "CRASHES", "REDRIVES", "WHY")
     return columns(heads, rows, left_out_first=("REDRIVES", "CRASHES", "FAILURES", "COLLECTION", "ENDED"))
-
-
-def _backoff(backoff: duly.Backoff) -> str:
-    initial, longest = (format_duration(each or timedelta()) for each in (backoff.initial, backoff.maximum))
-    return f"{initial} x {backoff.factor or 1:g} up to {longest}"
-
-
-def lambda_table(lambdas: Iterable[LambdaInfo]) -> Iterator[str]:
-    """Lambdas, a line each."""
-    rows = [
-        (
-            each.name,
-            each.owner,
-            each.version,
-            str(each.max_attempts),
-            f"{each.max_crashes} in {format_duration(each.crash_window)}",
-            format_duration(each.max_runtime),
-            _backoff(each.backoff),
-            f"{each.payload_limit:,}",
-        )
-        for each in lambdas
-    ]
-    if not rows:
-        return iter(["no lambdas are registered: start a host with `duly worker MODULE:APP`"])
-    heads = ("LAMBDA", "OWNER", "VERSION", "ATTEMPTS", "CRASHES", "MAX RUNTIME", "BACKOFF", "PAYLOAD LIMIT")
-    return columns(heads, rows)

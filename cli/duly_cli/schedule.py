@@ -78,6 +78,10 @@ def schedule(
             show_default=False,
         ),
     ] = None,
+    lambda_version: Annotated[
+        str,
+        typer.Option(help="Run it only where this version of the lambda is served.", show_default=False),
+    ] = "",
     timeout: Annotated[
         str | None,
         typer.Option(
@@ -110,6 +114,7 @@ def schedule(
             idempotency_key=idempotency_key,
             session=_session(session, session_order, session_on_failure),
             resources=tuple(parse_need(each) for each in resource or ()),
+            lambda_version=lambda_version,
         )
         for value in payloads
     ]

@@ -133,30 +133,24 @@ def health(
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
 ) -> None:
     """Ask a service whether it serves; exit 0 if it does, else 1. Of several addresses with commas, one must serve."""
-    import grpc
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
     from duly.channel import check_address
-    from duly.errors import AddressError
+    from duly.errors import DulyError
     from duly.peers import split_addresses
+    from duly_cli.health import ask_health
 
     limit = parse_duration(timeout, "--timeout")
     try:
         check_address(address)
-    except AddressError as error:
+    except DulyError as error:
         say(f"duly health: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from error
     is_serving = False
     for each in split_addresses(address):
-        with grpc.insecure_channel(each) as channel:
-            try:
-                answer = health_pb2_grpc.HealthStub(channel).Check(
-                    health_pb2.HealthCheckRequest(), timeout=limit.total_seconds() if limit else 0
-                )
-            except grpc.RpcError as error:
-                say(f"duly health: {each} does not answer: {error.code().name}", err=True)
-                continue
-        status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        try:
+            status = ask_health(each, limit.total_seconds() if limit else 0)
+        except DulyError as error:
+            say(f"duly health: {error}", err=True)
+            continue
         say(f"{each}: {status}")
         is_serving |= status == "SERVING"
     raise typer.Exit(0 if is_serving else EXIT_FAILED)
@@ -166,19 +160,31 @@ def migrate(
     dsn: Annotated[
         str | None, typer.Option(help="The Postgres to migrate.", show_default="the setting store.dsn")
     ] = None,
+    *,
+    roles: Annotated[
+        bool, typer.Option("--roles", help="Also make a role for each service, with the rights it needs.")
+    ] = False,
 ) -> None:
-    """Bring the store's schema up to this release (services do so themselves when they start)."""
+    """Bring the store's schema up to this release. Services do so themselves only with store.migrate."""
     from duly_core.errors import DulyError
     from duly_core.store.migrate import migrate as run_migrations
+    from duly_core.store.password import full_address
+    from duly_core.store.rights import names
+    from duly_core.store.roles import make_roles
     from duly_core.store.settings import StoreSettings, direct
 
     try:
         settings = StoreSettings.load(dsn=dsn)
-        run_migrations(dsn or direct(settings).dsn)
+        address = dsn or full_address(direct(settings))
+        run_migrations(address)
+        made = make_roles(address) if roles else []
     except DulyError as error:
         say(f"duly migrate: {error}", err=True)
         raise typer.Exit(_exit_code(error)) from error
     say("the store's schema is up to date")
+    if roles:
+        say(f"roles: {', '.join(names())}" + (f" (new: {', '.join(made)})" if made else ""))
+        say("give each service a user of its own: create role hsc_user login password '...' in role duly_hsc")
 
 
 def config(

@@ -29,6 +29,7 @@ TaskIds = Annotated[list[str], typer.Argument(help="One or more task ids.", meta
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 
+_PENDING = {duly.TaskStatus.NEW, duly.TaskStatus.ENQUEUED, duly.TaskStatus.RETRIABLE_FAILURE}
 _UNREACHABLE_AFTER = timedelta(seconds=3)
 """Somebody looks on: a program would rather wait until the Frontend is there."""
 
@@ -39,7 +40,6 @@ def add_commands(app: typer.Typer) -> None:
         ("get", get),
         ("wait", wait),
         ("list", list_tasks),
-        ("lambdas", lambdas),
     ):
         app.command(name, rich_help_panel=_PANEL)(command)
 
@@ -105,7 +105,10 @@ def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson =
             except (duly.TaskNotFoundError, duly.InvalidTaskError) as error:
                 say(f"duly: {error}", err=True)
         most = {} if as_json else _max_attempts(client, found)
+        notes = [] if as_json else _unserved(client, found)
     show(found, as_json=as_json, max_attempts=most)
+    for note in notes:
+        say(note)
     if len(found) < len(task_ids):
         raise typer.Exit(1)
 
@@ -148,20 +151,24 @@ def list_tasks(
         show_all(found, task_table, listed_as_json, as_json=as_json)
 
 
-def lambdas(address: Address = DEFAULT_ADDRESS) -> None:
-    """List the registered lambdas and their policies."""
-    from duly_cli.formatting import lambda_table
-
-    with connected(address) as client:
-        say("\n".join(lambda_table(client.lambdas())))
-
-
 def _max_attempts(client: duly.Client, tasks: Sequence[duly.Task]) -> dict[str, int]:
     """Return the limits of the lambdas of tasks that have not ended, by name."""
     names = {task.lambda_name for task in tasks if not task.status.is_final}
     if not names:
         return {}
     return {each.name: each.max_attempts for each in client.lambdas() if each.name in names}
+
+
+def _unserved(client: duly.Client, tasks: Sequence[duly.Task]) -> list[str]:
+    """Return why tasks wait that are pinned to a version that no host is known to serve."""
+    notes = []
+    for name in sorted({task.lambda_name for task in tasks if task.status in _PENDING} - {""}):
+        base, at, version = name.partition("@")
+        if at and not client.get_lambda(name).versions:
+            notes.append(
+                f"{name}: no host has declared that it serves version {version} of {base} (App(pinned=True)): its tasks wait"
+            )
+    return notes
 
 
 def show(

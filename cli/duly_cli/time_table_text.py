@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from duly.codec import EncryptedPayload
 from duly_cli.formatting import moment_text
 from duly_cli.json_text import as_object
 from duly_cli.text import one_line
@@ -85,8 +86,14 @@ def table_as_json(table: "TimeTable") -> dict[str, Any]:
         table,
         left_out=lengths,
         zone=table.zone or None,
-        payload=table.payload if not isinstance(table.payload, bytes) else table.payload.hex(),
+        payload=_payload_as_json(table.payload),
         last_task_id=table.last_task_id or None,
         problem=table.problem or None,
         **seconds,
     )
+
+
+def _payload_as_json(payload: object) -> object:
+    if isinstance(payload, EncryptedPayload):
+        return str(payload)
+    return payload.hex() if isinstance(payload, bytes) else payload

@@ -1,6 +1,7 @@
 """Addresses in settings: checked before gRPC makes something else of an invalid one (a port of its own choice)."""
 
 import re
+from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -15,6 +16,15 @@ def is_host_and_port(address: str) -> bool:
     """Whether it is HOST:PORT; an IPv6 host stands in brackets."""
     found = _HOST_AND_PORT.fullmatch(address)
     return found is not None and int(found[1]) <= _LAST_PORT
+
+
+def is_loopback(listen: str) -> bool:
+    """Whether only this machine can reach HOST:PORT."""
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_listen(address: object) -> object:

@@ -55,6 +55,14 @@ class TooMuchError(DulyError):
     """A call asked for more than one call may have or read. Ask for less."""
 
 
+class UnauthenticatedError(DulyError):
+    """A call does not say who makes it, or says it with something that is not valid."""
+
+
+class PermissionDeniedError(DulyError):
+    """Whoever made the call may not do this."""
+
+
 class InvalidRequestError(DulyError):
     """A request is invalid as a whole. The details name the field."""
 

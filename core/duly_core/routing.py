@@ -6,7 +6,21 @@ from typing import NamedTuple
 from duly.enums import Priority
 
 ALL_PRIORITIES = frozenset(Priority)
-LAMBDA_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+"""Of a collection or resource."""
+LAMBDA_NAME = re.compile(
+    r"(?=[a-z0-9_./-]{1,128}(?![a-z0-9_./-]))(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*"
+)
+"""With its namespace before a slash, if it has one."""
+PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
+"""A version that tasks may be pinned to: their queue is NAME@VERSION."""
+QUEUE_NAME = re.compile(f"{LAMBDA_NAME.pattern}(@{PINNED_VERSION.pattern})?")
+"""What hosts ask for: a lambda, or the queue of one of its versions."""
+
+
+def namespace_of(lambda_name: str) -> str:
+    """Return the namespace of a lambda; empty: the default one."""
+    return lambda_name.rpartition("/")[0]
 
 
 class QueueKey(NamedTuple):

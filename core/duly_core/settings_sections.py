@@ -8,7 +8,7 @@ from duly_core.errors import SettingsError
 
 SECTIONS = (
     "frontend", "store_consumer", "hsc", "controller", "executor",
-    "timing", "queue", "store", "rpc", "telemetry",
+    "timing", "queue", "store", "rpc", "auth", "telemetry",
 )  # fmt: skip
 """All sections; a section's environment variables begin with its name."""
 

@@ -42,6 +42,7 @@ class Encoding(enum.IntEnum):
 
     JSON = 1
     RAW = 2
+    ENCRYPTED = 3
 
 
 class Session(NamedTuple):
@@ -80,6 +81,8 @@ class NewTask(NamedTuple):
     idempotency_key: str | None = None
     session: Session | None = None
     resources: Needs = ()
+    scheduled_by: str | None = None
+    """The principal that asked for it; None: nobody was asked who they are."""
 
 
 class TaskChange(NamedTuple):

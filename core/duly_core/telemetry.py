@@ -10,7 +10,8 @@ import structlog
 from prometheus_client import Counter, Histogram, start_http_server
 from pydantic import field_validator
 
-from duly_core.errors import PortInUseError
+from duly_core.addresses import is_loopback
+from duly_core.errors import PortInUseError, SettingsError
 from duly_core.settings import Section
 
 _LAST_PORT = 65_535
@@ -27,6 +28,8 @@ class TelemetrySettings(Section):
     """`json`: an object for each event. `console`: text for people."""
     metrics_listen: str = ""
     """HOST:PORT of the Prometheus endpoint. Empty: no metrics."""
+    allow_remote_metrics: bool = False
+    """Serve metrics on other addresses than loopback. Whoever reaches them reads the names of lambdas and how much they run."""
 
     @field_validator("metrics_listen")
     @classmethod
@@ -111,12 +114,19 @@ def serve_metrics(settings: TelemetrySettings) -> None:
 
     Raises:
         PortInUseError: somebody else listens there.
+        SettingsError: other machines could read them, and nobody said so.
     """
     if not settings.metrics_listen:
         return
     host, _, port = settings.metrics_listen.rpartition(":")
+    host = host or "127.0.0.1"
+    if not (settings.allow_remote_metrics or is_loopback(f"{host}:{port}")):
+        raise SettingsError(
+            f"telemetry.metrics_listen: {settings.metrics_listen} can be reached from other machines: let only Prometheus reach "
+            "it (a firewall), and set telemetry.allow_remote_metrics = true (DULY_TELEMETRY_ALLOW_REMOTE_METRICS)"
+        )
     try:
-        start_http_server(int(port), addr=host or "127.0.0.1")
+        start_http_server(int(port), addr=host)
     except OSError as error:
         raise PortInUseError(
             f"cannot serve metrics on {settings.metrics_listen}: {error.strerror}; "

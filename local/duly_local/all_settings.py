@@ -14,6 +14,7 @@ _SECTIONS = (
     ("duly_core.queues.settings", "QueueSettings"),
     ("duly_core.store.settings", "StoreSettings"),
     ("duly_core.rpc.settings", "RpcSettings"),
+    ("duly_core.access.settings", "AuthSettings"),
     ("duly_core.telemetry", "TelemetrySettings"),
 )
 

@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from duly import errors
+from duly.access import Access, AuditEvent, Grant, NewToken, Token
+from duly.codec import EncryptedPayload
 from duly.context import TaskContext
 from duly.enums import (
     AttemptOutcome,
@@ -22,6 +24,7 @@ from duly.enums import (
     Outcome,
     Overlap,
     Priority,
+    Role,
     SessionOrder,
     SessionPolicy,
     TaskStatus,
@@ -52,10 +55,12 @@ if TYPE_CHECKING:
     from duly.sync_client import Client
 
 __all__ = [
+    "Access",
     "App",
     "AsyncClient",
     "Attempt",
     "AttemptOutcome",
+    "AuditEvent",
     "Backlog",
     "Backoff",
     "CallbackOutcome",
@@ -63,9 +68,11 @@ __all__ = [
     "CatchUp",
     "Client",
     "EdgeCondition",
+    "EncryptedPayload",
     "Failure",
     "FailureKind",
     "FatalFailure",
+    "Grant",
     "Graph",
     "GraphDefinition",
     "GraphNode",
@@ -74,6 +81,7 @@ __all__ = [
     "NewGraph",
     "NewNode",
     "NewTask",
+    "NewToken",
     "Outcome",
     "Overlap",
     "Priority",
@@ -82,6 +90,7 @@ __all__ = [
     "ResourceKey",
     "ResourceNeed",
     "RetriableFailure",
+    "Role",
     "ScheduledGraph",
     "ScheduledTask",
     "Session",
@@ -94,6 +103,7 @@ __all__ = [
     "TaskContext",
     "TaskStatus",
     "TaskUpdate",
+    "Token",
     "any_of",
     "graph_from_json",
 ]

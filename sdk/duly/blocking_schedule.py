@@ -14,10 +14,12 @@ import grpc
 from duly import error_mapping
 from duly.caller import ONE_TRY, ONE_TRY_OF_SEVERAL, RETRIED, Reachability, seconds
 from duly.channel import open_blocking_channel
+from duly.credentials import Credentials
 from duly.errors import UnavailableError
 from duly.peers import split_addresses, stands_for_several
 from duly.retry_info import jittered, pause_of
 from duly.schedule_stream import SHORTEST_TIMEOUT_S, ScheduleStream, StreamEndedError
+from duly.tls_files import TlsFiles
 from duly.v1 import frontend_pb2
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 
@@ -28,14 +30,14 @@ _SOON_S = 1.0
 class BlockingSchedule:
     """One call at a time; any threads may share it. Connects with the first call."""
 
-    def __init__(
-        self, address: str, credentials: grpc.ChannelCredentials | None, reach: Reachability
-    ) -> None:
+    def __init__(self, address: str, credentials: Credentials, reach: Reachability) -> None:
         self._address = address
         self._frontends = split_addresses(address)
         random.shuffle(self._frontends)  # clients spread over the Frontends; the first is the one in use
         self._one_try_s = seconds(ONE_TRY if len(self._frontends) == 1 else ONE_TRY_OF_SEVERAL)
         self._credentials = credentials
+        self._files = credentials.tls if isinstance(credentials.tls, TlsFiles) else None
+        self._generation = 0
         self._reach = reach
         self._turn = threading.Lock()
         self._channel: grpc.Channel | None = None
@@ -64,6 +66,8 @@ class BlockingSchedule:
     def _send(
         self, request: frontend_pb2.ScheduleRequest, timeout: float
     ) -> frontend_pb2.ScheduleResult | None:
+        if self._files is not None and self._files.refresh() != self._generation:
+            self._disconnect()
         now = time.monotonic()
         is_soon, self._called_at = now - self._called_at < _SOON_S, now
         if self._streams_are_served and timeout >= SHORTEST_TIMEOUT_S:
@@ -158,6 +162,7 @@ class BlockingSchedule:
         if self._stub is None:
             frontend = self._frontends[0]
             is_one_of_several = len(self._frontends) > 1 or stands_for_several(frontend)
+            self._generation = 0 if self._files is None else self._files.generation
             self._channel = open_blocking_channel(
                 frontend, self._credentials, is_one_of_several=is_one_of_several
             )

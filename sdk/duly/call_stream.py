@@ -21,6 +21,7 @@ from duly.v1 import task_pb2
 log = logging.getLogger("duly")
 
 _UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.value[0]
+_UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED.value[0]
 _CODES = {status.value[0]: status for status in grpc.StatusCode}
 
 MADE_ALONE = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED})
@@ -71,8 +72,17 @@ class CallStream:
         `alone`, a method of the stub, makes a call that streams cannot carry. `timeout` is in seconds, for both ways.
         """
         ends_at = time.monotonic() + timeout
-        response = await self._over_stream(self._new_request(**{field: request}), timeout)
+        carried = self._new_request(**{field: request})
+        before = self._stream
+        response = await self._over_stream(carried, timeout)
+        if before and response is not None and _failed_with(response, _UNAUTHENTICATED):
+            # nothing was done: the stream shows the token of its beginning, another one shows that of now
+            if self._stream is before:
+                self._opened_at = float("-inf")
+            response = await self._over_stream(carried, max(0.0, ends_at - time.monotonic()))
         if response is not None:
+            if response.WhichOneof("response") == "error":
+                raise _error_of_call(response.error)
             return getattr(response, field)
         return await alone(request, timeout=max(0.0, ends_at - time.monotonic()))
 
@@ -95,12 +105,10 @@ class CallStream:
         finally:
             if stream is not self._stream and stream.is_idle:
                 await stream.close()
-        if response.WhichOneof("response") == "error":
-            if response.error.code == _UNAVAILABLE and stream.has_others:
-                stream.note_failure()
-                if stream is self._stream:
-                    self._opened_at = float("-inf")  # the next call goes to another server
-            raise _error_of_call(response.error)
+        if _failed_with(response, _UNAVAILABLE) and stream.has_others:
+            stream.note_failure()
+            if stream is self._stream:
+                self._opened_at = float("-inf")  # the next call goes to another server
         return response
 
     async def _usable(self) -> OpenStream:
@@ -123,6 +131,10 @@ class CallStream:
         self._is_closed = True
         if self._stream is not None:
             await self._stream.close()
+
+
+def _failed_with(response: Any, code: int) -> bool:
+    return bool(response.WhichOneof("response") == "error" and response.error.code == code)
 
 
 def _error_of_call(error: task_pb2.CallError) -> AioRpcError:

@@ -19,9 +19,10 @@ from duly.validation_records import resolve_hints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from duly.codec import Codec
     from duly.policy import Policy
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+_NAME = re.compile(r"(?=.{1,128}\Z)(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*")
 _CONTEXT_NAMES = ("ctx", "context")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -38,6 +39,7 @@ class Callback:
     reader: Reader | None
     takes_payload: bool
     takes_context: bool
+    codec: Codec | None = None
 
     def read(self, data: bytes, encoding: int) -> Any:
         """Return the payload as the callback wants it; raise PayloadError if it is not as declared."""
@@ -66,11 +68,14 @@ class Callback:
         return self.function(payload) if self.takes_payload else self.function()
 
 
-def make_callback(name: object, function: Any, policy: Policy, *, raw: bool) -> Callback:
+def make_callback(
+    name: object, function: Any, policy: Policy, *, raw: bool, codec: Codec | None = None
+) -> Callback:
     """Look at a function once; raise RegistrationError, naming the lambda, for what cannot work."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise RegistrationError(
-            f"{name!r} is not a lambda name: 1 to 128 of a-z, 0-9, '_', '.', '-', the first a letter or digit"
+            f"{name!r} is not a lambda name: 1 to 128 of a-z, 0-9, '_', '.', '-', the first a letter or digit; NAMESPACE/ may "
+            "stand before it"
         )
     try:
         _check_function(function)
@@ -85,6 +90,7 @@ def make_callback(name: object, function: Any, policy: Policy, *, raw: bool) -> 
             reader=None if raw or annotation is Any or annotation is object else reader_for(annotation),
             takes_payload=bool(parameters),
             takes_context=len(parameters) > 1,
+            codec=codec,
         )
     except RegistrationError as error:
         raise RegistrationError(f"lambda {name!r}: {error}") from error.__cause__

@@ -15,10 +15,13 @@ from duly import error_mapping
 from duly.after_fork import keep_in_children
 from duly.call_stream import CallStream
 from duly.channel import open_channel
+from duly.codec import Codec
+from duly.credentials import Credentials
 from duly.errors import ClosedError
 from duly.peers import Avoided, split_addresses
 from duly.retry_info import pause_of
 from duly.v1 import frontend_pb2
+from duly.v1.access_pb2_grpc import AccessServiceStub
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 from duly.v1.graphs_pb2_grpc import GraphServiceStub
 from duly.v1.limits_pb2_grpc import LimitServiceStub
@@ -90,16 +93,19 @@ class Caller:
     def __init__(
         self,
         address: str,
-        credentials: grpc.ChannelCredentials | None = None,
+        credentials: Credentials | None = None,
         reach: Reachability | None = None,
+        codec: Codec | None = None,
     ) -> None:
         self.address = address
+        self.codec = codec
         self._reach = reach or Reachability(None)
-        self._channel = open_channel(address, credentials, self._reach.avoided)
+        self._channel = open_channel(address, credentials or Credentials(), self._reach.avoided)
         self._frontends = len(split_addresses(address))
         keep_in_children(self)
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)
+        self.access = AccessServiceStub(self._channel)
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)
         self.sessions = SessionServiceStub(self._channel)

@@ -13,7 +13,8 @@ from duly.client_part import ClientPart, only
 from duly.enums import Priority, TaskStatus
 from duly.errors import DulyError, NotPendingError
 from duly.filters import CancelFilter, PurgeFilter, filtered
-from duly.task_reads import TaskRef, in_chunks
+from duly.task import Task
+from duly.task_reads import TaskRef, get_tasks, id_of, in_chunks
 from duly.task_update import KEEP, TaskUpdate
 from duly.v1 import frontend_pb2
 
@@ -77,12 +78,27 @@ class ChangeCalls(ClientPart):
 async def _update_tasks(caller: Caller, updates: Sequence[TaskUpdate]) -> list[TaskStatus | DulyError]:
     """Change tasks; return for each, in order, its status now, or why it was not changed."""
     results: list[TaskStatus | DulyError] = []
-    for some in in_chunks([update.to_proto() for update in updates]):
+    names = await _lambda_names(caller, updates)
+    protos = [update.to_proto(caller.codec, names.get(id_of(update.task), "")) for update in updates]
+    for some in in_chunks(protos):
         request = frontend_pb2.UpdateTaskRequest(updates=some)
         tries: list[int] = []
         response = await caller.call(caller.frontend.UpdateTask, request, tried=tries.append)
         results += [_updated(result, repeated=len(tries) > 1) for result in response.results]
     return results
+
+
+async def _lambda_names(caller: Caller, updates: Sequence[TaskUpdate]) -> dict[str, str]:
+    """Return the lambdas of tasks whose payload is to be encrypted: it is bound to the lambda's name."""
+    if caller.codec is None:
+        return {}
+    changed = [update.task for update in updates if update.payload is not KEEP]
+    names = {id_of(task): task.lambda_name for task in changed if isinstance(task, Task)}
+    unknown = [task_id for task_id in map(id_of, changed) if task_id not in names]
+    found = await get_tasks(caller, unknown) if unknown else []
+    return names | {
+        task_id: task.lambda_name for task_id, task in zip(unknown, found, strict=True) if task is not None
+    }
 
 
 def _updated(result: frontend_pb2.UpdateTaskResult, *, repeated: bool) -> TaskStatus | DulyError:

@@ -6,6 +6,7 @@ from typing import cast
 
 import grpc
 
+from duly.credentials import Credentials, check_secrecy, interceptors, plaintext_is_allowed, show_blocking
 from duly.errors import AddressError
 from duly.peer_channel import PeerChannel
 from duly.peers import (
@@ -15,6 +16,8 @@ from duly.peers import (
     split_addresses,
     stands_for_several,
 )
+from duly.reloading_channel import ReloadingChannel
+from duly.tls_files import TlsFiles
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 ADDRESS_VARIABLE = "DULY_ADDRESS"
@@ -69,10 +72,9 @@ def _is_address(address: str) -> bool:
     return 0 < int(found[1]) <= _LAST_PORT if found else _OTHER_FORMS.fullmatch(address) is not None
 
 
-def open_channel(
-    address: str, credentials: grpc.ChannelCredentials | None, avoided: Avoided | None = None
-) -> grpc.aio.Channel:
-    """Open a channel on the running event loop; it connects when it is first used. `credentials` None: no TLS."""
+def open_channel(address: str, credentials: Credentials, avoided: Avoided | None = None) -> grpc.aio.Channel:
+    """Open a channel on the running event loop; it connects when it is first used."""
+    check_secrecy(address, credentials, allow_plaintext=plaintext_is_allowed())
     addresses = split_addresses(address)
     if len(addresses) == 1:
         return _open_one(address, credentials, is_one_of_several=stands_for_several(address))
@@ -82,23 +84,31 @@ def open_channel(
     return cast("grpc.aio.Channel", peers)
 
 
-def _open_one(
-    address: str, credentials: grpc.ChannelCredentials | None, *, is_one_of_several: bool
-) -> grpc.aio.Channel:
+def _open_one(address: str, credentials: Credentials, *, is_one_of_several: bool) -> grpc.aio.Channel:
     options = _options(address, is_one_of_several=is_one_of_several)
-    if credentials is None:
-        return grpc.aio.insecure_channel(address, options=options)
-    return grpc.aio.secure_channel(address, credentials, options=options)
+    shown = interceptors(credentials.token)
+
+    def secure(tls: grpc.ChannelCredentials) -> grpc.aio.Channel:
+        return grpc.aio.secure_channel(address, tls, options=options, interceptors=shown)
+
+    if credentials.tls is None:
+        return grpc.aio.insecure_channel(address, options=options, interceptors=shown)
+    if isinstance(credentials.tls, TlsFiles):
+        return ReloadingChannel(credentials.tls, secure)
+    return secure(credentials.tls)
 
 
-def open_blocking_channel(
-    address: str, credentials: grpc.ChannelCredentials | None, *, is_one_of_several: bool
-) -> grpc.Channel:
-    """Open a channel for blocking calls to a single address; otherwise as `open_channel`."""
+def open_blocking_channel(address: str, credentials: Credentials, *, is_one_of_several: bool) -> grpc.Channel:
+    """Open a channel for blocking calls to a single address, with the files of now; otherwise as `open_channel`."""
+    check_secrecy(address, credentials, allow_plaintext=plaintext_is_allowed())
     options = _options(address, is_one_of_several=is_one_of_several)
-    if credentials is None:
-        return grpc.insecure_channel(address, options=options)
-    return grpc.secure_channel(address, credentials, options=options)
+    tls = credentials.tls
+    if tls is None:
+        channel = grpc.insecure_channel(address, options=options)
+    else:
+        newest = tls.newest if isinstance(tls, TlsFiles) else tls
+        channel = grpc.secure_channel(address, newest, options=options)
+    return show_blocking(channel, credentials.token)
 
 
 def _options(address: str, *, is_one_of_several: bool) -> list[tuple[str, str | int]]:

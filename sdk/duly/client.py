@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
 import grpc
 
-from duly import dead_letters, error_mapping, task_reads
+from duly import dead_letters, error_mapping, registration, task_reads
+from duly.access_calls import AccessCalls
 from duly.caller import Caller, Reachability
 from duly.change_calls import ChangeCalls
 from duly.channel import resolve_address
 from duly.client_part import only
+from duly.codec import Codec
+from duly.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
 from duly.graph_calls import GraphCalls
-from duly.lambda_info import LambdaInfo
+from duly.lambda_calls import LambdaCalls
 from duly.resource_calls import ResourceCalls
 from duly.schedule_calls import ScheduleCalls
 from duly.scheduling import Scheduler
@@ -28,17 +31,28 @@ from duly.settings import SettingCalls
 from duly.task import Task
 from duly.task_reads import TaskRef, id_of
 from duly.time_tables import TimeTableCalls
-from duly.v1 import frontend_pb2, registry_pb2, task_pb2
+from duly.v1 import frontend_pb2, task_pb2
+
+if TYPE_CHECKING:
+    from duly.registry import App
 
 # Within the class `list` is a method, so these say what it would hide.
 _Tasks: TypeAlias = list[Task]
 _TasksOrNone: TypeAlias = list[Task | None]
-_Lambdas: TypeAlias = list[LambdaInfo]
+_Strings: TypeAlias = list[str]
 _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 
 class AsyncClient(
-    ScheduleCalls, ChangeCalls, SettingCalls, SessionCalls, GraphCalls, TimeTableCalls, ResourceCalls
+    ScheduleCalls,
+    ChangeCalls,
+    SettingCalls,
+    SessionCalls,
+    GraphCalls,
+    TimeTableCalls,
+    ResourceCalls,
+    AccessCalls,
+    LambdaCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 
@@ -56,22 +70,30 @@ class AsyncClient(
         address: str | None = None,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
         unreachable_after: timedelta | None = None,
+        codec: Codec | None = None,
     ) -> None:
         """Name the Frontend: "host:port", else the environment's DULY_ADDRESS, else 127.0.0.1:7401.
 
-        Raises AddressError if it is invalid.
-        `credentials`: for TLS, from `grpc.ssl_channel_credentials`; None is plain text.
+        Raises AddressError if it is invalid, CredentialsError if a file of the environment cannot be read, or if a token
+        would be sent to another machine without TLS (DULY_RPC_ALLOW_PLAINTEXT=true allows it).
+        `credentials`: for TLS, from `grpc.ssl_channel_credentials`; else the environment's DULY_RPC_CA_FILE (and
+        DULY_RPC_CERT_FILE, DULY_RPC_KEY_FILE); else plain text.
+        `token`: says who calls; else DULY_TOKEN, or the file of DULY_RPC_TOKEN_FILE.
         `unreachable_after`: give up so soon where connections are refused, or the name is unknown, from the start.
+        `codec`: encrypts payloads, and decrypts payloads and results; see `duly.encryption`.
         """
         self.address = resolve_address(address)
-        self._credentials = credentials
+        self.credentials = Credentials.resolve(credentials, token)
+        check_secrecy(self.address, self.credentials, allow_plaintext=plaintext_is_allowed())
         self.reach = Reachability(unreachable_after)
+        self.codec = codec
 
     async def open(self) -> None:
         """Make ready for calls, on the running event loop. Connects with the first call."""
         if self._opened is None:
-            caller = Caller(self.address, self._credentials, self.reach)
+            caller = Caller(self.address, self.credentials, self.reach, self.codec)
             self._opened = caller, Scheduler(caller)
 
     async def close(self) -> None:
@@ -196,11 +218,12 @@ class AsyncClient(
         request.statuses.append(task_pb2.TASK_STATUS_FATAL_FAILURE)
         return task_reads.list_pages(self._caller, filtered(request, which, DeadLetterFilter))
 
-    async def lambdas(self) -> _Lambdas:
-        """Return the registered lambdas with their policies."""
-        caller = self._caller
-        response = await caller.call(caller.registry.ListLambdas, registry_pb2.ListLambdasRequest())
-        return [LambdaInfo.from_proto(registered) for registered in response.lambdas]
+    async def register(self, application: App) -> _Strings:
+        """Declare the lambdas of an application and their time tables, without running them; return the registry's warnings.
+
+        Raises the error of the first lambda that is refused, such as PermissionDeniedError: the caller is no owner of it.
+        """
+        return await registration.register(self._caller, application.lambdas())
 
     async def list(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> AsyncIterator[Task]:
         """Yield tasks, newest first, without their payloads and results; what is left out is not filtered by.

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
+from duly.codec import checkpoint_of, encoding_of_checkpoint, protect, reveal
 from duly.enums import Priority
 from duly.errors import CheckpointTooLargeError, EncodingError
 from duly.follow_ups import FollowUps
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from duly.codec import Codec
     from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 
     Keep: TypeAlias = Callable[[bytes, bytes], None]
@@ -89,6 +91,8 @@ class TaskContext(FollowUps):
         """The nodes that it waited for, by label: `ctx.predecessors["disks"].result`."""
         self.checkpointed: Any = None
         """What the attempt before kept with `checkpoint`, decoded; None: nothing, or this is the first."""
+        self.codec: Codec | None = None
+        """Of the application; None: nothing is encrypted."""
         self.children: list[frontend_pb2.NewTask] | None = None
         """What `schedule` was asked for, as it is sent; None: nothing."""
         self.nodes: dict[str, graphs_pb2.GraphNode] | None = None
@@ -164,12 +168,16 @@ class TaskContext(FollowUps):
         data, encoding = encode(value)
         if encoding != task_pb2.ENCODING_JSON:
             raise EncodingError("a checkpoint is JSON, not bytes: turn them into text first")
+        data = data or b"null"
+        if self.codec is not None:
+            bound_to = checkpoint_of(self.task_id)
+            data, _ = protect(self.codec, (data, encoding), bound_to, self.task_id)
         if len(data) > CHECKPOINT_LIMIT_BYTES:
             raise CheckpointTooLargeError(
                 f"the checkpoint has {len(data):,} bytes, the limit is {CHECKPOINT_LIMIT_BYTES:,}: store it elsewhere "
                 "and keep a reference"
             )
-        self._keep_checkpoint(data or b"null")
+        self._keep_checkpoint(data)
 
     def _keep_checkpoint(self, data: bytes) -> None:
         if self._keep is not None:
@@ -208,6 +216,7 @@ class _OfTask(TaskContext):
         self._task = task
         self._report = report
         self._keep = keep
+        self.codec = None
         self.children = None
         self.nodes = None
         self._cancelled = False
@@ -220,8 +229,13 @@ class _OfTask(TaskContext):
         if name not in _SAID_BY_THE_TASK:
             raise AttributeError(f"a task's context has no attribute {name!r}", name=name, obj=self)
         task = self._task
+        if name == "checkpointed":
+            encoding = encoding_of_checkpoint(task.checkpoint)
+            bound_to = checkpoint_of(task.claim.task_id)
+            self.checkpointed = decode(*reveal(self.codec, task.checkpoint, encoding, bound_to))
+            return self.checkpointed
         self.task_id = str(UUID(bytes=task.claim.task_id))
-        self.lambda_name = getattr(task, "lambda")
+        self.lambda_name = getattr(task, "lambda").partition("@")[0]  # without the version it is pinned to
         self.priority = Priority(task.priority or Priority.NORMAL)
         self.attempt = task.attempt
         self.fence = task.fence
@@ -231,8 +245,7 @@ class _OfTask(TaskContext):
         self.tick_at = to_datetime(task.tick_at) if task.HasField("tick_at") else None
         self.graph_id = str(UUID(bytes=task.graph.graph_id)) if task.HasField("graph") else ""
         self.label = task.graph.label
-        self.predecessors = Predecessors.from_proto(task.graph)
-        self.checkpointed = decode(task.checkpoint, task_pb2.ENCODING_JSON)
+        self.predecessors = Predecessors.from_proto(task.graph, self.codec)
         return object.__getattribute__(self, name)
 
 

@@ -120,6 +120,8 @@ class FailureKind(IntEnum):
     SESSION_FAILED = 11
     # It did not run: what it waits for in its graph can no longer happen.
     GRAPH_SKIPPED = 12
+    # The worker cannot decrypt the payload, or what an attempt before kept.
+    NOT_DECRYPTED = 13
 
 
 class SettingSource(IntEnum):
@@ -150,6 +152,21 @@ class Overlap(IntEnum):
     BUFFER_ONE = 3
     # That task is cancelled, and the tick waits until it has ended.
     CANCEL_RUNNING = 4
+
+
+class Role(IntEnum):
+    """What a principal is to the lambdas that a grant names."""
+
+    # Schedules tasks; sees, changes and cancels those that it scheduled itself.
+    CLIENT = 1
+    # Declares lambdas; sees, changes, cancels, redrives and purges all their tasks.
+    OWNER = 2
+    # Runs tasks.
+    HOST = 3
+    # Runs Duly: settings, limits, grants, and what owners may do but declare.
+    OPERATOR = 4
+    # Sees everything but payloads, changes nothing.
+    AUDITOR = 5
 
 
 def member(field: str, value: object, kind: type[Member]) -> Member:

@@ -6,14 +6,18 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from duly.connection_advice import advice
 from duly.errors import (
     DulyError,
     GraphNotFoundError,
     InvalidTaskError,
     KeyConflictError,
+    LambdaConflictError,
+    LambdaInUseError,
     NotADeadLetterError,
     NotPendingError,
     PayloadTooLargeError,
+    PermissionDeniedError,
     QuotaExceededError,
     RequestError,
     ResourceInUseError,
@@ -22,6 +26,7 @@ from duly.errors import (
     TaskNotFoundError,
     TimeTableConflictError,
     TimeTableNotFoundError,
+    UnauthenticatedError,
     UnavailableError,
     UnknownLambdaError,
     UnknownResourceError,
@@ -45,6 +50,9 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_UNKNOWN_RESOURCE: UnknownResourceError,
     task_pb2.ERROR_CODE_RESOURCE_IN_USE: ResourceInUseError,
     task_pb2.ERROR_CODE_QUOTA_EXCEEDED: QuotaExceededError,
+    task_pb2.ERROR_CODE_PERMISSION_DENIED: PermissionDeniedError,
+    task_pb2.ERROR_CODE_LAMBDA_IN_USE: LambdaInUseError,
+    task_pb2.ERROR_CODE_LAMBDA_CONFLICT: LambdaConflictError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}
@@ -77,10 +85,10 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
     """Return the error of a whole request; `address` is where it was sent."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE and not is_answer(error):
-        return UnavailableError(
-            f"no Duly Frontend answers at {address}: start one with `duly up`, or say where it is with "
-            f"DULY_ADDRESS, --address or Client(address=...) ({details})"
+        remedy = advice(details) or (
+            "start one with `duly up`, or say where it is with DULY_ADDRESS, --address or Client(address=...)"
         )
+        return UnavailableError(f"no Duly Frontend answers at {address}: {remedy} ({details})")
     if pause_of(error) is not None:
         return _not_serving(address, details)
     field = _first_bad_field(error) if code is grpc.StatusCode.INVALID_ARGUMENT else ""
@@ -103,6 +111,10 @@ def _of_answer(code: grpc.StatusCode, details: str, field: str, address: str) ->
         # what names the field already, as Duly's own Frontend does, need not name it twice
         named = not field or details.startswith(f"{field}: ")
         return InvalidTaskError(details if named else f"{field}: {details}", field)
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return UnauthenticatedError(details)
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return PermissionDeniedError(details)
     if code is grpc.StatusCode.NOT_FOUND:
         return TaskNotFoundError(details)
     if code is grpc.StatusCode.UNIMPLEMENTED:

@@ -17,6 +17,8 @@ __all__ = [
     "AppImportError",
     "CheckpointTooLargeError",
     "ClosedError",
+    "CredentialsError",
+    "DecryptionError",
     "DulyError",
     "EncodingError",
     "GraphNotFoundError",
@@ -24,10 +26,13 @@ __all__ = [
     "InvalidSettingError",
     "InvalidTaskError",
     "KeyConflictError",
+    "LambdaConflictError",
+    "LambdaInUseError",
     "NotADeadLetterError",
     "NotPendingError",
     "PayloadError",
     "PayloadTooLargeError",
+    "PermissionDeniedError",
     "QuotaExceededError",
     "RegistrationError",
     "RequestError",
@@ -40,6 +45,7 @@ __all__ = [
     "TaskNotFoundError",
     "TimeTableConflictError",
     "TimeTableNotFoundError",
+    "UnauthenticatedError",
     "UnavailableError",
     "UnknownLambdaError",
     "UnknownResourceError",
@@ -82,6 +88,14 @@ class PayloadError(DulyError):
 
     def __str__(self) -> str:
         return f"payload{self.path}: {self.problem}"
+
+
+class DecryptionError(DulyError):
+    """A payload, result or checkpoint cannot be decrypted here; `key_id` names the key that it needs."""
+
+    def __init__(self, message: str, key_id: str = "") -> None:
+        super().__init__(message)
+        self.key_id = key_id
 
 
 class InvalidTaskError(DulyError):
@@ -133,6 +147,14 @@ class NotPendingError(DulyError):
     status: TaskStatus | None = None
 
 
+class LambdaInUseError(DulyError):
+    """The lambda has tasks that have not ended: wait for them, or cancel them with it."""
+
+
+class LambdaConflictError(DulyError):
+    """Somebody changed the lambda since it was read: look at it, and decide again."""
+
+
 class SessionNotBlockedError(DulyError):
     """Only a blocked session can be unblocked; one whose tasks still fail goes on by itself."""
 
@@ -163,6 +185,18 @@ class UnknownSettingError(DulyError):
 
 class InvalidSettingError(DulyError):
     """The value is invalid. The setting is unchanged."""
+
+
+class CredentialsError(DulyError, ValueError):
+    """A token, a certificate or a key cannot be used: the file is missing, or has something else."""
+
+
+class PermissionDeniedError(DulyError):
+    """Whoever the token or certificate names may not do this; an operator can grant a role."""
+
+
+class UnauthenticatedError(DulyError):
+    """The Frontend asks who calls, and the token or certificate is missing, unknown, revoked or expired."""
 
 
 class AddressError(DulyError, ValueError):

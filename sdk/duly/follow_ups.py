@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
+    from duly.codec import Codec
     from duly.new_graph import After, NewNode
     from duly.v1 import frontend_pb2, graphs_pb2
 
@@ -26,8 +27,9 @@ _MOST_EDGES = 10_000
 class FollowUps:
     """The part of a task's context that schedules tasks, and adds nodes to its graph. Any thread may use it."""
 
-    __slots__ = ("_child_bytes", "children", "nodes")
+    __slots__ = ("_child_bytes", "children", "codec", "nodes")
 
+    codec: Codec | None
     graph_id: str
     children: list[frontend_pb2.NewTask] | None
     nodes: dict[str, graphs_pb2.GraphNode] | None
@@ -50,7 +52,9 @@ class FollowUps:
         will have. At most 1,000 tasks and 4 MiB in one attempt. A lambda that is not registered, or a payload larger
         than it takes, makes the attempt a fatal failure. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
-        new = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto()
+        new = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto(
+            self.codec
+        )
         with _lock:
             children = self._children()
             self._count(new.ByteSize())
@@ -98,7 +102,9 @@ class FollowUps:
             raise InvalidTaskError("this task is not a node of a graph: use ctx.schedule", "label")
         from duly.new_graph import NewNode, node_of
 
-        task = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto()
+        task = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto(
+            self.codec
+        )
         node = node_of(label, task, after, ignore_failure=ignore_failure, max_runtime=max_runtime)
         with _lock:
             self._children()

@@ -95,7 +95,7 @@ class GraphCalls(ClientPart):
         UnknownLambdaError, PayloadTooLargeError, KeyConflictError, or UnavailableError (the outcome is then unknown).
         """
         caller = self._caller
-        request = graph.to_proto()
+        request = graph.to_proto(caller.codec)
         response = await caller.call(caller.graphs.ScheduleGraph, request, timeout, one_try=_ONE_TRY)
         _check(response.error)
         task_ids = dict(zip((node.label for node in request.nodes), response.task_ids, strict=True))
@@ -168,7 +168,9 @@ class GraphCalls(ClientPart):
         The same nodes as the newest version make no new one. Raises InvalidTaskError.
         """
         caller = self._caller
-        request = graphs_pb2.PutGraphDefinitionRequest(name=graph.name, nodes=graph.to_definition())
+        request = graphs_pb2.PutGraphDefinitionRequest(
+            name=graph.name, nodes=graph.to_definition(caller.codec)
+        )
         response = await caller.call(caller.graphs.PutGraphDefinition, request, one_try=_ONE_TRY)
         _check(response.error)
         return await self.get_graph_definition(graph.name, response.version)
@@ -201,7 +203,7 @@ class GraphCalls(ClientPart):
 
         Raises what `schedule_graph` raises, and GraphNotFoundError.
         """
-        graph = run_of(await self._definition(name, version), options or {})
+        graph = run_of(await self._definition(name, version), options or {}, codec=self._caller.codec)
         return await self.schedule_graph(graph, timeout=timeout)
 
     async def _definition(self, name: str, version: int) -> graphs_pb2.GraphDefinition:

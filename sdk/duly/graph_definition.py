@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from duly.codec import Codec, payload_of, reveal
 from duly.enums import EdgeCondition
 from duly.errors import InvalidTaskError
 from duly.new_graph import NewGraph
@@ -66,10 +67,13 @@ def graph_from_json(definition: Mapping[str, Any]) -> NewGraph:
     return graph
 
 
-def run_of(definition: graphs_pb2.GraphDefinition, options: Options, name: str = "") -> NewGraph:
+def run_of(
+    definition: graphs_pb2.GraphDefinition, options: Options, name: str = "", codec: Codec | None = None
+) -> NewGraph:
     """Return a new graph of a definition, with payloads changed as `options` say.
 
-    Raises InvalidTaskError for a label that no node has, and for a payload that is no JSON object.
+    Raises InvalidTaskError for a label that no node has, and for a payload that is no JSON object;
+    DecryptionError for one that is to be changed, and that `codec` cannot decrypt.
     """
     graph = NewGraph(name or definition.name)
     graph.definition = definition.name, definition.version
@@ -78,7 +82,7 @@ def run_of(definition: graphs_pb2.GraphDefinition, options: Options, name: str =
         node = graphs_pb2.GraphNode()
         node.CopyFrom(stored)
         if changes := _merged(options, node.label):
-            payload = _object(node)
+            payload = _object(node, codec)
             _write(node, payload | changes)
         graph.add(node)
     return graph
@@ -138,10 +142,12 @@ def _write(node: graphs_pb2.GraphNode, payload: dict[str, Any]) -> None:
     node.task.payload, node.task.payload_encoding = encode(payload)
 
 
-def _object(node: graphs_pb2.GraphNode) -> dict[str, Any]:
+def _object(node: graphs_pb2.GraphNode, codec: Codec | None) -> dict[str, Any]:
     payload = None
-    if node.task.payload_encoding != task_pb2.ENCODING_RAW:
-        payload = decode(node.task.payload, node.task.payload_encoding) if node.task.payload else {}
+    bound_to = payload_of(getattr(node.task, "lambda"))
+    data, encoding = reveal(codec, node.task.payload, node.task.payload_encoding, bound_to)
+    if encoding != task_pb2.ENCODING_RAW:
+        payload = decode(data, encoding) if data else {}
     if not isinstance(payload, dict):
         raise InvalidTaskError(
             f"options: the payload of {node.label!r} is no JSON object, so no fields of it can be set",

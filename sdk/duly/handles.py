@@ -34,6 +34,7 @@ class ScheduleOptions(TypedDict, total=False):
     idempotency_key: str | None
     session: Session | str | None
     resources: Iterable[ResourceNeed | str]
+    lambda_version: str
     timeout: timedelta
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from duly.errors import PayloadError, describe, text_of
+from duly.codec import payload_of, protect, result_of, reveal
+from duly.errors import DecryptionError, PayloadError, describe, text_of
 from duly.outcome import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
 from duly.payload import encode
 from duly.traceback_text import callback_frames, traceback_of
@@ -45,8 +46,16 @@ def run(
     reported as one line and the frames of its own code.
     """
     result = _result(task, context)
+    context.codec = callback.codec
     try:
-        payload = callback.read(task.payload, task.payload_encoding)
+        payload = callback.read(
+            *reveal(callback.codec, task.payload, task.payload_encoding, payload_of(callback.name))
+        )
+    except DecryptionError as error:
+        _set_failure(
+            result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, task_pb2.FAILURE_KIND_NOT_DECRYPTED, str(error)
+        )
+        return result
     except PayloadError as error:
         _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_PAYLOAD, str(error))
         return result
@@ -57,7 +66,7 @@ def run(
     except BaseException as error:  # noqa: BLE001 (SystemExit too: user code may not end the process)
         _set_raised(result, callback, task, context, error)
     else:
-        _set_returned(result, callback, value)
+        _set_returned(result, callback, context, value)
         if context.children is not None and result.outcome == hsc_pb2.OUTCOME_SUCCESS:
             result.children.extend(context.children)
             if context.nodes is not None:
@@ -88,7 +97,9 @@ def _set_interrupted(result: hsc_pb2.TaskResult, limit: timedelta, context: Task
     _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, kind, message)
 
 
-def _set_returned(result: hsc_pb2.TaskResult, callback: Callback, value: object) -> None:
+def _set_returned(
+    result: hsc_pb2.TaskResult, callback: Callback, context: TaskContext, value: object
+) -> None:
     if value is None:  # what most return
         result.outcome = hsc_pb2.OUTCOME_SUCCESS
         result.result_encoding = task_pb2.ENCODING_JSON
@@ -100,6 +111,9 @@ def _set_returned(result: hsc_pb2.TaskResult, callback: Callback, value: object)
         value = value.result
     try:
         data, encoding = encode(value)
+        if callback.codec is not None:
+            bound_to = result_of(context.task_id)
+            data, encoding = protect(callback.codec, (data, encoding), bound_to, context.task_id)
     except Interrupted:
         raise
     except BaseException as error:  # noqa: BLE001 (a model's own dump may raise anything)
@@ -140,6 +154,10 @@ def _set_raised(
         return
     _log_raised("task %s, %s: the callback raised", callback, context, error)
     result.traceback = traceback_of(error)
+    if isinstance(error, DecryptionError):
+        kind = task_pb2.FAILURE_KIND_NOT_DECRYPTED
+        _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, kind, str(error))
+        return
     fatal = callback.policy.is_fatal(error)
     outcome = hsc_pb2.OUTCOME_FATAL_FAILURE if fatal else hsc_pb2.OUTCOME_RETRIABLE_FAILURE
     _set_failure(result, outcome, task_pb2.FAILURE_KIND_EXCEPTION, describe(error))

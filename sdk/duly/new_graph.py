@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from duly.codec import Codec, payload_of, protect
 from duly.enums import EdgeCondition, Priority
 from duly.errors import InvalidTaskError
 from duly.handles import name_of
@@ -151,24 +152,28 @@ class NewGraph:
         self._nodes[node.label] = node
         return NewNode(node.label, node.task.task_id)
 
-    def to_proto(self) -> graphs_pb2.ScheduleGraphRequest:
-        """Return the graph as it is sent."""
+    def to_proto(self, codec: Codec | None = None) -> graphs_pb2.ScheduleGraphRequest:
+        """Return the graph as it is sent; `codec` encrypts the payloads."""
         definition, version = self.definition
-        return graphs_pb2.ScheduleGraphRequest(
+        request = graphs_pb2.ScheduleGraphRequest(
             graph_id=self.graph_id,
             name=self.name,
             nodes=self._nodes.values(),
             definition=definition,
             definition_version=version,
         )
+        for node in request.nodes:
+            _encrypt(node, codec, node.task.task_id)
+        return request
 
-    def to_definition(self) -> list[graphs_pb2.GraphNode]:
-        """Return the nodes as a definition has them: without ids."""
+    def to_definition(self, codec: Codec | None = None) -> list[graphs_pb2.GraphNode]:
+        """Return the nodes as a definition has them: without ids; `codec` encrypts the payloads."""
         nodes = []
         for node in self._nodes.values():
             bare = graphs_pb2.GraphNode()
             bare.CopyFrom(node)
             bare.task.ClearField("task_id")
+            _encrypt(bare, codec, f"definition {self.name} {node.label}")
             nodes.append(bare)
         return nodes
 
@@ -201,6 +206,14 @@ def node_of(
         ignore_failure=ignore_failure,
         max_runtime=None if max_runtime is None else to_duration(max_runtime),
         waits_for=waits_for,  # type: ignore[arg-type]
+    )
+
+
+def _encrypt(node: graphs_pb2.GraphNode, codec: Codec | None, identity: str) -> None:
+    task = node.task
+    encoded = task.payload, task.payload_encoding
+    task.payload, task.payload_encoding = protect(
+        codec, encoded, payload_of(getattr(task, "lambda")), identity
     )
 
 

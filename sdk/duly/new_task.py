@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from duly.codec import payload_of, protect
 from duly.enums import Priority, member
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.ids import new_task_id_text
@@ -14,6 +15,9 @@ from duly.resource import ResourceNeed, needs_to_fields
 from duly.session import Session
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2, task_pb2
+
+if TYPE_CHECKING:
+    from duly.codec import Codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +50,28 @@ class NewTask:
     idempotency_key: str | None = None
     session: Session | str | None = None
     resources: tuple[ResourceNeed | str, ...] = ()
+    lambda_version: str = ""
 
-    def to_proto(self) -> frontend_pb2.NewTask:
+    def to_proto(self, codec: Codec | None = None) -> frontend_pb2.NewTask:
         """Return the task as it is sent, under an id of its own unless it has an idempotency key.
 
         Raises InvalidTaskError for a time or a priority that is not one, EncodingError for a payload JSON cannot carry,
-        PayloadTooLargeError for one that no lambda may take (it would sink the call it travels in).
+        PayloadTooLargeError for one that no lambda may take (it would sink the call it travels in). `codec` encrypts the payload.
         """
-        return frontend_pb2.NewTask(**self.to_fields())
+        return frontend_pb2.NewTask(**self.to_fields(codec))
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self, codec: Codec | None = None) -> dict[str, Any]:
         """Return the fields of `to_proto`, of which a request makes its message without a copy."""
+        task_id = new_task_id_text() if self.idempotency_key is None else ""
         payload, encoding = encode(self.payload)
+        if codec is not None:
+            identity = task_id or f"key {self.idempotency_key}"
+            payload, encoding = protect(codec, (payload, encoding), payload_of(self.lambda_name), identity)
         check_size(payload)
         fields: dict[str, Any] = {
-            "lambda": self.lambda_name,
+            "lambda": f"{self.lambda_name}@{self.lambda_version}"
+            if self.lambda_version
+            else self.lambda_name,
             "payload": payload,
             "payload_encoding": encoding,
             "priority": self.priority
@@ -79,7 +90,7 @@ class NewTask:
             fields["expires_at"] = to_timestamp(aware("expires_at", self.expires_at))
         if self.idempotency_key is None:
             # Makes the SDK's retries safe: a request that arrives twice finds its own ids taken.
-            fields["task_id"] = new_task_id_text()
+            fields["task_id"] = task_id
         elif self.idempotency_key:
             fields["idempotency_key"] = self.idempotency_key
         else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
+from duly.codec import Codec, payload_of, protect, reveal
 from duly.enums import CatchUp, Overlap, Priority, member
 from duly.errors import InvalidTaskError
 from duly.payload import encode
 from duly.time_conversion import to_duration
-from duly.v1 import time_tables_pb2
+from duly.v1 import task_pb2, time_tables_pb2
 
 
 class TimeTableOptions(TypedDict, total=False):
@@ -28,25 +29,45 @@ class TimeTableOptions(TypedDict, total=False):
 
 
 def new_time_table(
-    name: str, lambda_name: str, payload: object = None, **options: Unpack[TimeTableOptions]
+    name: str,
+    lambda_name: str,
+    payload: object = None,
+    codec: Codec | None = None,
+    /,
+    **options: Unpack[TimeTableOptions],
 ) -> time_tables_pb2.TimeTable:
     """Return the definition of a time table as it is sent; what it says is for the Frontend to check.
 
     Raises InvalidTaskError for what cannot be sent, EncodingError for a payload that JSON cannot carry.
+    `codec` encrypts the payload.
     """
     if (options.get("cron") is None) is (options.get("every") is None):
         raise InvalidTaskError("say when it fires: either cron or every", "cron")
     table = time_tables_pb2.TimeTable(name=name)
-    write_payload(table, payload)
     setattr(table, "lambda", lambda_name)
+    write_payload(table, payload, codec)
     usual = {"catch_up": CatchUp.ONE, "overlap": Overlap.ALLOW, "priority": Priority.NORMAL}
     write_options(table, usual | dict(options))
     return table
 
 
-def write_payload(table: time_tables_pb2.TimeTable, payload: object) -> None:
-    """Set what each task of a time table is given."""
-    table.payload, table.payload_encoding = encode(payload)
+def write_payload(table: time_tables_pb2.TimeTable, payload: object, codec: Codec | None = None) -> None:
+    """Set what each task of a time table, which names its lambda, is given."""
+    table.payload, table.payload_encoding = protect(
+        codec, encode(payload), payload_of(getattr(table, "lambda")), f"time table {table.name}"
+    )
+
+
+def rebind_payload(table: time_tables_pb2.TimeTable, lambda_name: str, codec: Codec | None) -> None:
+    """Give a time table to another lambda: an encrypted payload is bound to the name. Raises DecryptionError."""
+    before = payload_of(getattr(table, "lambda"))
+    setattr(table, "lambda", lambda_name)
+    if table.payload_encoding == task_pb2.ENCODING_ENCRYPTED:
+        data, encoding = reveal(codec, table.payload, table.payload_encoding, before)
+        plain = data, task_pb2.Encoding.ValueType(encoding)
+        table.payload, table.payload_encoding = protect(
+            codec, plain, payload_of(lambda_name), f"time table {table.name}"
+        )
 
 
 def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | dict[str, Any]) -> None:

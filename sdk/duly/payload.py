@@ -45,9 +45,16 @@ def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:
 
 
 def decode(data: bytes, encoding: int) -> Any:
-    """Return the value that bytes stand for; raise PayloadError if they are not what `encoding` says."""
+    """Return the value that bytes stand for; raise PayloadError if they are not what `encoding` says.
+
+    Raises DecryptionError for what is still encrypted.
+    """
     if encoding == task_pb2.ENCODING_RAW:
         return data
+    if encoding == task_pb2.ENCODING_ENCRYPTED:
+        from duly.codec import not_decrypted
+
+        raise not_decrypted(data)
     if not data:
         return None
     try:

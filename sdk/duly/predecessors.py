@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from duly.codec import result_of, reveal_if_possible
 from duly.enums import TaskStatus
 from duly.errors import ResultOmittedError
 from duly.payload import decode
 
 if TYPE_CHECKING:
+    from duly.codec import Codec
     from duly.v1 import hsc_pb2
 
 
@@ -29,7 +31,7 @@ class Predecessor:
 
     @property
     def result(self) -> Any:
-        """What its callback returned, decoded; None if it did not succeed. Raises ResultOmittedError."""
+        """What its callback returned, decoded; None if it did not succeed. Raises ResultOmittedError, DecryptionError."""
         if self.result_omitted:
             raise ResultOmittedError(
                 f"the result of {self.label!r} did not come along, for those of all are too large: read it with "
@@ -45,8 +47,8 @@ class Predecessors(dict[str, Predecessor]):
     """True if there are others: read them with client.get_graph."""
 
     @classmethod
-    def from_proto(cls, place: hsc_pb2.GraphPlace) -> Predecessors:
-        """Return what a claimed task says."""
+    def from_proto(cls, place: hsc_pb2.GraphPlace, codec: Codec | None = None) -> Predecessors:
+        """Return what a claimed task says, decrypted as far as `codec` can."""
         found = cls(
             (
                 before.label,
@@ -54,8 +56,9 @@ class Predecessors(dict[str, Predecessor]):
                     before.label,
                     str(UUID(bytes=before.task_id)),
                     TaskStatus(before.status) if before.status else None,
-                    before.result,
-                    before.result_encoding,
+                    *reveal_if_possible(
+                        codec, before.result, before.result_encoding, result_of(before.task_id)
+                    ),
                     before.result_omitted,
                 ),
             )

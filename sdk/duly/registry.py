@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -12,9 +13,12 @@ from duly.new_time_table import TimeTableOptions, new_time_table
 from duly.policy import Policy, PolicyOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from duly.codec import Codec
     from duly.v1 import registry_pb2, time_tables_pb2
+
+_PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -30,10 +34,29 @@ class App:
             return {"message_id": relay.send(payload, fence=ctx.fence)}
     """
 
-    def __init__(self, *, owner: str = "", version: str = "") -> None:
-        """Make an empty application. `owner`: who answers for it; `version`: of the owner's code."""
+    def __init__(
+        self,
+        *,
+        owner: str = "",
+        version: str = "",
+        pinned: bool = False,
+        compatible_with: Iterable[str] = (),
+        codec: Codec | None = None,
+    ) -> None:
+        """Make an empty application.
+
+        - `owner`: who answers for it. The first that is declared for a lambda stays.
+        - `version`: of the owner's code. Give each build its own: 1.4.2, or a date, or a commit.
+        - `pinned`: also run tasks that were scheduled with `lambda_version` of this version.
+        - `compatible_with`: and those of these versions.
+        - `codec`: decrypts payloads, and encrypts what callbacks return, keep and schedule; see `duly.encryption`.
+
+        Raises RegistrationError for a version that tasks cannot be pinned to.
+        """
         self.owner = owner
         self.version = version
+        self.served_versions = _served(version, compatible_with) if pinned or compatible_with else ()
+        self.codec = codec
         self._callbacks: dict[str, Callback] = {}
         self._time_tables: dict[str, time_tables_pb2.TimeTable] = {}
 
@@ -70,7 +93,7 @@ class App:
         policy = Policy(**options)
 
         def register(function: F) -> F:
-            callback = make_callback(name, function, policy, raw=raw)
+            callback = make_callback(name, function, policy, raw=raw, codec=self.codec)
             if name in self._callbacks:
                 taken_by = getattr(self._callbacks[name].function, "__qualname__", "another callback")
                 raise RegistrationError(f"lambda {name!r} is declared twice: it is {taken_by} already")
@@ -92,13 +115,13 @@ class App:
         Example:
             app.time_table("mail.digest.daily", send_digest, cron="0 7 * * 1-5", zone="Europe/Berlin")
 
-        The options are those of `client.create_table`. The newest declaration holds. What operators decide stays: a pause,
+        The options are those of `client.create_table`. The newest version's declaration holds. What operators decide stays: a pause,
         and the definition of a time table that they changed. What is declared no more stays until it is deleted.
 
         Raises RegistrationError for a name taken, and for a lambda that this application does not declare.
         """
         try:
-            table = new_time_table(name, handles.name_of(lambda_name), payload, **options)
+            table = new_time_table(name, handles.name_of(lambda_name), payload, self.codec, **options)
         except (DulyError, TypeError, ValueError) as error:
             raise RegistrationError(f"time table {name!r}: {error}") from error
         served = getattr(table, "lambda")
@@ -118,4 +141,19 @@ class App:
         }
         for table in self._time_tables.values():
             declared[getattr(table, "lambda")].time_tables.append(table)
-        return list(declared.values())
+        pinned = [
+            callback.policy.declare(f"{name}@{version}", self.owner, self.version)
+            for name, callback in self._callbacks.items()
+            for version in self.served_versions
+        ]
+        return [*declared.values(), *pinned]
+
+
+def _served(version: str, compatible_with: Iterable[str]) -> tuple[str, ...]:
+    versions = dict.fromkeys((version, *compatible_with))
+    for each in versions:
+        if _PINNED_VERSION.fullmatch(each) is None:
+            raise RegistrationError(
+                f"version {each!r}: tasks can be pinned to 1 to 64 of A-Z, a-z, 0-9, '_', '.', '+', '-', the first a letter or digit"
+            )
+    return tuple(versions)

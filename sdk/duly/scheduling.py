@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from duly import error_mapping
 from duly.batching import Batcher
 from duly.caller import Caller, seconds
+from duly.codec import Codec
 from duly.errors import DulyError, ScheduleManyError, UnavailableError
 from duly.new_task import NewTask, ScheduledTask
 from duly.v1 import frontend_pb2
@@ -54,7 +55,7 @@ class Scheduler:
 
     async def schedule(self, new: NewTask, timeout: timedelta) -> ScheduledTask:
         """Write one task, together with what else is being scheduled at the moment."""
-        return await self.send(new.to_proto(), timeout)
+        return await self.send(new.to_proto(self._caller.codec), timeout)
 
     async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
         """Write one task that may have been sent before; otherwise as `schedule`."""
@@ -73,7 +74,7 @@ class Scheduler:
         results: list[Written] = []
         flights: deque[_Flight] = deque()
         try:
-            for call in _calls(tasks):
+            for call in _calls(tasks, self._caller.codec):
                 # tasks of a session are written in order: a call waits for those before it that have the same session
                 while len(flights) == _CALLS_IN_FLIGHT or any(
                     call.sessions & each.sessions for each in flights
@@ -136,14 +137,14 @@ def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:
     return ScheduledTask(result.task_id, created=result.created)
 
 
-def _calls(tasks: Iterable[NewTask]) -> Iterator[_Call]:
+def _calls(tasks: Iterable[NewTask], codec: Codec | None = None) -> Iterator[_Call]:
     """Yield the calls, in order, each message made where it is sent from: made before, it would be copied."""
     call = _Call(frontend_pb2.ScheduleRequest(), [], set())
     room = _MOST_BYTES
     for new in tasks:
         size = 0
         try:
-            fields = new.to_fields()
+            fields = new.to_fields(codec)
         except DulyError as error:
             sent: str | DulyError = error
         else:

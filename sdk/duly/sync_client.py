@@ -24,6 +24,7 @@ from duly.blocking import Blocking, Value, blocking, iterating
 from duly.blocking_schedule import BlockingSchedule
 from duly.caller import DEFAULT_TIMEOUT, seconds
 from duly.client import AsyncClient
+from duly.codec import Codec
 from duly.errors import ClosedError
 from duly.graph_calls import GraphBlock
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
@@ -46,13 +47,17 @@ class Client(Blocking):
         address: str | None = None,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
         unreachable_after: timedelta | None = None,
+        codec: Codec | None = None,
     ) -> None:
         """Name the Frontend, as for AsyncClient."""
-        self._client = AsyncClient(address, credentials=credentials, unreachable_after=unreachable_after)
+        self._client = AsyncClient(
+            address, credentials=credentials, token=token, unreachable_after=unreachable_after, codec=codec
+        )
         self._process = os.getpid()
         keep_in_children(self)
-        self._direct = BlockingSchedule(self._client.address, credentials, self._client.reach)
+        self._direct = BlockingSchedule(self._client.address, self._client.credentials, self._client.reach)
         self._closed = False
         # Held to give the loop work, and to close: the loop drops silently what comes after its end. A signal
         # handler may use the client, too.
@@ -111,7 +116,10 @@ class Client(Blocking):
         **options: Any,
     ) -> ScheduledTask:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
-        task, patience = NewTask(name_of(lambda_name), payload, **options).to_proto(), seconds(timeout)
+        task, patience = (
+            NewTask(name_of(lambda_name), payload, **options).to_proto(self._client.codec),
+            seconds(timeout),
+        )
         self._check_usable()
         began_at = time.monotonic()
         result = self._direct.schedule(task, patience)
@@ -127,6 +135,12 @@ class Client(Blocking):
     wait_many = blocking(AsyncClient.wait_many, drawn="tasks")
     list = iterating(AsyncClient.list, AsyncClient.list_pages)
     lambdas = blocking(AsyncClient.lambdas)
+    get_lambda = blocking(AsyncClient.get_lambda)
+    transfer_lambda = blocking(AsyncClient.transfer_lambda)
+    roll_back_lambda = blocking(AsyncClient.roll_back_lambda)
+    delete_lambda = blocking(AsyncClient.delete_lambda)
+    restore_lambda = blocking(AsyncClient.restore_lambda)
+    register = blocking(AsyncClient.register)
 
     update = blocking(AsyncClient.update)
     update_many = blocking(AsyncClient.update_many, drawn="updates")
@@ -172,6 +186,15 @@ class Client(Blocking):
     set_setting = blocking(AsyncClient.set_setting)
     set_settings = blocking(AsyncClient.set_settings)
     reset_settings = blocking(AsyncClient.reset_settings, drawn="names")
+
+    access = blocking(AsyncClient.access)
+    grants = blocking(AsyncClient.grants)
+    add_grants = blocking(AsyncClient.add_grants, drawn="grants")
+    remove_grants = blocking(AsyncClient.remove_grants, drawn="grants")
+    create_token = blocking(AsyncClient.create_token)
+    tokens = blocking(AsyncClient.tokens)
+    revoke_tokens = blocking(AsyncClient.revoke_tokens, drawn="token_ids")
+    audit_events = iterating(AsyncClient.audit_events, AsyncClient.audit_event_pages)
 
     def graph(
         self, name: str, *, graph_id: str | None = None, timeout: timedelta = DEFAULT_TIMEOUT * 6

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from duly.codec import checkpoint_of, encoding_of_checkpoint, payload_of, result_of, reveal_if_possible
 from duly.enums import AttemptOutcome, FailureKind, Priority, TaskStatus
 from duly.payload import decode
 from duly.resource import ResourceNeed
@@ -14,6 +15,7 @@ from duly.views import view
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from duly.codec import Codec
     from duly.v1 import task_pb2
 
 
@@ -104,10 +106,14 @@ class Task:
     checkpoint_bytes: bytes = field(default=b"", repr=False)
     # Its label in the graph, or empty; not from `list`.
     graph_label: str = ""
+    # The principal that scheduled it, or the task whose callback did; empty: nobody was asked, or a time table did.
+    scheduled_by: str = ""
+    # Payload, result, checkpoint, progress_note, tracebacks and failure messages are left out: the caller may not see them.
+    payload_withheld: bool = False
 
     @property
     def payload(self) -> Any:
-        """The payload, decoded: JSON values, or bytes. None from `list`, which leaves payloads out."""
+        """The payload, decoded: JSON values, or bytes. None from `list`, which leaves payloads out. Raises DecryptionError."""
         return decode(self.payload_bytes, self.payload_encoding)
 
     @property
@@ -118,19 +124,32 @@ class Task:
     @property
     def checkpoint(self) -> Any:
         """What its callback last kept with `ctx.checkpoint`, decoded; None after SUCCESS, and from `list`."""
-        return decode(self.checkpoint_bytes, 1)
+        return decode(self.checkpoint_bytes, encoding_of_checkpoint(self.checkpoint_bytes))
 
     @classmethod
-    def from_proto(cls, task: task_pb2.Task) -> Task:
-        """Return the view of a task as it came over the wire."""
+    def from_proto(cls, task: task_pb2.Task, codec: Codec | None = None) -> Task:
+        """Return the view of a task as it came over the wire, decrypted as far as `codec` can."""
+        payload, payload_encoding = task.payload, int(task.payload_encoding)
+        result, result_encoding = task.result, int(task.result_encoding)
+        checkpoint = task.checkpoint
+        if codec is not None:
+            lambda_name, task_id = getattr(task, "lambda"), task.task_id
+            payload, payload_encoding = reveal_if_possible(
+                codec, payload, payload_encoding, payload_of(lambda_name)
+            )
+            result, result_encoding = reveal_if_possible(codec, result, result_encoding, result_of(task_id))
+            encoding = encoding_of_checkpoint(checkpoint)
+            checkpoint, _ = reveal_if_possible(codec, checkpoint, encoding, checkpoint_of(task_id))
         return view(
             cls,
             task,
             session=view(Session, task.session) if task.HasField("session") else None,
             failure=view(Failure, task.last_failure) if task.HasField("last_failure") else None,
-            payload_bytes=task.payload,
-            result_bytes=task.result,
-            checkpoint_bytes=task.checkpoint,
+            payload_bytes=payload,
+            payload_encoding=payload_encoding,
+            result_bytes=result,
+            result_encoding=result_encoding,
+            checkpoint_bytes=checkpoint,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
             resources=tuple(ResourceNeed.from_proto(need) for need in task.resources),
         )

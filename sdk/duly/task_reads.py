@@ -12,6 +12,7 @@ import grpc
 
 from duly import error_mapping
 from duly.caller import Caller, seconds
+from duly.codec import Codec
 from duly.errors import DulyError, InvalidTaskError, RequestError, TaskNotFoundError, WaitTimeoutError
 from duly.new_task import ScheduledTask
 from duly.task import Task
@@ -58,7 +59,7 @@ async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
     for chunk in in_chunks(list(dict.fromkeys(ids))):
         for task_id, result in zip(chunk, await _halving(ask, chunk), strict=True):
             try:
-                tasks[task_id] = _task(task_id, result)
+                tasks[task_id] = _task(task_id, result, caller.codec)
             except TaskNotFoundError:
                 tasks[task_id] = None
     return [tasks[task_id] for task_id in ids]
@@ -67,7 +68,7 @@ async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
 async def list_pages(caller: Caller, request: frontend_pb2.ListTasksRequest) -> AsyncIterator[list[Task]]:
     """Yield the pages of a listing, newest tasks first."""
     async for page in caller.pages(caller.frontend.ListTasks, request):
-        yield [Task.from_proto(task) for task in page.tasks]
+        yield [Task.from_proto(task, caller.codec) for task in page.tasks]
 
 
 async def wait_tasks(caller: Caller, ids: Sequence[str], timeout: timedelta | None) -> list[Task]:
@@ -130,7 +131,8 @@ async def _poll(
         response = await caller.call(caller.frontend.WaitTask, request, patience, one_try=one_try)
         return list(response.results)
 
-    return [_task(task_id, result) for task_id, result in zip(ids, await _halving(ask, ids), strict=True)]
+    results = await _halving(ask, ids)
+    return [_task(task_id, result, caller.codec) for task_id, result in zip(ids, results, strict=True)]
 
 
 async def _halving(
@@ -149,10 +151,10 @@ async def _halving(
     return await _halving(ask, ids[:middle]) + await _halving(ask, ids[middle:])
 
 
-def _task(task_id: str, result: frontend_pb2.GetTaskResult) -> Task:
+def _task(task_id: str, result: frontend_pb2.GetTaskResult, codec: Codec | None) -> Task:
     if result.HasField("error"):
         raise _named(task_id, error_mapping.from_item(result.error), result.error.message)
-    return Task.from_proto(result.task)
+    return Task.from_proto(result.task, codec)
 
 
 def _named(task_id: str, error: DulyError, message: str) -> DulyError:

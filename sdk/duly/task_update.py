@@ -7,12 +7,14 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from duly.codec import payload_of, protect
 from duly.enums import Priority, member
 from duly.new_task import check_size, when_fields
 from duly.payload import encode
 from duly.v1 import frontend_pb2
 
 if TYPE_CHECKING:
+    from duly.codec import Codec
     from duly.task_reads import TaskRef
 
 
@@ -36,13 +38,18 @@ class TaskUpdate:
     priority: Priority | None = None
     payload: Any = KEEP
 
-    def to_proto(self) -> frontend_pb2.TaskUpdate:
-        """Return the update as it is sent. Raises InvalidTaskError, EncodingError, PayloadTooLargeError."""
+    def to_proto(self, codec: Codec | None = None, lambda_name: str = "") -> frontend_pb2.TaskUpdate:
+        """Return the update as it is sent. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
+
+        `codec` encrypts the payload for the lambda of this name.
+        """
         task_id = str(getattr(self.task, "task_id", self.task))
         update = frontend_pb2.TaskUpdate(task_id=task_id, **when_fields(self.at, self.delay))
         if self.priority is not None:
             update.priority = member("priority", self.priority, Priority)  # type: ignore[assignment]
         if self.payload is not KEEP:
-            update.payload, update.payload_encoding = encode(self.payload)
+            update.payload, update.payload_encoding = protect(
+                codec, encode(self.payload), payload_of(lambda_name), task_id
+            )
             check_size(update.payload)
         return update

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly import invoke
+from duly.codec import checkpoint_of, encoding_of_checkpoint, payload_of, result_of, reveal
 from duly.context import TaskContext
 from duly.enums import FailureKind, Outcome, Priority
 from duly.errors import PayloadTooLargeError, UnknownLambdaError
@@ -29,6 +30,7 @@ from duly.v1 import hsc_pb2, task_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from duly.codec import Codec
     from duly.invoke import RunAsync
     from duly.registry import App
     from duly.v1 import frontend_pb2
@@ -120,11 +122,11 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
 
     kept: list[Any] = []
     context = TaskContext.for_task(
-        task, note_progress, lambda _, data: kept.append(decode(data, task_pb2.ENCODING_JSON))
+        task, note_progress, lambda _, data: kept.append(_checkpoint(data, task, callback.codec))
     )
     if cancelled:
         context.request_cancel()
-    return _as_run(invoke.run(callback, task, context, run_async or _run_async), told, kept)
+    return _as_run(invoke.run(callback, task, context, run_async or _run_async), told, kept, callback.codec)
 
 
 def _set_results(task: hsc_pb2.ClaimedTask, results: Mapping[str, object]) -> None:
@@ -141,25 +143,33 @@ def _set_results(task: hsc_pb2.ClaimedTask, results: Mapping[str, object]) -> No
         )
 
 
-def _as_run(result: hsc_pb2.TaskResult, told: list[tuple[float, str]], kept: list[Any]) -> TestRun:
+def _checkpoint(data: bytes, task: hsc_pb2.ClaimedTask, codec: Codec | None) -> Any:
+    return decode(*reveal(codec, data, encoding_of_checkpoint(data), checkpoint_of(task.claim.task_id)))
+
+
+def _as_run(
+    result: hsc_pb2.TaskResult, told: list[tuple[float, str]], kept: list[Any], codec: Codec | None
+) -> TestRun:
+    bound_to = result_of(result.claim.task_id)
     return TestRun(
         outcome=Outcome(result.outcome),
-        result=decode(result.result, result.result_encoding),
+        result=decode(*reveal(codec, result.result, result.result_encoding, bound_to)),
         failure_kind=FailureKind(result.failure_kind) if result.failure_kind else None,
         failure_message=result.failure_message,
         traceback=result.traceback,
         retry_after=result.retry_after.ToTimedelta() if result.HasField("retry_after") else None,
         progress=tuple(told),
         checkpoints=tuple(kept),
-        scheduled=tuple(map(_as_new_task, result.children)),
-        added={node.label: _as_new_task(node.task) for node in result.nodes},
+        scheduled=tuple(_as_new_task(child, codec) for child in result.children),
+        added={node.label: _as_new_task(node.task, codec) for node in result.nodes},
     )
 
 
-def _as_new_task(child: frontend_pb2.NewTask) -> NewTask:
+def _as_new_task(child: frontend_pb2.NewTask, codec: Codec | None) -> NewTask:
+    lambda_name = getattr(child, "lambda")
     return NewTask(
-        getattr(child, "lambda"),
-        decode(child.payload, child.payload_encoding),
+        lambda_name,
+        decode(*reveal(codec, child.payload, child.payload_encoding, payload_of(lambda_name))),
         Priority(child.priority),
         child.collection,
         at=to_datetime(child.scheduled_at) if child.HasField("scheduled_at") else None,

@@ -9,11 +9,11 @@ from typing import Any, Unpack
 
 from duly import error_mapping
 from duly.client_part import ClientPart
+from duly.codec import Codec, payload_of, reveal_if_possible, value_or_sign
 from duly.enums import CatchUp, Overlap, Priority
 from duly.handles import name_of
 from duly.new_task import aware
-from duly.new_time_table import TimeTableOptions, new_time_table, write_options, write_payload
-from duly.payload import decode
+from duly.new_time_table import TimeTableOptions, new_time_table, rebind_payload, write_options, write_payload
 from duly.time_conversion import to_timedelta, to_timestamp
 from duly.v1 import task_pb2, time_tables_pb2
 from duly.views import view
@@ -30,7 +30,7 @@ class TimeTable:
 
     name: str
     lambda_name: str
-    # What each task is given; None where a list does not bring it.
+    # What each task is given; None where a list does not bring it; an EncryptedPayload if it cannot be decrypted here.
     payload: Any
     priority: Priority
     collection: str
@@ -67,14 +67,16 @@ class TimeTable:
     next_ticks: tuple[datetime, ...]
 
     @classmethod
-    def from_proto(cls, state: time_tables_pb2.TimeTableState) -> TimeTable:
-        """Return the view of a time table as it came over the wire."""
+    def from_proto(cls, state: time_tables_pb2.TimeTableState, codec: Codec | None = None) -> TimeTable:
+        """Return the view of a time table as it came over the wire, decrypted as far as `codec` can."""
         table = state.table
+        bound_to = payload_of(getattr(table, "lambda"))
+        data, encoding = reveal_if_possible(codec, table.payload, table.payload_encoding, bound_to)
         return view(
             cls,
             table,
             state,
-            payload=decode(table.payload, table.payload_encoding),
+            payload=value_or_sign(data, encoding),
             cron=table.cron or None,
             offset=to_timedelta(table.offset),
             jitter=to_timedelta(table.jitter),
@@ -115,7 +117,7 @@ class TimeTableCalls(ClientPart):
         Creating the same one twice does no harm. Raises TimeTableConflictError for a name that is taken,
         UnknownLambdaError, InvalidTaskError.
         """
-        table = new_time_table(name, name_of(lambda_name), payload, **options)
+        table = new_time_table(name, name_of(lambda_name), payload, self._caller.codec, **options)
         return await self._put(table, if_revision=0)
 
     async def change_table(
@@ -133,9 +135,11 @@ class TimeTableCalls(ClientPart):
         state = await self._state(name, 0)
         table = state.table
         if lambda_name is not None:
+            if payload is KEEP:
+                rebind_payload(table, name_of(lambda_name), self._caller.codec)
             setattr(table, "lambda", name_of(lambda_name))
         if payload is not KEEP:
-            write_payload(table, payload)
+            write_payload(table, payload, self._caller.codec)
         if options.get("cron") is not None:
             table.ClearField("offset")
         if options.get("every") is not None:
@@ -147,7 +151,7 @@ class TimeTableCalls(ClientPart):
 
     async def table(self, name: str, *, next_ticks: int = 0) -> TimeTable:
         """Return a time table with so many of its next ticks (at most 1,000). Raises TimeTableNotFoundError."""
-        return TimeTable.from_proto(await self._state(name, next_ticks))
+        return TimeTable.from_proto(await self._state(name, next_ticks), self._caller.codec)
 
     async def tables(self, *, lambda_name: str = "") -> list[TimeTable]:
         """Return the time tables, of a lambda or all, by name, without their payloads."""
@@ -161,7 +165,7 @@ class TimeTableCalls(ClientPart):
         """Pause a time table until it is resumed; nothing else ends that. Raises TimeTableNotFoundError."""
         caller = self._caller
         request = time_tables_pb2.PauseTimeTablesRequest(names=[name], note=note)
-        return _one((await caller.call(caller.time_tables.PauseTimeTables, request)).results[0])
+        return _one((await caller.call(caller.time_tables.PauseTimeTables, request)).results[0], caller.codec)
 
     async def resume_table(self, name: str) -> TimeTable:
         """Resume a time table with its first tick from now on. Raises TimeTableNotFoundError.
@@ -170,7 +174,9 @@ class TimeTableCalls(ClientPart):
         """
         caller = self._caller
         request = time_tables_pb2.ResumeTimeTablesRequest(names=[name])
-        return _one((await caller.call(caller.time_tables.ResumeTimeTables, request)).results[0])
+        return _one(
+            (await caller.call(caller.time_tables.ResumeTimeTables, request)).results[0], caller.codec
+        )
 
     async def delete_table(self, name: str) -> TimeTable:
         """Delete a time table, and return it as it was; its tasks stay. Raises TimeTableNotFoundError.
@@ -178,14 +184,14 @@ class TimeTableCalls(ClientPart):
         One that an application declares comes back when a worker attaches: pause it instead.
         """
         caller = self._caller
-        before = TimeTable.from_proto(await self._state(name, 0))
+        before = TimeTable.from_proto(await self._state(name, 0), caller.codec)
         request = time_tables_pb2.DeleteTimeTablesRequest(names=[name])
         tries: list[int] = []
         response = await caller.call(caller.time_tables.DeleteTimeTables, request, tried=tries.append)
         result: time_tables_pb2.TimeTableResult = response.results[0]
         if len(tries) > 1 and result.error.code == task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE:
             return before  # an earlier try deleted it, and its reply was lost
-        return _one(result)
+        return _one(result, caller.codec)
 
     async def backfill_table(
         self, name: str, start: datetime, end: datetime | None = None, *, dry_run: bool = False
@@ -210,7 +216,7 @@ class TimeTableCalls(ClientPart):
         caller = self._caller
         new = time_tables_pb2.NewTimeTable(table=table, if_revision=if_revision)
         request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
-        return _one((await caller.call(caller.time_tables.PutTimeTables, request)).results[0])
+        return _one((await caller.call(caller.time_tables.PutTimeTables, request)).results[0], caller.codec)
 
     async def _state(self, name: str, next_ticks: int) -> time_tables_pb2.TimeTableState:
         caller = self._caller
@@ -221,6 +227,6 @@ class TimeTableCalls(ClientPart):
         return result.table
 
 
-def _one(result: time_tables_pb2.TimeTableResult) -> TimeTable:
+def _one(result: time_tables_pb2.TimeTableResult, codec: Codec | None) -> TimeTable:
     error_mapping.check(result)
-    return TimeTable.from_proto(result.table)
+    return TimeTable.from_proto(result.table, codec)

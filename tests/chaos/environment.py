@@ -118,6 +118,7 @@ class Environments:
             **(self._queue(name) if STORE_CONSUMER in services else self._backend()),
             **listen,
             "DULY_STORE_DSN": self._store_dsn(name),
+            "DULY_STORE_MIGRATE": "true",
         }
         return Spec(name, role, environment, health)
 

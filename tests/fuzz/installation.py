@@ -4,18 +4,21 @@ import asyncio
 import os
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import grpc
 import psycopg
 
 from duly.enums import Priority
 from duly_controller.__main__ import build
+from duly_core.access.authorizer import Authorizer, Credentials
+from duly_core.access.grants import Access, Grant
+from duly_core.access.principal import Principal
 from duly_core.queues.message import ForeignBodyError, unpack
 from duly_core.queues.none import NoQueue
 from duly_core.queues.port import Received
@@ -87,6 +90,20 @@ class Installation:
         assert rows == [(0,), (0,), (0,)], f"the store's rows contradict each other: {rows}"
 
 
+class FixedAuthorizer(Authorizer):
+    """Takes every caller for one principal."""
+
+    def __init__(self, grants: Sequence[Grant]) -> None:
+        access = Access(grants[0].principal, grants)
+        source = AsyncMock(access_of=AsyncMock(return_value=access))
+        super().__init__(source)
+        self._principal = Principal(access.principal)
+
+    async def identify(self, _credentials: Credentials) -> Principal:
+        """Return the one principal."""
+        return self._principal
+
+
 class Messages(NoQueue):
     """The Controller's end of a queue: what was put here is received, in a hurry and once."""
 
@@ -101,8 +118,9 @@ class Messages(NoQueue):
 
 
 @asynccontextmanager
-async def install(dsn: str) -> AsyncIterator[Installation]:
-    """Start everything on a migrated, empty database."""
+async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Installation]:
+    """Start everything on a migrated, empty database; with grants, every caller has these and no others."""
+    authorizer = FixedAuthorizer(grants) if grants else None
     known = Known(
         lambdas=list(LAMBDAS),
         texts=[EXECUTOR],
@@ -129,8 +147,8 @@ async def install(dsn: str) -> AsyncIterator[Installation]:
         assert QueueSettings.load().backend == "sqs"
         async with (
             Store(StoreSettings(dsn=dsn)) as store,
-            serve_frontend(store) as frontend,
-            serve_hsc(store) as hsc,
+            serve_frontend(store, authorizer=authorizer) as frontend,
+            serve_hsc(store, authorizer=authorizer) as hsc,
         ):
             await lambdas.register(store, [LambdaPolicy(name, max_attempts=3) for name in LAMBDAS])
             listen = f"unix:{Path(folder)}/controller.sock"

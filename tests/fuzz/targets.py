@@ -45,6 +45,7 @@ _ALLOWED = {
     _CODES.RESOURCE_EXHAUSTED,
     _CODES.FAILED_PRECONDITION,
     _CODES.UNIMPLEMENTED,
+    _CODES.PERMISSION_DENIED,
 }
 _LONG_POLLS = {"WaitTask", "WaitGraph", "NextWork", "ClaimWork", "Work"}
 _SERVICES = [

@@ -6,6 +6,8 @@ import time
 import pytest
 
 from duly.v1 import frontend_pb2
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
 from duly_core.rpc.decode_errors import explain
 from tests.fuzz.campaign import fuzz
 from tests.fuzz.installation import install
@@ -15,10 +17,14 @@ BUSY = 5
 """Times the limit of a hang: the tests share their machine."""
 
 
+SOME_ROLES = [Grant("fuzz", role, "fuzz.one") for role in (Role.CLIENT, Role.OWNER, Role.HOST)]
+
+
 @pytest.mark.long  # as long as it is told to
 @pytest.mark.timeout(max(90, SECONDS + 60))
-async def test_whatever_is_sent_is_answered_by_a_status_that_says_what_is_wrong(dsn):
-    async with install(dsn) as installation:
+@pytest.mark.parametrize("grants", [[], SOME_ROLES], ids=["everything", "some roles"])
+async def test_whatever_is_sent_is_answered_by_a_status_that_says_what_is_wrong(dsn, grants):
+    async with install(dsn, grants) as installation:
         tallies = await fuzz(installation, SECONDS, seed=1, patience=BUSY)
 
     assert all(tally.executions for tally in tallies.values())

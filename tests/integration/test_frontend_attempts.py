@@ -8,7 +8,8 @@ import pytest
 import duly
 from duly.enums import FailureKind, Outcome
 from duly.v1 import frontend_pb2, task_pb2
-from duly_cli.formatting import lambda_table, task_as_json, task_lines
+from duly_cli.formatting import task_as_json, task_lines
+from duly_cli.lambdas import lambda_table
 from duly_core.store import claims
 from duly_core.store import tasks as store_tasks
 from duly_core.store.results import set_results

@@ -11,6 +11,7 @@ import duly
 from duly_local.ports import free_ports
 from tests.fixtures.host import APP, SECOND, Command, Commands
 from tests.fixtures.refusals import Refusals
+from tests.fixtures.roles import dsn_as
 from tests.fixtures.service_processes import health_of, until_health_is, until_registered
 from tests.fixtures.services import BreakableConnection
 
@@ -139,6 +140,19 @@ async def test_a_service_waits_for_postgres_says_so_and_serves_when_it_is_there(
 
     await until_health_is("SERVING", address)
     assert command.process.poll() is None
+
+
+@pytest.mark.parametrize("service", SERVICES)
+async def test_a_service_serves_as_a_user_with_the_rights_of_its_role_alone(
+    commands: Commands, dsn: str, service: str
+) -> None:
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    own = dsn_as(dsn, f"duly_{service.replace('-', '_')}")
+
+    commands.start("duly_cli", service, "--listen", address, DULY_STORE_DSN=own)
+
+    await until_health_is("SERVING", address)
 
 
 @pytest.mark.parametrize("service", SERVICES)

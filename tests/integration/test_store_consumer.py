@@ -69,10 +69,10 @@ async def tampered(sender, store):
 
 
 @pytest.fixture
-def make_consumer(store, tampered):
+def make_consumer(consumer_store, tampered):
     """A Store Consumer on the queue; each remembers nothing of the others' rounds."""
 
-    def make(on=store, **settings):
+    def make(on=consumer_store, **settings):
         return Consumer(on, tampered, StoreConsumerSettings(**{"poll_interval": 90 * SECOND} | settings))
 
     return make

@@ -125,9 +125,9 @@ async def test_while_tasks_stream_hints_go_as_often_as_store_consumers_look(hear
 
 
 async def test_a_hint_names_the_lambdas_of_what_is_due(heard, store):
-    Notifier(store).due_in(SECOND, {"report.make", LAMBDA})
+    Notifier(store).due_in(SECOND, {"report.make", "shop/report.make", LAMBDA})
 
-    assert await heard.next_hint() == (SECOND, {"report.make", LAMBDA})
+    assert await heard.next_hint() == (SECOND, {"report.make", "shop/report.make", LAMBDA})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from duly_core.store.results import set_results
 from duly_core.store.retention import Retention
 from duly_core.store.session import options
 from duly_core.store.settings import StoreSettings
-from duly_core.store.start import migrate_when_there
+from duly_core.store.start import ready_when_there
 from duly_core.task import Applied, Result
 from duly_local.ports import free_port
 from tests.fixtures.task_states import SECOND, TaskStates
@@ -138,4 +138,4 @@ async def test_partitions_are_kept_through_a_pooler(task_states: TaskStates) -> 
 
 
 async def test_a_service_behind_a_pooler_finds_the_schema_in_order(task_states: TaskStates) -> None:
-    assert await migrate_when_there(task_states.store.settings, asyncio.Event())
+    assert await ready_when_there(task_states.store.settings, asyncio.Event())

@@ -8,9 +8,11 @@ import psycopg
 import pytest
 
 from duly.enums import FailureKind, Outcome
+from duly_core.access.audit import AuditEntry
 from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
 from duly_core.store import dead_letters, polling, tasks
+from duly_core.store.audit import StoredAuditLog, list_events
 from duly_core.store.partitions import Partition, add, first_id, list_partitions
 from duly_core.store.resources import ResourceLimit, put_resource
 from duly_core.store.results import set_results
@@ -225,7 +227,7 @@ async def test_a_row_that_waited_while_its_partition_was_made_is_asked_for_again
     task_states: TaskStates, dsn: str, clock: Clock
 ) -> None:
     now = await store_now(task_states)
-    day = Partition("soon", first_id(now + 15 * DAY), first_id(now + 16 * DAY))
+    day = Partition("20990101", first_id(now + 15 * DAY), first_id(now + 16 * DAY))
     task_id = UUID(int=first_id(now + 15.5 * DAY).int | 7 << 76 | 2 << 62).bytes
     async with await psycopg.AsyncConnection.connect(dsn) as maker:
         await maker.execute("lock table task_rest in access exclusive mode")
@@ -237,7 +239,7 @@ async def test_a_row_that_waited_while_its_partition_was_made_is_asked_for_again
         await writing
 
     await task_states.new(task_id=task_id)
-    assert ask(dsn, "select tableoid::regclass::text from task") == [("task_soon",)]
+    assert ask(dsn, "select tableoid::regclass::text from task") == [("task_20990101",)]
 
 
 async def test_keys_of_resources_that_nobody_uses_are_forgotten_and_others_are_kept(
@@ -256,3 +258,17 @@ async def test_keys_of_resources_that_nobody_uses_are_forgotten_and_others_are_k
     await retention.run_once()
 
     assert ask(dsn, "select key from resource_use order by key") == [("later",), ("parked",), ("used",)]
+
+
+async def test_audit_events_are_kept_for_their_time(
+    retention: Retention, task_states: TaskStates, clock: Clock, uptime: Uptime
+) -> None:
+    log = StoredAuditLog(task_states.store)
+    await log.record(AuditEntry("ann", "", "old", "OK", ""))
+    for days, method in ((300, "young"), (66, "new")):
+        await clock.tick(days * DAY)
+        uptime.now += days * DAY
+        await log.record(AuditEntry("ann", "", method, "OK", ""))
+    await until_nothing_is_left(retention)
+    kept = await list_events(task_states.store, before=2**62, limit=10)
+    assert [event.entry.method for event in kept] == ["new", "young"]

@@ -20,7 +20,7 @@ def told():
 
 @pytest.fixture
 def loop(tables, told):
-    return TimeTableLoop(tables.store, lambda: SAFETY, lambda *due: told.append(due))
+    return TimeTableLoop(tables.consumer_store, lambda: SAFETY, lambda *due: told.append(due))
 
 
 async def test_it_sleeps_until_the_next_tick(loop, tables):

@@ -9,7 +9,7 @@ import pytest
 from duly_core.errors import SettingsError
 from duly_core.store import start
 from duly_core.store.settings import StoreSettings
-from duly_core.store.start import Migration, migrate_when_there
+from duly_core.store.start import Migration, ready_when_there
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def test_migrations_run_only_where_the_schema_is_behind(
     if behind:
         empty(dsn)
 
-    assert await migrate_when_there(StoreSettings(dsn=dsn), asyncio.Event())
+    assert await ready_when_there(StoreSettings(dsn=dsn, migrate=True), asyncio.Event())
 
     assert len(migrations_run) == runs
 
@@ -49,7 +49,9 @@ async def test_services_of_one_process_migrate_once(dsn: str, migrations_run: li
     empty(dsn)
     migration, stop = Migration(), asyncio.Event()
 
-    done = await asyncio.gather(*(migration.done(StoreSettings(dsn=dsn), stop) for _ in range(3)))
+    done = await asyncio.gather(
+        *(migration.done(StoreSettings(dsn=dsn, migrate=True), stop) for _ in range(3))
+    )
 
     assert done == [True, True, True]
     assert len(migrations_run) == 1
@@ -64,7 +66,7 @@ async def test_a_user_who_may_not_make_tables_is_told_so(dsn: str) -> None:
     reader = psycopg.conninfo.make_conninfo(dsn, user="duly_reader", password="reader")
 
     with pytest.raises(SettingsError, match=r"cannot migrate the store at .*grant create on schema public"):
-        await migrate_when_there(StoreSettings(dsn=reader), asyncio.Event())
+        await ready_when_there(StoreSettings(dsn=reader, migrate=True), asyncio.Event())
 
 
 IMPORTS = """

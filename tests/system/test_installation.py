@@ -128,6 +128,7 @@ def test_a_client_a_worker_and_a_server_each_with_its_extra_alone_carry_a_task(
             log=tmp_path / "server.log",
             cwd=tmp_path,
             DULY_STORE_DSN=dsn,
+            DULY_STORE_MIGRATE="true",
             DULY_FRONTEND_LISTEN=frontend,
             DULY_HSC_LISTEN=hsc,
             DULY_STORE_CONSUMER_LISTEN=consumer,

@@ -27,6 +27,12 @@ METHODS = {
     "update_many": "update",
     "list": "list",
     "lambdas": "lambdas",
+    "get_lambda": "lambdas show",
+    "transfer_lambda": "lambdas transfer",
+    "roll_back_lambda": "lambdas rollback",
+    "delete_lambda": "lambdas delete",
+    "restore_lambda": "lambdas restore",
+    "register": "register",
     "dead_letters": "dead-letters",
     "redrive": "redrive",
     "redrive_many": "redrive",
@@ -57,6 +63,14 @@ METHODS = {
     "resume_table": "tables resume",
     "delete_table": "tables delete",
     "backfill_table": "tables backfill",
+    "access": "whoami",
+    "grants": "grant list",
+    "add_grants": "grant add",
+    "remove_grants": "grant remove",
+    "create_token": "tokens create",
+    "tokens": "tokens list",
+    "revoke_tokens": "tokens revoke",
+    "audit_events": "audit",
 }
 OPTIONS = {
     "statuses": "status",
@@ -95,6 +109,9 @@ ANOTHER_WAY = {
     ("sessions", "page_size"): "--limit decides",
     ("dead_letters", "page_size"): "--limit decides",
     ("set_settings", "values"): "one at a time",
+    ("add_grants", "grants"): "principal, role and patterns; or a file",
+    ("remove_grants", "grants"): "principal, role and patterns; or a file",
+    ("audit_events", "page_size"): "--limit decides",
 }
 
 

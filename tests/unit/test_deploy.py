@@ -1,6 +1,8 @@
 """What can be said about deploy/ without a container engine: it names things that exist."""
 
+import ast
 import functools
+import json
 import re
 import shlex
 import shutil
@@ -10,16 +12,23 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import botocore
+import botocore.session
 import pytest
 import yaml
+from psycopg.conninfo import conninfo_to_dict
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
+from duly_core.queues import sqs
+from duly_core.queues.settings import QueueSettings
 from duly_core.settings import parse_duration
+from duly_local.all_settings import sections
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+ENVIRONMENTS = sorted((DEPLOY / "env").glob("*.env"))
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
 
 
@@ -148,7 +157,90 @@ def test_a_unit_drains_comes_back_and_holds_no_privileges(unit: Path) -> None:
     assert settings["KillMode"] == "mixed"
     assert settings["Restart"] == "on-failure"
     assert settings["NoNewPrivileges"] == "yes"
-    assert settings["User"] == "duly"
+    assert settings["User"] == ("duly-worker" if "worker" in unit.name else "duly")
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_reads_what_all_share_and_a_file_of_its_own(unit: Path) -> None:
+    own = unit.name.removeprefix("duly-").removesuffix(".service").replace("@", "-%i")
+
+    files = re.findall(r"^EnvironmentFile=(.+)$", unit.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert files == ["-/etc/duly/duly.env", f"/etc/duly/{own}.env"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_only_what_needs_the_store_is_given_its_password(unit: Path) -> None:
+    text = unit.read_text(encoding="utf-8")
+    own = unit.name.removeprefix("duly-").removesuffix(".service")
+
+    if "worker" in unit.name:
+        assert "LoadCredential" not in text
+        assert "STORE" not in text
+    else:
+        assert f"LoadCredential=store-password:/etc/duly/{own}.password\n" in text
+        assert "Environment=DULY_STORE_PASSWORD_FILE=%d/store-password\n" in text
+
+
+def variables_of(file: Path) -> dict[str, str]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda file: file.name)
+def test_an_environment_file_sets_what_exists_and_holds_no_password(file: Path) -> None:
+    known = {
+        f"DULY_{section.SECTION}_{name}".upper() for section in sections() for name in section.model_fields
+    }
+
+    found = variables_of(file)
+
+    assert found
+    assert set(found) <= known | {"DULY_APP"}
+    assert conninfo_to_dict(found.get("DULY_STORE_DSN", "")).get("password") is None
+    if file.name in {"duly.env", "worker-mail.env"}:
+        assert [name for name in found if name.startswith("DULY_STORE")] == []
+
+
+def test_there_is_an_environment_file_for_every_unit() -> None:
+    names = {unit.name.removeprefix("duly-").removesuffix(".service").replace("@", "-mail") for unit in UNITS}
+
+    assert {file.stem for file in ENVIRONMENTS} == names | {"duly"}
+
+
+SQS_CALLS = {
+    "store-consumer": ("sender", "depth", "queues"),
+    "controller": ("receiver", "queues"),
+}
+"""By IAM policy: the modules that the process calls SQS from."""
+
+
+@pytest.mark.parametrize("policy", SQS_CALLS)
+def test_an_iam_policy_allows_the_calls_that_the_code_makes_and_no_others(policy: str) -> None:
+    (statement,) = json.loads((DEPLOY / "iam" / f"{policy}.json").read_text(encoding="utf-8"))["Statement"]
+    folder = Path(sqs.__file__).parent
+
+    called = {
+        action
+        for name in SQS_CALLS[policy]
+        for action in _actions_of((folder / f"{name}.py").read_text(encoding="utf-8"))
+    }
+
+    assert statement["Action"] == sorted(f"sqs:{action}" for action in called)
+    assert statement["Resource"].endswith(f":{QueueSettings.model_fields['prefix'].default}-*")
+
+
+def _actions_of(code: str) -> set[str]:
+    """What a module calls: boto3's methods by their names in strings, and the long poll."""
+    nodes = list(ast.walk(ast.parse(code)))
+    said = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    polls = any(isinstance(node, ast.Attribute) and node.attr == "poll" for node in nodes)
+    model = botocore.session.get_session().get_service_model("sqs")
+    methods = {botocore.xform_name(name): name for name in model.operation_names}
+    # a batch needs the right of the single call
+    return {methods[name].removesuffix("Batch") for name in said & methods.keys()} | (
+        {"ReceiveMessage"} if polls else set()
+    )
 
 
 def test_there_is_a_unit_for_every_service() -> None:

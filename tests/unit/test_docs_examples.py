@@ -1,6 +1,8 @@
 """The examples of the quickstart and of the page for clients are Python that fits the SDK."""
 
 import ast
+import base64
+import json
 import runpy
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +35,23 @@ def test_the_application_of_the_page_on_time_tables_declares_what_it_says(tmp_pa
     assert run(app, "report.build", "sales", tick_at=tick).result == f"sales until {tick}"
 
 
-@pytest.mark.parametrize("page", ["quickstart.md", "clients.md", "lambdas.md", "time-tables.md"])
+def test_the_application_of_the_page_on_encryption_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (module,) = python_blocks("encryption.md")
+    (tmp_path / "payment.py").write_text(module, encoding="utf-8")
+    (tmp_path / "keys.json").write_text(json.dumps({"2026-11": base64.b64encode(bytes(32)).decode()}))
+    monkeypatch.setenv("PAYMENT_KEYS", str(tmp_path / "keys.json"))
+
+    app = runpy.run_path(str(tmp_path / "payment.py"))["app"]
+
+    assert app.codec.current == "2026-11"
+    assert run(app, "payment.book", {"card": "4111"}).result == {"booked": "4111"}
+
+
+@pytest.mark.parametrize(
+    "page", ["quickstart.md", "clients.md", "lambdas.md", "time-tables.md", "encryption.md"]
+)
 def test_every_method_of_an_example_exists(page: str) -> None:
     used = {
         node.func.attr

@@ -9,7 +9,8 @@ import pytest
 from google.rpc import code_pb2, error_details_pb2
 
 from duly_core.errors import DulyError, OverloadedError, QueueUnavailableError, StoreUnavailableError
-from duly_core.rpc.interceptors import ServerInterceptor, status_of
+from duly_core.rpc.error_status import status_of
+from duly_core.rpc.interceptors import ServerInterceptor
 
 
 class Request:
@@ -36,7 +37,9 @@ async def test_a_refused_call_leaves_nothing_of_its_request_to_the_collector():
         requests.append(weakref.ref(request))
         return request
 
-    call = ServerInterceptor(lambda *what: observed.append(what[:2]))._wrap(refuse, read, "Schedule")
+    call = ServerInterceptor(lambda *what: observed.append(what[:2]))._wrap(
+        refuse, read, "Schedule", "/duly.v1.FrontendService/Schedule"
+    )
     gc.disable()
     try:
         with pytest.raises(grpc.aio.AbortError):

@@ -24,6 +24,7 @@ LAMBDA = "mail.send"
 LIMITS = {LAMBDA: 100}
 HORIZON = timedelta(days=365)
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}", re.ASCII)
+LAMBDA_NAME = re.compile(rf"({NAME.pattern}/)?{NAME.pattern}", re.ASCII)
 
 texts = st.text(st.characters(codec="utf-8"), max_size=300)
 numbers = st.integers(-(2**31), 2**31 - 1) | st.integers(-2, 6)
@@ -95,10 +96,13 @@ def test_what_passes_is_what_the_store_takes_and_all_else_names_its_field(reques
 @example("\N{LATIN SMALL LETTER LONG S}")
 @example("\N{ARABIC-INDIC DIGIT THREE}")
 @example("m" * 128)
+@example("shop/mail.send")
+@example("shop/mail/send")
+@example("s/" + "m" * 127)
 def test_a_lambda_is_known_by_a_name_of_the_alphabet_alone(name):
     _, problem = outcome(new_task, asked(**{"lambda": name}), {name: 100}, HORIZON)
 
-    assert (problem is None) == bool(NAME.fullmatch(name))
+    assert (problem is None) == bool(LAMBDA_NAME.fullmatch(name) and len(name) <= 128)
     assert problem is None or problem.field == "lambda"
 
 

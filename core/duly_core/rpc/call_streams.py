@@ -13,8 +13,10 @@ import structlog
 from grpc_status import rpc_status
 
 from duly.v1 import task_pb2
+from duly_core.access.current import set_access, stream_admission, stream_refusals
 from duly_core.errors import DulyError, InvalidRequestError, OverloadedError
-from duly_core.rpc.interceptors import CallObserver, status_of
+from duly_core.rpc.error_status import status_of
+from duly_core.rpc.interceptors import CallObserver
 from duly_core.rpc.stubs import Context
 
 log = structlog.get_logger()
@@ -160,6 +162,8 @@ class CallStreams:
         method, handler = self._handlers[field]
         code = "CANCELLED"
         try:
+            if (admit := stream_admission.get()) is not None:
+                set_access(await admit(method))
             answer = await handler(getattr(request, field), CallContext(self._timeout, peer))
             getattr(response, field).CopyFrom(answer)
             self._check_size(response)
@@ -167,6 +171,8 @@ class CallStreams:
         except DulyError as error:
             response.error.CopyFrom(_call_error(error))
             code = _STATUS[response.error.code].name
+            if (record := stream_refusals.get()) is not None:
+                await record(method, getattr(request, field), code)
         except _AbortedError as error:
             response.error.code, response.error.message = error.code.value[0], error.details
             code = error.code.name

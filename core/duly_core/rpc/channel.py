@@ -1,20 +1,35 @@
 """A channel to Duly servers: dead ones are noticed, and one that is back is found soon."""
 
+from pathlib import Path
 from typing import cast
 
 import grpc
 
+from duly.credentials import Credentials, TokenFile, check_secrecy, interceptors
+from duly.errors import CredentialsError
 from duly.peer_channel import PeerChannel
 from duly.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
+from duly.reloading_channel import ReloadingChannel
+from duly.tls_files import TlsFiles
+from duly_core.errors import SettingsError
 from duly_core.rpc.settings import RpcSettings
 
 
 def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
-    """Open a channel to HOST:PORT, to unix:PATH, to a name (dns:///NAME:PORT), or to several with commas between them."""
+    """Open a channel to HOST:PORT, to unix:PATH, to a name (dns:///NAME:PORT), or to several with commas between them.
+
+    Raises:
+        SettingsError: the files of TLS, or the token's, cannot be read; or the token would be sent without TLS.
+    """
     addresses = split_addresses(address)
+    credentials = _credentials(address, settings)
     if len(addresses) == 1:
-        return _open_one(address, settings, is_one_of_several=stands_for_several(address))
-    peers = PeerChannel(addresses, lambda each: _open_one(each, settings, is_one_of_several=True), Avoided())
+        return _open_one(address, settings, credentials, is_one_of_several=stands_for_several(address))
+    peers = PeerChannel(
+        addresses,
+        lambda each: _open_one(each, settings, credentials, is_one_of_several=True),
+        Avoided(),
+    )
     return cast("grpc.aio.Channel", peers)
 
 
@@ -23,7 +38,25 @@ def names_several(address: str) -> bool:
     return stands_for_several(address) or len(split_addresses(address)) > 1
 
 
-def _open_one(address: str, settings: RpcSettings, *, is_one_of_several: bool) -> grpc.aio.Channel:
+def _credentials(address: str, settings: RpcSettings) -> Credentials:
+    names = ("rpc.ca_file", "rpc.cert_file", "rpc.key_file")
+    try:
+        files = (
+            TlsFiles(settings.ca_file, settings.cert_file, settings.key_file, names)
+            if settings.ca_file
+            else None
+        )
+        token = TokenFile(Path(settings.token_file)).read if settings.token_file else None
+        credentials = Credentials(files, token)
+        check_secrecy(address, credentials, allow_plaintext=settings.allow_plaintext)
+    except CredentialsError as error:
+        raise SettingsError(str(error)) from error
+    return credentials
+
+
+def _open_one(
+    address: str, settings: RpcSettings, credentials: Credentials, *, is_one_of_several: bool
+) -> grpc.aio.Channel:
     options: dict[str, str | int] = {
         "grpc.max_receive_message_length": settings.max_message_bytes,
         "grpc.max_send_message_length": settings.max_message_bytes,
@@ -41,4 +74,11 @@ def _open_one(address: str, settings: RpcSettings, *, is_one_of_several: bool) -
         options |= dict(FAST_KEEPALIVE)
     if stands_for_several(address):
         options |= dict([ROUND_ROBIN])
-    return grpc.aio.insecure_channel(address, options=[*options.items()])
+    shows = interceptors(credentials.token)
+
+    def secure(tls: grpc.ChannelCredentials) -> grpc.aio.Channel:
+        return grpc.aio.secure_channel(address, tls, options=[*options.items()], interceptors=shows)
+
+    if isinstance(credentials.tls, TlsFiles) and not address.startswith("unix"):
+        return ReloadingChannel(credentials.tls, secure)
+    return grpc.aio.insecure_channel(address, options=[*options.items()], interceptors=shows)

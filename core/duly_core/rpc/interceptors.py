@@ -1,28 +1,24 @@
 """What every call of a server passes through: it is timed, and errors become statuses with details."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import grpc
 import structlog
-from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError, Message
-from google.rpc import code_pb2, error_details_pb2, status_pb2
+from google.rpc import code_pb2
 from grpc_status import rpc_status
 
-from duly.retry_info import overloaded
-from duly.time_conversion import to_duration
-from duly_core.errors import (
-    DulyError,
-    InvalidRequestError,
-    OverloadedError,
-    QueueUnavailableError,
-    StoreUnavailableError,
-    TooMuchError,
-)
+from duly_core.access.audit import AuditLog
+from duly_core.errors import DulyError, InvalidRequestError
+from duly_core.rpc.admission import Admitter
+from duly_core.rpc.call_audit import CallAudit
 from duly_core.rpc.decode_errors import explain
+from duly_core.rpc.error_status import status_of
 from duly_core.rpc.field_count import check_field_count
+from duly_core.rpc.half_sent import HalfSentRequests
 
 log = structlog.get_logger()
 
@@ -38,32 +34,66 @@ class CallObserver(Protocol):
 class ServerInterceptor(grpc.aio.ServerInterceptor):
     """The one place where exceptions meet the wire. Payloads and exception texts of ours never cross it."""
 
-    def __init__(self, observe: CallObserver | None = None, *, counts_fields: bool = True) -> None:
-        """Make one; with `counts_fields` requests with very many fields are refused before they are read."""
+    def __init__(
+        self,
+        observe: CallObserver | None = None,
+        *,
+        counts_fields: bool = True,
+        admitter: Admitter | None = None,
+        audit_log: AuditLog | None = None,
+        half_sent: HalfSentRequests | None = None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            observe: told of each call that ended.
+            counts_fields: refuse requests with very many fields before they are read.
+            admitter: asks each caller who it is; None: nobody is asked.
+            audit_log: keeps who changed what, and who was refused; None: nothing is kept.
+            half_sent: ends calls whose requests do not arrive; None: they are waited for.
+        """
+        self._half_sent = half_sent
+        self._audit_log = audit_log
         self._observe = observe
+        self._admitter = admitter
         self._counts_fields = counts_fields
         self._wrapped: dict[Any, Any] = {}
         """By what serves the call: a server has one handler a method, and is asked for it at each call."""
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         handler = await continuation(handler_call_details)
+        path = handler_call_details.method
         if handler is None or (handler.unary_unary is None and handler.stream_stream is None):
-            return handler
+            # a kind of call that no service of ours has: health's Watch
+            return handler if self._admitter is None or self._admitter.is_open(path) else None
         wrapped = self._wrapped.get(handler)
         if wrapped is None:
-            wrapped = self._wrapped[handler] = self._wrap_handler(handler, handler_call_details.method)
+            wrapped = self._wrapped[handler] = self._wrap_handler(handler, path)
         return wrapped
 
     def _wrap_handler(self, handler: Any, path: str) -> Any:
         if handler.stream_stream is not None:
+            admitter = self._admitter
             return grpc.stream_stream_rpc_method_handler(
-                handler.stream_stream,
+                handler.stream_stream
+                if admitter is None
+                else admitter.wrap_stream(handler.stream_stream, path, self._audit_log),
                 request_deserializer=self._reader(handler.request_deserializer),
                 response_serializer=handler.response_serializer,
             )
         method = path.rpartition("/")[2]
+        call = self._wrap(handler.unary_unary, handler.request_deserializer, method, path)
+        half_sent = self._half_sent
+        if half_sent is not None:
+            # the wire is the same, and a call whose request is still to be read can be ended
+            async def read_and_call(_requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+                return await call(await half_sent.read(context), context)
+
+            return grpc.stream_unary_rpc_method_handler(
+                read_and_call, request_deserializer=None, response_serializer=handler.response_serializer
+            )
         return grpc.unary_unary_rpc_method_handler(
-            self._wrap(handler.unary_unary, handler.request_deserializer, method),
+            call,
             # the request is read by `call`: gRPC would answer UNKNOWN, which clients take for transient
             request_deserializer=None,
             response_serializer=handler.response_serializer,
@@ -80,8 +110,13 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
 
         return checked
 
-    def _wrap(self, behavior: Handler, deserialize: Callable[[bytes], Message], method: str) -> Handler:
+    def _wrap(
+        self, behavior: Handler, deserialize: Callable[[bytes], Message], method: str, path: str
+    ) -> Handler:
         read = self._reader(deserialize)
+        admitter = self._admitter
+        asks = admitter if admitter is not None and not admitter.is_open(path) else None
+        audit = None if self._audit_log is None else CallAudit(self._audit_log, path)
 
         async def call(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             started = time.perf_counter()
@@ -89,9 +124,13 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             request: Message | None = None
             try:
                 try:
+                    if asks is not None:
+                        await asks.admit(path, context)
                     request = read(data)
                     del data
                     response = await behavior(request, context)
+                    if audit is not None and audit.keeps_all:
+                        await audit.record(context, request, response, "OK")
                 except DulyError as error:
                     refusal = status_of(error)
                     # its frames and it hold each other, and the request: an outage would pile up thousands of them
@@ -99,17 +138,26 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                 except (grpc.aio.AbortError, grpc.RpcError):
                     code = "ABORTED"
                     raise
+                except asyncio.CancelledError:
+                    # the caller hung up: what it asked for may have been done
+                    if audit is not None and audit.keeps_all:
+                        audit.record_apart(context, request, "CANCELLED")
+                    raise
                 except Exception:
                     code = "INTERNAL"
                     log.exception("call failed unexpectedly", method=method)
+                    if audit is not None and audit.keeps_all:
+                        await audit.record_refusal(context, request, code)
                     await context.abort(
                         grpc.StatusCode.INTERNAL, "internal error: the server's log says more"
                     )
                 else:
                     code = "OK"
                     return response
-                request = None
                 code = grpc.StatusCode[code_pb2.Code.Name(refusal.code)].name
+                if audit is not None and audit.keeps(code):
+                    await audit.record_refusal(context, request, code)
+                request = None
                 await context.abort_with_status(rpc_status.to_status(refusal))
             finally:
                 if self._observe:
@@ -128,19 +176,3 @@ def _read(data: bytes, read: Callable[[bytes], Message]) -> Message:
 def _message_of(read: Callable[[bytes], Message]) -> Any:
     """Return the descriptor of what a bound FromString reads; None: it is something else."""
     return getattr(getattr(read, "__self__", None), "DESCRIPTOR", None)
-
-
-def status_of(error: DulyError) -> status_pb2.Status:
-    """Return what an error of ours is on the wire."""
-    if isinstance(error, InvalidRequestError):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.message)
-        detail = any_pb2.Any()
-        detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
-        return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
-    if isinstance(error, StoreUnavailableError | QueueUnavailableError):
-        return status_pb2.Status(code=code_pb2.UNAVAILABLE, message=str(error))
-    if isinstance(error, OverloadedError):
-        return overloaded(str(error), to_duration(error.retry_after))
-    if isinstance(error, TooMuchError):
-        return status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=str(error))
-    return status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message=str(error))

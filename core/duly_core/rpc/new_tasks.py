@@ -4,16 +4,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Never
 from uuid import UUID
 
 from duly.enums import Priority, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
 from duly.v1 import frontend_pb2, task_pb2
-from duly_core.routing import LAMBDA_NAME
+from duly_core.access.current import scheduler
 from duly_core.rpc.checks import check_text, read_instant
 from duly_core.rpc.convert import from_duration
+from duly_core.rpc.names import check_lambda_name, check_name, unknown_lambda
 from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, Needs, NewTask, Session
@@ -25,8 +25,6 @@ _ID_LENGTH = 36
 _ID_BYTES = 16
 _LONGEST_ID = 64
 """Characters of a UUID in any form that Python reads: with `urn:uuid:`, or in braces."""
-_NAMES_REMEMBERED = 1024
-_LONGEST_NAME = 128
 
 # Looked up by the wire's number: calling the enum, and catching what it raises, takes four times as long.
 ENCODINGS = {int(encoding): encoding for encoding in Encoding} | {
@@ -62,7 +60,7 @@ def new_task(
         ProblemUnlessRepeatedError: its time has passed.
     """
     name: str = getattr(asked, "lambda")
-    check_name("lambda", name)
+    check_lambda_name("lambda", name)
     collection = asked.collection
     if collection:
         check_name("collection", collection)
@@ -80,7 +78,7 @@ def new_task(
         task_id=_task_id(asked.task_id, key),
         lambda_name=name,
         payload=payload,
-        encoding=ENCODINGS.get(asked.payload_encoding) or _no_encoding(asked.payload_encoding),
+        encoding=read_encoding(asked.payload_encoding, payload),
         priority=PRIORITIES.get(asked.priority) or _no_priority(asked.priority),
         collection=collection,
         scheduled_at=scheduled_at,
@@ -89,6 +87,7 @@ def new_task(
         idempotency_key=key or None,
         session=_session(asked.session) if asked.HasField("session") else None,
         resources=needs,
+        scheduled_by=scheduler(),
     )
     if asked.task_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
@@ -102,14 +101,6 @@ _NOT_OF_TODAY = Problem(
     "its time is more than a day from now, and there is no such task: set the client's clock, or leave it out",
 )
 _EXPIRED = Problem("expires_at", "is in the past: the task could never run")
-
-
-def unknown_lambda(name: str) -> str:
-    """What to say about a lambda that is not registered."""
-    return (
-        f"no lambda {name!r} is registered: start a worker that declares it (duly worker MODULE:APP) and wait until it "
-        "is ready, or fix the name; `duly lambdas` lists those that are registered"
-    )
 
 
 def parse_task_id(text: str, field: str = "task_id") -> bytes:
@@ -144,24 +135,6 @@ def is_canonical(text: str) -> bool:
     return len(text) == _ID_LENGTH and text[8:24:5] == "----" and text.islower()
 
 
-@lru_cache(_NAMES_REMEMBERED)
-def _is_name(text: str) -> bool:
-    return LAMBDA_NAME.fullmatch(text) is not None
-
-
-def check_name(field: str, name: str) -> None:
-    """Check a name of a lambda, or one written like it.
-
-    Raises:
-        Problem: it is none.
-    """
-    if len(name) > _LONGEST_NAME or not _is_name(name):
-        raise Problem(
-            field,
-            "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit",
-        )
-
-
 def payload_too_large(size: int, limit: int, name: str) -> Problem:
     """What to say about a payload that exceeds its lambda's limit."""
     return Problem(
@@ -172,13 +145,24 @@ def payload_too_large(size: int, limit: int, name: str) -> Problem:
     )
 
 
-def read_encoding(value: int) -> Encoding:
+def read_encoding(value: int, payload: bytes) -> Encoding:
     """Return an encoding of the wire.
 
     Raises:
-        Problem: there is no such encoding.
+        Problem: there is no such encoding, or an encrypted payload does not name its key.
     """
-    return ENCODINGS.get(value) or _no_encoding(value)
+    encoding = ENCODINGS.get(value) or _no_encoding(value)
+    if encoding is Encoding.ENCRYPTED and not has_key_name(payload):
+        raise Problem(
+            "payload",
+            "ENCODING_ENCRYPTED needs the bytes D0 01, the length of the key's name, the name, and the content",
+        )
+    return encoding
+
+
+def has_key_name(payload: bytes) -> bool:
+    """Whether encrypted bytes begin as they must; the statement `existing` reads the name of the key."""
+    return len(payload) > 3 and payload.startswith(b"\xd0\x01") and len(payload) > 3 + payload[2] > 3
 
 
 def read_priority(value: int) -> Priority:
@@ -191,7 +175,10 @@ def read_priority(value: int) -> Priority:
 
 
 def _no_encoding(value: int) -> Never:
-    raise Problem("payload_encoding", f"{value} is not an encoding: use ENCODING_JSON or ENCODING_RAW")
+    raise Problem(
+        "payload_encoding",
+        f"{value} is not an encoding: use ENCODING_JSON, ENCODING_RAW or ENCODING_ENCRYPTED",
+    )
 
 
 def _no_priority(value: int) -> Never:

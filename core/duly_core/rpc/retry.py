@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import grpc
 
+from duly.connection_advice import advice
 from duly.retry_info import pause_of
 from duly_core.loop import backoff
 
@@ -26,6 +27,13 @@ TRANSIENT = frozenset(
 """Statuses that leave the outcome open, or may pass; all others are definite."""
 
 _LONGEST_PAUSE = timedelta(seconds=1)
+
+
+def describe_status(error: grpc.aio.AioRpcError) -> str:
+    """Return a status in a line, and what to do if TLS is the reason."""
+    details = error.details() or ""
+    remedy = advice(details)
+    return f"{error.code().name}: {details}" + (f"; {remedy}" if remedy else "")
 
 
 def is_overloaded(error: grpc.aio.AioRpcError) -> bool:

@@ -9,10 +9,16 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from duly_core.access.audit import AuditLog
+from duly_core.access.authorizer import Authorizer
 from duly_core.errors import PortInUseError
 from duly_core.ready_pipe import tell_serving
+from duly_core.rpc.admission import Admitter
+from duly_core.rpc.bounds import bounds
+from duly_core.rpc.half_sent import HalfSentRequests
 from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
 from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.tls import refuse_strangers, server_credentials
 
 
 class RpcServer:
@@ -24,23 +30,42 @@ class RpcServer:
         servicers: Sequence[object],
         settings: RpcSettings,
         observe: CallObserver | None = None,
+        authorizer: Authorizer | None = None,
+        audit_log: AuditLog | None = None,
     ) -> None:
-        """Args: `listen` is HOST:PORT (port 0: any) or unix:PATH; `servicers` extend those that protoc made."""
+        """Make one.
+
+        Args:
+            listen: HOST:PORT (port 0: any) or unix:PATH.
+            servicers: extend those that protoc made; health and reflection are served beside them.
+            settings: limits of calls.
+            observe: told of each call that ended.
+            authorizer: asks each caller who it is; None: nobody is asked.
+            audit_log: keeps who changed what, and who was refused; None: nothing is kept.
+        """
         self._listen = listen
         self._address = listen
         self._settings = settings
         self._health = health.aio.HealthServicer()
         self._servicers = servicers
         self._names: list[str] = []
+        # on a host's own socket, where messages have no limit, nobody is to be kept out
+        is_limited = settings.max_message_bytes >= 0
+        self._half_sent = HalfSentRequests(settings.request_timeout) if is_limited else None
         self._server = grpc.aio.server(
-            # on a host's own socket, where messages have no limit, nobody is to be kept out
-            interceptors=[ServerInterceptor(observe, counts_fields=settings.max_message_bytes >= 0)],
+            interceptors=[
+                ServerInterceptor(
+                    observe,
+                    counts_fields=is_limited,
+                    admitter=None if authorizer is None else Admitter(authorizer),
+                    audit_log=audit_log,
+                    half_sent=self._half_sent,
+                )
+            ],
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),
-                # of clients that know several servers: `duly.peers`
-                ("grpc.http2.min_ping_interval_without_data_ms", 100),
-                ("grpc.keepalive_permit_without_calls", 1),
+                *bounds(settings),
                 ("grpc.so_reuseport", 0),  # two servers on one port by mistake would share its callers
             ],
         )
@@ -50,6 +75,7 @@ class RpcServer:
 
         Raises:
             PortInUseError: somebody else listens there.
+            SettingsError: it would serve strangers without TLS, or its certificate cannot be read.
         """
         self._names = [_add(servicer, self._server) for servicer in self._servicers]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -57,8 +83,16 @@ class RpcServer:
             [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
         )
         self._refuse_a_taken_socket()
+        is_local = self._listen.startswith("unix")
+        credentials = None if is_local else server_credentials(self._settings)
+        if credentials is None and not is_local and not self._settings.allow_plaintext:
+            refuse_strangers(self._listen)
         try:
-            port = self._server.add_insecure_port(self._listen)
+            port = (
+                self._server.add_insecure_port(self._listen)
+                if credentials is None
+                else self._server.add_secure_port(self._listen, credentials)
+            )
         except RuntimeError as error:
             raise PortInUseError(
                 f"cannot listen on {self._listen}: another process holds it, or the address is not this machine's; "
@@ -66,6 +100,8 @@ class RpcServer:
             ) from error
         await self.set_serving(serving=False)
         await self._server.start()
+        if self._half_sent is not None:
+            self._half_sent.start()
         if not self._listen.startswith("unix:"):
             host, separator, _ = self._listen.rpartition(":")
             self._address = f"{host}{separator}{port}"
@@ -104,6 +140,8 @@ class RpcServer:
         """Refuse new calls, let running ones finish within the grace."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._settings.shutdown_grace.total_seconds())
+        if self._half_sent is not None:
+            self._half_sent.stop()
 
 
 def _add(servicer: object, server: grpc.aio.Server) -> str:

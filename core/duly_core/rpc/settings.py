@@ -1,8 +1,11 @@
 """Settings of servers and of calls."""
 
 from datetime import timedelta
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
+from pydantic import Field
+
+from duly_core.addresses import is_loopback
 from duly_core.settings import Duration, Section
 
 
@@ -18,6 +21,44 @@ class RpcSettings(Section):
     shutdown_grace: Duration = timedelta(seconds=5)
     """How long a stopping server lets running calls finish."""
 
+    max_connections: int = Field(default=10_000, ge=1)
+    """Connections that a server accepts, at most 40 % of the file descriptors that its process may open. More are closed
+    at once. An idle one takes 15 kB."""
+    max_calls_per_connection: int = Field(default=2_000, ge=1)
+    """Calls that one connection may have at a time. A client's further calls wait for the end of others."""
+    idle_timeout: Duration = Field(default=timedelta(minutes=30), gt=timedelta(0))
+    """A server closes a connection without a call after this time. Clients connect again with their next call."""
+    handshake_timeout: Duration = Field(default=timedelta(seconds=20), gt=timedelta(0))
+    """A server closes a connection that has not said what HTTP/2 and TLS begin with after this time."""
+    request_timeout: Duration = Field(default=timedelta(seconds=60), gt=timedelta(0))
+    """A server ends a call whose request has not arrived completely after this time."""
+
+    cert_file: str = ""
+    """Certificate (PEM, with its chain) that this process shows. A server with one serves TLS only; changed files are
+    read without a restart."""
+    key_file: str = ""
+    """Private key (PEM) of `cert_file`."""
+    ca_file: str = ""
+    """Authorities (PEM) that sign the certificates of servers and of clients; `system`: those of the machine, for servers.
+    A client with one connects by TLS only."""
+    client_certificates: Literal["ignored", "required"] = "ignored"
+    """Whether a server with TLS asks each caller for a certificate of `ca_file`."""
+    allow_plaintext: bool = False
+    """Serve on other addresses than loopback without TLS, and send tokens there. Everybody on the way can then read and
+    change all that is said."""
+    token_file: str = ""
+    """File with the token that this process shows to Frontend and HSC. Changed files are read without a restart."""
+
+    def for_health(self, listen: str) -> Self:
+        """For a server of health checks alone: on loopback without TLS, since a worker's certificate may be a client's."""
+        return self.model_copy(update={"cert_file": "", "key_file": ""}) if is_loopback(listen) else self
+
     def for_local_socket(self) -> Self:
         """Without a limit on messages: on a host's own socket a batch may be as large as its tasks are."""
-        return self.model_copy(update={"max_message_bytes": -1})
+        plain = {
+            "cert_file": "",
+            "key_file": "",
+            "ca_file": "",
+            "token_file": "",
+        }  # the socket's file mode says who may
+        return self.model_copy(update={"max_message_bytes": -1, **plain})

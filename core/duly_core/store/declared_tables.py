@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from duly_core.access.grants import Scope
 from duly_core.store.arrays import texts
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import TIME_TABLES
@@ -21,10 +22,13 @@ from duly_core.store.time_tables import (
 from duly_core.time_table import TimeTable
 
 
-async def put_declared(store: Store, tables: Sequence[TimeTable]) -> dict[str, PutAnswer]:
+async def put_declared(
+    store: Store, tables: Sequence[TimeTable], scope: Scope | None = None
+) -> dict[str, PutAnswer]:
     """Create or change declared time tables, each name once; return what became of each, by name.
 
-    What somebody else creates at the same time is CONFLICT: declared again, it is compared.
+    What somebody else creates at the same time is CONFLICT: declared again, it is compared. `scope` has the lambdas whose
+    time tables may be changed; None: all.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
@@ -40,7 +44,7 @@ async def put_declared(store: Store, tables: Sequence[TimeTable]) -> dict[str, P
         left = [table for name, table in declared.items() if name not in answers]
         found = await locked_rows(connection, [table.name for table in left])
         # computing thousands of ticks takes a while: other calls have their turn meanwhile
-        created, changed = await asyncio.to_thread(_decide, left, found, now, answers)
+        created, changed = await asyncio.to_thread(_decide, left, found, now, answers, scope)
         for name in await _write(connection, "create_time_table", created):
             answers[name] = PutAnswer(PutVerdict.CREATED)
         await _write(connection, "change_time_table", changed)
@@ -50,7 +54,11 @@ async def put_declared(store: Store, tables: Sequence[TimeTable]) -> dict[str, P
 
 
 def _decide(
-    tables: Sequence[TimeTable], found: Mapping[str, TableRow], now: datetime, answers: dict[str, PutAnswer]
+    tables: Sequence[TimeTable],
+    found: Mapping[str, TableRow],
+    now: datetime,
+    answers: dict[str, PutAnswer],
+    scope: Scope | None,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the rows to create and those to change; add the answers.
 
@@ -64,6 +72,8 @@ def _decide(
             answers[table.name] = PutAnswer(PutVerdict.CONFLICT)
             first = trigger_columns(table.name, table.rhythm, table.policy.jitter, now)
             created.append(columns | first)
+        elif scope is not None and not scope.covers_all_of(row.lambda_name):
+            answers[table.name] = PutAnswer(PutVerdict.OUT_OF_REACH)
         elif answer := unchanged(row, table, declared=True):
             answers[table.name] = answer
         else:

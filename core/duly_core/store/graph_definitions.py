@@ -37,7 +37,8 @@ where name = %(name)s and (version = %(version)s or %(version)s = 0)
 order by version desc
 limit 1"""
 
-_LIST = """select distinct on (name) name, version, created_at, ''::bytea as definition
+_LIST = """select distinct on (name) name, version, created_at,
+    case when %(whole)s then definition else ''::bytea end as definition
 from graph_definition
 where name > %(after)s
 order by name, version desc
@@ -70,13 +71,16 @@ async def get_definition(store: Store, name: str, version: int) -> Definition | 
     return Definition(**rows[0]) if rows else None
 
 
-async def list_definitions(store: Store, *, after: str, limit: int) -> list[Definition]:
-    """Return the newest versions by name, from behind `after` on.
+async def list_definitions(store: Store, *, after: str, limit: int, whole: bool = False) -> list[Definition]:
+    """Return the newest versions by name, from behind `after` on; what they define only if `whole`.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    return [Definition(**row) for row in await _select(store, _LIST, {"after": after, "limit": limit})]
+    return [
+        Definition(**row)
+        for row in await _select(store, _LIST, {"after": after, "limit": limit, "whole": whole})
+    ]
 
 
 async def _select(store: Store, query: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:

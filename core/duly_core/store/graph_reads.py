@@ -4,8 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from duly_core.access.grants import Scope
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store
+from duly_core.store.scope import graph_condition, scope_parameters
 from duly_core.store.statements import READS
 from duly_core.store.tasks import select_text
 from duly_core.task import GraphId
@@ -37,22 +39,25 @@ order by node.place"""
 _LIST = """select graph.*
 from graph
 where graph.graph_id < %(before)s and (graph.name = %(name)s or %(name)s = '') and (graph.open > 0 or not %(running)s)
+    and {scope}
 order by graph.graph_id desc
 limit %(limit)s"""
 
 _LAST = bytes([255] * 16)
 
 
-async def get_graphs(store: Store, graph_ids: Sequence[GraphId]) -> dict[GraphId, GraphRow]:
-    """Return graphs by id; unknown ones are left out.
+async def get_graphs(
+    store: Store, graph_ids: Sequence[GraphId], scope: Scope | None = None
+) -> dict[GraphId, GraphRow]:
+    """Return graphs by id; unknown ones are left out, and those that are not in the scope (None: all are).
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
     rows = await select_text(
         store,
-        "select * from graph where graph_id = any(%(graph_ids)s::uuid[])",
-        {"graph_ids": [UUID(bytes=graph_id) for graph_id in graph_ids]},
+        f"select * from graph where graph_id = any(%(graph_ids)s::uuid[]) and {_condition(scope)}",  # noqa: S608
+        {"graph_ids": [UUID(bytes=graph_id) for graph_id in graph_ids]} | scope_parameters(scope),
     )
     return {row["graph_id"].bytes: row for row in rows}
 
@@ -79,7 +84,13 @@ async def get_nodes(store: Store, graph_id: GraphId) -> list[NodeRow]:
 
 
 async def list_graphs(
-    store: Store, *, name: str, running: bool, before: GraphId | None, limit: int
+    store: Store,
+    *,
+    name: str,
+    running: bool,
+    before: GraphId | None,
+    limit: int,
+    scope: Scope | None = None,
 ) -> list[GraphRow]:
     """Return up to `limit` graphs, newest id first, from below `before` on.
 
@@ -87,4 +98,9 @@ async def list_graphs(
         StoreUnavailableError: the store does not answer.
     """
     parameters = {"name": name, "running": running, "before": UUID(bytes=before or _LAST), "limit": limit}
-    return list(await select_text(store, _LIST, parameters))
+    query = _LIST.format(scope=_condition(scope))
+    return list(await select_text(store, query, parameters | scope_parameters(scope)))
+
+
+def _condition(scope: Scope | None) -> str:
+    return "true" if scope is None else graph_condition(scope)

@@ -14,7 +14,7 @@ from duly_core.pg_connection import Connection
 from duly_core.store.lambdas import NEW_LAMBDA_CHANNEL
 from duly_core.store.live_settings import SETTING_CHANNEL
 from duly_core.store.local_notifications import LocalNotifications
-from duly_core.store.pool import Store, connect_arguments
+from duly_core.store.pool import Store, connect_arguments_now
 from duly_core.store.rate_detector import STREAM_GAP, RateDetector
 from duly_core.store.settings import StoreSettings, direct
 
@@ -41,7 +41,7 @@ _LAST_WORD = 1.0
 
 _CHANGES = (NEW_LAMBDA_CHANNEL, SETTING_CHANNEL)
 
-_DUE_PAYLOAD = re.compile("([0-9]{1,6})(?: ([a-z0-9_.,-]+))?")
+_DUE_PAYLOAD = re.compile("([0-9]{1,6})(?: ([a-z0-9_.,/-]+))?")
 """As many digits as the horizon has."""
 
 
@@ -155,7 +155,7 @@ class Listener:
         while True:
             try:
                 async with await Connection.connect(
-                    **connect_arguments(direct(self._settings)), autocommit=True
+                    **await connect_arguments_now(direct(self._settings)), autocommit=True
                 ) as connection:
                     for channel in (DUE_CHANNEL, TIME_TABLE_CHANNEL, *_CHANGES):
                         await connection.execute(f"listen {channel}")
@@ -164,7 +164,7 @@ class Listener:
                     self._on_time_table()
                     async for notification in connection.notifies():
                         self._tell(notification.channel, notification.payload)
-            except (psycopg.Error, OSError) as error:
+            except (psycopg.Error, OSError, StoreUnavailableError) as error:
                 failures += 1
                 log.warning(
                     "notification listener failed; polling only", reason=str(error).strip(), failures=failures

@@ -86,22 +86,14 @@ class PartitionDrop:
             TooManyError: nothing was done, if this transaction is rolled back.
         """
         partition = self._partition
-        # the history first: it is what statements that write both begin with
-        for step in (
-            "alter table attempt detach partition {attempt}",
-            "alter table task detach partition {task}",
-        ):
-            await run(connection, step, None, partition)
-        bounds = {"lowest": partition.lowest, "end": partition.end}
-        alive = await run(connection, "alive", bounds | {"limit": MOST_MOVED + 1})
-        survivors = self._survivors | {UUID(bytes=row[0]) for row in alive}
-        if len(survivors) > MOST_MOVED:
+        cursor = await connection.execute(
+            "select duly_drop_partition(%s, %s, %s, %s, %s)",
+            (partition.name, partition.lowest, partition.end, list(self._survivors), MOST_MOVED),
+        )
+        ((moved,),) = await cursor.fetchall()
+        if moved is None:
             raise TooManyError
-        ids = bounds | {"survivors": list(survivors)}
-        for step in ("move_tasks", "move_attempts", "forget_orphaned_keys"):
-            await run(connection, step, ids, partition)
-        await run(connection, "drop table {task}, {attempt}", None, partition)
-        return len(survivors)
+        return int(moved)
 
 
 async def run(

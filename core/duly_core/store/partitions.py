@@ -44,13 +44,6 @@ from (
 """
 _RANGE = re.compile(r"FROM \((?:MINVALUE|'([0-9a-f-]+)')\) TO \('([0-9a-f-]+)'\)")
 
-STORAGE = {
-    # a task's end finds room on the page that the task is on, and changes no index (docs/decisions/0017)
-    "task": "fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0",
-    # rows are written once, and leave with the partition
-    "attempt": "fillfactor = 100",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Partition:
@@ -137,21 +130,7 @@ async def add(connection: Connection, partition: Partition) -> bool:
     ((count, size),) = await cursor.fetchall()
     if count > MOST_MOVED or size > MOST_MOVED_BYTES:
         return False
-    for parent in ("attempt", "task"):  # as statements that write both begin
-        names = {
-            "parent": sql.Identifier(parent),
-            "table": partition.table(parent),
-            "rest": sql.Identifier(f"{parent}_{REST}"),
-            "lowest": sql.Literal(partition.lowest),
-            "end": sql.Literal(partition.end),
-            "storage": sql.SQL(STORAGE[parent]),
-        }
-        for step in (
-            "create table {table} (like {parent} including defaults including constraints) with ({storage})",
-            "lock table {rest} in access exclusive mode",
-            """with moved as (delete from {rest} where task_id >= {lowest} and task_id < {end} returning *)
-                insert into {table} select * from moved""",
-            "alter table {parent} attach partition {table} for values from ({lowest}) to ({end})",
-        ):
-            await connection.execute(sql.SQL(step).format(**names))
+    await connection.execute(
+        "select duly_add_partition(%s, %s, %s)", (partition.name, partition.lowest, partition.end)
+    )
     return True

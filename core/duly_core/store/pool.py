@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self, TypeVar, cast
 
 import psycopg
@@ -15,6 +16,7 @@ from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavail
 from duly_core.pg_connection import PendingConnects, connection_of, hang_up
 from duly_core.store import arrays, session
 from duly_core.store.dsn import describe, parse
+from duly_core.store.password import read_password_in_thread
 from duly_core.store.settings import StoreSettings
 from duly_core.store.statement_refusals import REFUSED, StatementRefusals
 from duly_core.store.statements import Statement
@@ -80,11 +82,25 @@ def connect_arguments(settings: StoreSettings, lock_timeout: timedelta | None = 
     }
 
 
+async def connect_arguments_now(
+    settings: StoreSettings, lock_timeout: timedelta | None = None
+) -> dict[str, Any]:
+    """The same with the password as it is now, for one connection.
+
+    Raises:
+        StoreUnavailableError: the password cannot be read.
+    """
+    password = await read_password_in_thread(settings)
+    arguments = connect_arguments(settings, lock_timeout)
+    return arguments if password is None else arguments | {"password": password}
+
+
 class Store:
     """The pool, and how a statement is run; what the statements say is in the other modules."""
 
     def __init__(self, settings: StoreSettings, lock_timeout: timedelta | None = None) -> None:
         """Make one; a statement waits for a lock no longer than `lock_timeout` (None: as long as it may run)."""
+        parse(settings.dsn)
         self.settings = settings
         self.longest_held = (settings.statement_timeout + _GRACE).total_seconds()
         """Seconds; whoever holds a connection for longer is hung up on."""
@@ -94,7 +110,7 @@ class Store:
         self._connecting = PendingConnects()
         self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
             connection_class=self._connecting.connection_class,
-            kwargs=connect_arguments(settings, lock_timeout),
+            kwargs=partial(connect_arguments_now, settings, lock_timeout),
             min_size=1,
             max_size=settings.connections,
             timeout=settings.acquire_timeout.total_seconds(),

@@ -72,8 +72,11 @@ class Retention:
         dead_letter_retention: timedelta,
         span: timedelta,
         since_boot: Callable[[], int] = since_boot_ns,
+        *,
+        audit_retention: timedelta = timedelta(days=365),
     ) -> None:
-        """Make one: how long tasks are kept after their end, and how much time a partition holds."""
+        """Make one: how long tasks are kept after their end, and audit events; how much time a partition holds."""
+        self._audit_retention = audit_retention
         self._store = store
         self._retention = retention
         self._dead_letter_retention = dead_letter_retention
@@ -119,6 +122,7 @@ class Retention:
         await self._forget("abandoned_sessions", limits, done)
         await self._forget("expired_graphs", limits, done)
         await self._forget("idle_resource_keys", limits, done)
+        await self._forget_audit_events(now - self._audit_retention, done)
         problem: StoreUnavailableError | None = None
         for partition in there:
             if partition.ends_at > now - min(self._retention, self._dead_letter_retention):
@@ -152,6 +156,15 @@ class Retention:
             if not page:
                 return
         done.pause = _AT_ONCE  # such rows may be made faster than so many a minute
+
+    async def _forget_audit_events(self, before: datetime, done: RetentionRound) -> None:
+        for _ in range(PAGES_A_ROUND):
+            async with self._turn() as connection:
+                cursor = await connection.execute("select duly_forget_audit_events(%s, %s)", (before, PAGE))
+                ((forgotten,),) = await cursor.fetchall()
+            if not forgotten:
+                return
+        done.pause = _AT_ONCE
 
     async def _remove(
         self, partition: Partition, limits: dict[str, Any], now: datetime, done: RetentionRound

@@ -99,25 +99,6 @@ where task_id > %(after)b
 order by task_id
 limit %(limit)b
 
--- name: alive
--- What has its turn ahead among a range of ids.
-select task_id
-from task_assoc
-where task_id >= %(lowest)b and task_id < %(end)b
-limit %(limit)b
-
--- name: move_tasks
--- Out of a partition that was detached.
-insert into task select * from {task} where task_id = any(%(survivors)b)
-
--- name: move_attempts
-insert into attempt select * from {attempt} where task_id = any(%(survivors)b)
-
--- name: forget_orphaned_keys
--- What ended its time since the keys were looked through: without its task a key would be taken for ever.
-delete from idempotency_key
-where task_id >= %(lowest)b and task_id < %(end)b and task_id not in (select unnest(%(survivors)b::uuid[]))
-
 -- name: thin
 -- Removes one by one what is gone of a page of a partition that stays; answers with the page's ids, and which went.
 with page as (

@@ -46,12 +46,12 @@ async def _write(
     ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
     columns = _columns([tasks[place] for place in ordered])
     parameters = _said(columns)
-    times = _times(columns)
+    rest = _rest(columns)
     if in_sessions:
         sessions = _orders(columns["session"])
-        rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters | times | sessions)
+        rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters | rest | sessions)
     else:
-        rows = await store.run(TRANSITIONS["schedule"], parameters | times | {"tell": tell})
+        rows = await store.run(TRANSITIONS["schedule"], parameters | rest | {"tell": tell})
     created: dict[TaskId, int | None] = {row[0]: row[1] for row in rows}
     due_in = {
         ahead_us: None if ahead_us is None else timedelta(microseconds=ahead_us)
@@ -96,7 +96,7 @@ async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> di
 def task_parameters(tasks: Sequence[NewTask]) -> dict[str, Any]:
     """Return the parameters that say what new tasks are, and when they are due; an element for each task, in order."""
     columns = _columns(tasks)
-    return _said(columns) | _times(columns)
+    return _said(columns) | _rest(columns)
 
 
 async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled | None]:
@@ -120,12 +120,13 @@ def _columns(tasks: Sequence[NewTask]) -> dict[str, tuple[Any, ...]]:
     return dict(zip(NewTask._fields, zip(*tasks, strict=True), strict=True))
 
 
-def _times(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the parameters that say when."""
+def _rest(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the parameters that say when, and who asked."""
     return {
         "scheduled_at": timestamps(columns["scheduled_at"]),
         "delays": intervals(columns["delay"]),
         "expires_at": timestamps(columns["expires_at"]),
+        "scheduled_by": texts(columns["scheduled_by"] if any(columns["scheduled_by"]) else []),
     }
 
 

@@ -1,20 +1,19 @@
-"""A service's first meeting with the store: wait for it, and bring its schema up to date."""
+"""A service's first meeting with the store: wait for it, and check its schema, or bring that up to date."""
 
 import asyncio
 import os
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 
-import psycopg
 import structlog
 
 from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
 from duly_core.loop import backoff, wait_for, worth_logging
 from duly_core.process import PARENT_PID
 from duly_core.store.dsn import parse
-from duly_core.store.pool import connect_arguments
+from duly_core.store.password import full_address
+from duly_core.store.schema_check import SchemaState, check_store, look_at_schema
 from duly_core.store.settings import StoreSettings, direct
 
 log = structlog.get_logger()
@@ -24,29 +23,34 @@ MIGRATE_DSN = "DULY_MIGRATE_DSN"
 
 
 class Migration:
-    """Brings the schema up to date once for all services of one process."""
+    """Makes the store ready once for all services of one process."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
-    async def done(self, settings: StoreSettings, stop: asyncio.Event) -> bool:
-        """Return when the schema is up to date; False if `stop` came first. See `migrate_when_there`."""
+    async def done(self, settings: StoreSettings, stop: asyncio.Event, role: str | None = None) -> bool:
+        """Return when the store is ready; False if `stop` came first. See `ready_when_there`."""
         async with self._turn:
-            return await migrate_when_there(settings, stop)
+            return await ready_when_there(settings, stop, role)
 
 
-async def migrate_when_there(settings: StoreSettings, stop: asyncio.Event) -> bool:
-    """Migrate as soon as Postgres answers; services may start before it does. False if `stop` came first.
+async def ready_when_there(settings: StoreSettings, stop: asyncio.Event, role: str | None = None) -> bool:
+    """Check the store as soon as Postgres answers; services may start before it does. False if `stop` came first.
+
+    With `store.migrate` a schema that is missing or older is brought up to date. `role` has the rights that are needed.
 
     Raises:
-        SettingsError: the DSN is not an address at all.
+        SettingsError: the DSN is not an address at all, or the schema or a right is missing.
     """
     parse(settings.dsn)
     failures = 0
     while not stop.is_set():
         try:
-            if not await _is_up_to_date(settings):
-                await _migrate(_past_the_pooler(settings), stop)
+            if settings.migrate and await look_at_schema(settings) is not SchemaState.USABLE:
+                await _migrate(await asyncio.to_thread(_past_the_pooler, settings), stop)
+                if stop.is_set():
+                    return False
+            await check_store(settings, role)
         except StoreUnavailableError as error:
             failures += 1
             if worth_logging(failures):
@@ -100,17 +104,4 @@ def _past_the_pooler(settings: StoreSettings) -> str:
             "the schema is not this release's, and a pooler is no way to migrate: set store.direct_dsn, "
             "or run `duly migrate --dsn` with the address of Postgres itself"
         )
-    return address.dsn
-
-
-async def _is_up_to_date(settings: StoreSettings) -> bool:
-    """Whether the schema is just this release's; if it cannot be told, whoever migrates finds out and says why."""
-    newest = max(path.stem for path in (Path(__file__).parent / "migrations" / "versions").glob("[0-9]*.py"))
-    try:
-        async with await psycopg.AsyncConnection.connect(
-            **connect_arguments(settings), autocommit=True
-        ) as connection:
-            cursor = await connection.execute("select version_num from alembic_version")
-            return await cursor.fetchone() == (newest.split("_")[0],)
-    except psycopg.Error:
-        return False
+    return full_address(address)

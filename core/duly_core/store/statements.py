@@ -11,6 +11,7 @@ from importlib.resources import files
 
 from duly.enums import FailureKind
 from duly_core.store.lambda_policy import LambdaPolicy
+from duly_core.task import Encoding
 
 _HEAD = re.compile(r"^-- (?:name|fragment): (\w+)\n", re.MULTILINE)
 _USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
@@ -47,11 +48,12 @@ def _blocks(file_name: str) -> Iterator[_Block]:
 
 
 def _numbers() -> dict[str, str]:
-    """Return what Python defines and SQL uses: kinds of failure, and a lambda's policy with its defaults.
+    """Return what Python defines and SQL uses: kinds of failure, encodings, and a lambda's policy with its defaults.
 
     A policy's default holds for tasks whose lambda is gone.
     """
     numbers = {f"kind.{kind.name.lower()}": str(int(kind)) for kind in FailureKind}
+    numbers |= {f"encoding.{encoding.name.lower()}": str(int(encoding)) for encoding in Encoding}
     for field in fields(LambdaPolicy):
         if isinstance(field.default, int | float | timedelta):
             numbers[f"policy.{field.name}"] = f"coalesce(lambda.{field.name}, {_literal(field.default)})"

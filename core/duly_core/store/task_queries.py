@@ -11,6 +11,7 @@ from uuid import UUID
 
 from duly_core.lifecycle import FINAL, Status
 from duly_core.store.pool import Store
+from duly_core.store.scope import scope_condition, scope_parameters
 from duly_core.store.tasks import SUMMARY, TaskFilter, TaskRow, select_text
 from duly_core.task import TaskId
 
@@ -72,6 +73,7 @@ def live(wanted: TaskFilter, as_of: datetime) -> Query:
         found.append("task_assoc.collection = %(collection)s")
     if wanted.priorities:
         found.append("task_assoc.priority = any(%(priorities)s)")
+    found += _scope(wanted, "task_assoc")
     return Query(_LIVE, "task_assoc.task_id", found, _parameters(wanted, as_of))
 
 
@@ -91,7 +93,12 @@ def dead(wanted: TaskFilter, as_of: datetime) -> Query:
         "exists (select from lambda where lambda.name = dead_letter.lambda)",
     ]
     # what dead_letter knows by itself is asked without a look at each task
-    of_task = wanted.collection or wanted.priorities or wanted.failure_kinds
+    of_task = (
+        wanted.collection
+        or wanted.priorities
+        or wanted.failure_kinds
+        or (wanted.scope is not None and wanted.scope.own_tasks)
+    )
     source = _DEAD if of_task else "dead_letter"
     return Query(source, "dead_letter.task_id", found, _parameters(wanted, as_of))
 
@@ -143,7 +150,7 @@ def _conditions(wanted: TaskFilter, *, is_dead: bool) -> list[str]:
         statuses.append("task_assoc.status::text = any(%(live)s)")
     if wanted.statuses & FINAL:
         statuses.append("task.status::text = any(%(final)s)")
-    return [
+    return _scope(wanted, known) + [
         condition
         for asked, condition in (
             (wanted.lambda_name, f"{known}.lambda = %(lambda)s"),
@@ -158,8 +165,14 @@ def _conditions(wanted: TaskFilter, *, is_dead: bool) -> list[str]:
     ]
 
 
+def _scope(wanted: TaskFilter, known: str) -> list[str]:
+    if wanted.scope is None:
+        return []
+    return [scope_condition(wanted.scope, wanted.lambda_name, f"{known}.lambda", "task.scheduled_by")]
+
+
 def _parameters(wanted: TaskFilter, as_of: datetime | None = None) -> dict[str, Any]:
-    return {
+    return scope_parameters(wanted.scope) | {
         "lambda": wanted.lambda_name,
         "collection": wanted.collection,
         "priorities": sorted(map(int, wanted.priorities)),

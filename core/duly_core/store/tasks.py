@@ -11,6 +11,7 @@ from psycopg import AsyncClientCursor
 from psycopg.rows import TupleRow, dict_row
 
 from duly.enums import FailureKind, Priority
+from duly_core.access.grants import Scope
 from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import uuids
@@ -31,7 +32,7 @@ SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
     task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
     task.time_table,
-    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits"""
+    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits, task.scheduled_by"""
 """Columns of all that is told of a task but payload and result."""
 
 UNLIMITED = 2**62
@@ -73,6 +74,8 @@ class TaskFilter:
     finished_after: datetime | None = None
     """This instant or later; with either, what is not finished is left out."""
     finished_before: datetime | None = None
+    scope: Scope | None = None
+    """What the caller may reach; None: all."""
 
 
 async def select_text(store: Store, query: str, parameters: Mapping[str, Any]) -> list[TaskRow]:

@@ -33,6 +33,8 @@ class PutVerdict(enum.Enum):
     PAYLOAD_TOO_LARGE = "payload too large"
     KEPT = "kept"
     """Somebody changed it since it was declared: the declaration was not taken."""
+    OUT_OF_REACH = "out of reach"
+    """It is of a lambda that the caller may not declare."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,11 @@ with asked as (
     from unnest(
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
         %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
-        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(resources)b::text[]
+        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(resources)b::text[],
+        %(scheduled_by)b::text[]
     ) as asked (
-        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, resources
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, resources,
+        scheduled_by
     )
 ), known as (
     select asked.*, duly_now() as asked_at
@@ -37,11 +39,11 @@ with asked as (
 ), entity as (
     insert into task (
         task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-        resources
+        resources, scheduled_by
     )
     select
         task_id, lambda, collection, priority, encoding, payload, asked_at,
-        greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at, resources::jsonb
+        greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at, resources::jsonb, scheduled_by
     from known
     where key is null or task_id in (select task_id from keyed)
     on conflict (task_id) do nothing
@@ -102,10 +104,10 @@ with asked as (
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
         %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
         %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(resources)b::text[],
-        %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[]
+        %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(scheduled_by)b::text[]
     ) with ordinality as asked (
         task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, resources,
-        session, session_order, session_policy, place
+        session, session_order, session_policy, scheduled_by, place
     )
 ), known as (
     select asked.*, duly_now() as asked_at
@@ -118,12 +120,12 @@ with asked as (
 ), entity as (
     insert into task (
         task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-        session, session_order, session_policy, resources
+        session, session_order, session_policy, resources, scheduled_by
     )
     select
         task_id, lambda, collection, priority, encoding, payload, asked_at,
         greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at,
-        session, session_order, session_policy, resources::jsonb
+        session, session_order, session_policy, resources::jsonb, scheduled_by
     from known
     where key is null or task_id in (select task_id from keyed)
     order by place
@@ -148,15 +150,15 @@ with asked as (
         %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
         %(delays)b::interval[], %(expires_at)b::timestamptz[],
         %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(first_edges)b::int4[],
-        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[]
+        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[], %(scheduled_by)b::text[]
     ) with ordinality as asked (
         task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
-        label, waits_for, first_edge, any_of, ignore_failure, handled, place
+        label, waits_for, first_edge, any_of, ignore_failure, handled, scheduled_by, place
     )
 ), made as (
-    insert into graph (graph_id, name, digest, definition, version, created_at, total, open)
+    insert into graph (graph_id, name, digest, definition, version, created_at, total, open, scheduled_by)
     select %(graph_id)b::uuid, %(name)b::text, %(digest)b::bytea, %(definition)b::text, %(version)b::int4, duly_now(),
-        cardinality(%(task_ids)b::uuid[]), cardinality(%(task_ids)b::uuid[])
+        cardinality(%(task_ids)b::uuid[]), cardinality(%(task_ids)b::uuid[]), (%(scheduled_by)b::text[])[1]
     on conflict do nothing
     returning graph_id, created_at
 ), known as (
@@ -165,11 +167,12 @@ with asked as (
 ), entity as (
     insert into task (
         task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-        graph, max_runtime
+        graph, max_runtime, scheduled_by
     )
     select
         task_id, lambda, collection, priority, encoding, payload, created_at,
-        greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at)), expires_at, graph_id, max_runtime
+        greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at)), expires_at, graph_id, max_runtime,
+        scheduled_by
     from known
     order by task_id
     on conflict (task_id) do nothing
@@ -216,10 +219,10 @@ with asked as (
         %(delays)b::interval[], %(expires_at)b::timestamptz[],
         %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(waits_for)b::int4[],
         %(first_edges)b::int4[], %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[],
-        %(runs)b::bool[], %(skipped)b::bool[]
+        %(runs)b::bool[], %(skipped)b::bool[], %(scheduled_by)b::text[]
     ) with ordinality as asked (
         task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
-        label, open_edges, waits_for, first_edge, any_of, ignore_failure, handled, runs, skipped, place
+        label, open_edges, waits_for, first_edge, any_of, ignore_failure, handled, runs, skipped, scheduled_by, place
     )
 ), grown as (
     update graph
@@ -234,9 +237,10 @@ with asked as (
 ), entity as (
     insert into task (
         task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-        graph, max_runtime
+        graph, max_runtime, scheduled_by
     )
-    select task_id, lambda, collection, priority, encoding, payload, now, due_at, expires_at, graph_id, max_runtime
+    select task_id, lambda, collection, priority, encoding, payload, now, due_at, expires_at, graph_id, max_runtime,
+        scheduled_by
     from known
     order by task_id
     on conflict (task_id) do nothing

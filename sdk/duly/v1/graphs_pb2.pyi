@@ -541,10 +541,13 @@ class GraphDefinition(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    PAYLOAD_WITHHELD_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 255 bytes."""
     version: _builtins.int
     """From 1; given by the Frontend."""
+    payload_withheld: _builtins.bool
+    """The caller may not see payloads: those of the nodes are left out."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -558,10 +561,11 @@ class GraphDefinition(_message.Message):
         version: _builtins.int = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         nodes: _abc.Iterable[Global___GraphNode] | None = ...,
+        payload_withheld: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "name", b"name", "nodes", b"nodes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "name", b"name", "nodes", b"nodes", "payload_withheld", b"payload_withheld", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -39,10 +39,13 @@ class Lambda(_message.Message):
     CRASH_WINDOW_FIELD_NUMBER: _builtins.int
     TIME_TABLES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """NAME@VERSION: the queue of the tasks that are pinned to a version of NAME, which the worker serves."""
     owner: _builtins.str
-    """Who answers for it: a team, an address."""
+    """Who answers for it: a team, an address. The first that is declared stays; UpdateLambda changes it."""
     version: _builtins.str
-    """The version of the code that declares it."""
+    """The version of the code that declares it. Of two like 1.10.2 the higher is newer. Others are newer than those declared
+    before them.
+    """
     max_attempts: _builtins.int
     """Failures after which a task is FATAL_FAILURE; crashes do not count. Default 10."""
     max_crashes: _builtins.int
@@ -179,19 +182,27 @@ class RegisterLambdasResult(_message.Message):
 
     ERROR_FIELD_NUMBER: _builtins.int
     WARNING_FIELD_NUMBER: _builtins.int
+    IN_FORCE_FIELD_NUMBER: _builtins.int
     warning: _builtins.str
-    """Set if the lambda was written over the declaration of another owner, or of a newer version."""
+    """Set if a newer version is in force, if the lambda was deleted, or if it was written over another policy of the same
+    version.
+    """
+    in_force: _builtins.bool
+    """False: the declaration is not in force, because a newer one is or because the lambda was deleted."""
     @_builtins.property
-    def error(self) -> _task_pb2.ItemError: ...
+    def error(self) -> _task_pb2.ItemError:
+        """NOT_OWNER: somebody else owns the lambda."""
+
     def __init__(
         self,
         *,
         error: _task_pb2.ItemError | None = ...,
         warning: _builtins.str = ...,
+        in_force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "warning", b"warning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "in_force", b"in_force", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -239,6 +250,12 @@ class RegisteredLambda(_message.Message):
     LAMBDA_FIELD_NUMBER: _builtins.int
     REGISTERED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    REGISTERED_BY_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """Which of the lambda's declarations it is, from 1."""
+    registered_by: _builtins.str
+    """The principal that declared it; empty: nobody is asked who they are."""
     @_builtins.property
     def registered_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -248,11 +265,324 @@ class RegisteredLambda(_message.Message):
         *,
         registered_at: _timestamp_pb2.Timestamp | None = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
+        revision: _builtins.int = ...,
+        registered_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "registered_at", b"registered_at", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "registered_at", b"registered_at", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "registered_at", b"registered_at", "registered_by", b"registered_by", "revision", b"revision", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisteredLambda: _TypeAlias = RegisteredLambda  # noqa: Y015
+
+@_typing.final
+class GetLambdaRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLambdaRequest: _TypeAlias = GetLambdaRequest  # noqa: Y015
+
+@_typing.final
+class GetLambdaResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    IN_FORCE_FIELD_NUMBER: _builtins.int
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    PINNED_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """UNKNOWN_LAMBDA: it never existed."""
+
+    @_builtins.property
+    def in_force(self) -> Global___RegisteredLambda:
+        """Absent: it was deleted."""
+
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredVersion]:
+        """Versions that workers declared, those that were declared last before the others; at most 50 are kept."""
+
+    @_builtins.property
+    def pinned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The queues of its versions, as NAME@VERSION."""
+
+    @_builtins.property
+    def deleted(self) -> Global___DeletedLambda: ...
+    def __init__(
+        self,
+        *,
+        error: _task_pb2.ItemError | None = ...,
+        in_force: Global___RegisteredLambda | None = ...,
+        versions: _abc.Iterable[Global___DeclaredVersion] | None = ...,
+        pinned: _abc.Iterable[_builtins.str] | None = ...,
+        deleted: Global___DeletedLambda | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "error", b"error", "in_force", b"in_force"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "error", b"error", "in_force", b"in_force", "pinned", b"pinned", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLambdaResponse: _TypeAlias = GetLambdaResponse  # noqa: Y015
+
+@_typing.final
+class DeclaredVersion(_message.Message):
+    """A version of a lambda that workers declared."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    FIRST_DECLARED_AT_FIELD_NUMBER: _builtins.int
+    DECLARED_AT_FIELD_NUMBER: _builtins.int
+    DECLARED_BY_FIELD_NUMBER: _builtins.int
+    WAS_IN_FORCE_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    declared_by: _builtins.str
+    """The principal that declared it last."""
+    was_in_force: _builtins.bool
+    """A version that was in force, and is not any more, comes back by UpdateLambda only."""
+    @_builtins.property
+    def first_declared_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def declared_at(self) -> _timestamp_pb2.Timestamp:
+        """The last time, to a minute: a worker declares it whenever it starts."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.str = ...,
+        first_declared_at: _timestamp_pb2.Timestamp | None = ...,
+        declared_at: _timestamp_pb2.Timestamp | None = ...,
+        declared_by: _builtins.str = ...,
+        was_in_force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "first_declared_at", b"first_declared_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "declared_by", b"declared_by", "first_declared_at", b"first_declared_at", "version", b"version", "was_in_force", b"was_in_force"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclaredVersion: _TypeAlias = DeclaredVersion  # noqa: Y015
+
+@_typing.final
+class DeletedLambda(_message.Message):
+    """A lambda that was deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    DELETED_AT_FIELD_NUMBER: _builtins.int
+    DELETED_BY_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    version: _builtins.str
+    """The one that was in force."""
+    deleted_by: _builtins.str
+    @_builtins.property
+    def deleted_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        version: _builtins.str = ...,
+        deleted_at: _timestamp_pb2.Timestamp | None = ...,
+        deleted_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deleted_at", b"deleted_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_at", b"deleted_at", "deleted_by", b"deleted_by", "owner", b"owner", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletedLambda: _TypeAlias = DeletedLambda  # noqa: Y015
+
+@_typing.final
+class UpdateLambdaRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    owner: _builtins.str
+    """Who owns it from now on. Workers that declare another owner are refused."""
+    version: _builtins.str
+    """The version to put in force, as workers declared it last. No version that was in force takes its place by itself."""
+    expected_revision: _builtins.int
+    """Change it only if this is its revision."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        owner: _builtins.str | None = ...,
+        version: _builtins.str | None = ...,
+        expected_revision: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_owner", b"_owner", "_version", b"_version", "expected_revision", b"expected_revision", "owner", b"owner", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_owner", b"_owner", "_version", b"_version", "expected_revision", b"expected_revision", "name", b"name", "owner", b"owner", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    _WhichOneofReturnType__owner: _TypeAlias = _typing.Literal["owner"]  # noqa: Y015
+    _WhichOneofArgType__owner: _TypeAlias = _typing.Literal["_owner", b"_owner"]  # noqa: Y015
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__owner) -> _WhichOneofReturnType__owner | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
+
+Global___UpdateLambdaRequest: _TypeAlias = UpdateLambdaRequest  # noqa: Y015
+
+@_typing.final
+class UpdateLambdaResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """UNKNOWN_LAMBDA, INVALID_ARGUMENT (no worker declared the version), LAMBDA_CONFLICT. Absent: done."""
+
+    def __init__(
+        self,
+        *,
+        error: _task_pb2.ItemError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateLambdaResponse: _TypeAlias = UpdateLambdaResponse  # noqa: Y015
+
+@_typing.final
+class DeleteLambdaRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    DESPITE_TASKS_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    dry_run: _builtins.bool
+    """Count only."""
+    despite_tasks: _builtins.bool
+    """Delete it though it has tasks that have not ended; the caller cancels them then (CancelTasks). Hosts still run them."""
+    expected_revision: _builtins.int
+    """Delete it only if this is its revision."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+        despite_tasks: _builtins.bool = ...,
+        expected_revision: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "despite_tasks", b"despite_tasks", "dry_run", b"dry_run", "expected_revision", b"expected_revision", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
+
+Global___DeleteLambdaRequest: _TypeAlias = DeleteLambdaRequest  # noqa: Y015
+
+@_typing.final
+class DeleteLambdaResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    TIME_TABLES_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    pending: _builtins.int
+    """Live tasks that nobody runs, and that somebody runs; 100,000 together are counted."""
+    running: _builtins.int
+    time_tables: _builtins.int
+    """Time tables that are deleted with it."""
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """UNKNOWN_LAMBDA, LAMBDA_IN_USE, LAMBDA_CONFLICT. Absent: done, or counted."""
+
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The lambda, if it was there, and the queues of its versions."""
+
+    def __init__(
+        self,
+        *,
+        error: _task_pb2.ItemError | None = ...,
+        pending: _builtins.int = ...,
+        running: _builtins.int = ...,
+        time_tables: _builtins.int = ...,
+        queues: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "pending", b"pending", "queues", b"queues", "running", b"running", "time_tables", b"time_tables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteLambdaResponse: _TypeAlias = DeleteLambdaResponse  # noqa: Y015
+
+@_typing.final
+class RestoreLambdaRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreLambdaRequest: _TypeAlias = RestoreLambdaRequest  # noqa: Y015
+
+@_typing.final
+class RestoreLambdaResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """UNKNOWN_LAMBDA: no lambda of this name was deleted."""
+
+    def __init__(
+        self,
+        *,
+        error: _task_pb2.ItemError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreLambdaResponse: _TypeAlias = RestoreLambdaResponse  # noqa: Y015

@@ -44,13 +44,33 @@ class RegistryServiceStub:
                 request_serializer=duly_dot_v1_dot_registry__pb2.ListLambdasRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_registry__pb2.ListLambdasResponse.FromString,
                 _registered_method=True)
+        self.GetLambda = channel.unary_unary(
+                '/duly.v1.RegistryService/GetLambda',
+                request_serializer=duly_dot_v1_dot_registry__pb2.GetLambdaRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_registry__pb2.GetLambdaResponse.FromString,
+                _registered_method=True)
+        self.UpdateLambda = channel.unary_unary(
+                '/duly.v1.RegistryService/UpdateLambda',
+                request_serializer=duly_dot_v1_dot_registry__pb2.UpdateLambdaRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_registry__pb2.UpdateLambdaResponse.FromString,
+                _registered_method=True)
+        self.DeleteLambda = channel.unary_unary(
+                '/duly.v1.RegistryService/DeleteLambda',
+                request_serializer=duly_dot_v1_dot_registry__pb2.DeleteLambdaRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_registry__pb2.DeleteLambdaResponse.FromString,
+                _registered_method=True)
+        self.RestoreLambda = channel.unary_unary(
+                '/duly.v1.RegistryService/RestoreLambda',
+                request_serializer=duly_dot_v1_dot_registry__pb2.RestoreLambdaRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_registry__pb2.RestoreLambdaResponse.FromString,
+                _registered_method=True)
 
 
 class RegistryServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def RegisterLambdas(self, request, context):
-        """Writes lambdas as workers declare them. The newest declaration holds.
+        """Takes what workers declare. Of each lambda the newest version is in force: an old worker that restarts changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -58,6 +78,34 @@ class RegistryServiceServicer:
 
     def ListLambdas(self, request, context):
         """Lists the registered lambdas with their policies.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetLambda(self, request, context):
+        """Shows one lambda, with the versions that workers declared; one that was deleted, too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateLambda(self, request, context):
+        """Gives a lambda to another owner, or puts a version in force that workers declared.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteLambda(self, request, context):
+        """Deletes a lambda with its time tables. Its ended tasks stay. Workers bring it back with a new version only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreLambda(self, request, context):
+        """Lets workers register a deleted lambda again, whatever version they have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,6 +123,26 @@ def add_RegistryServiceServicer_to_server(servicer, server):
                     servicer.ListLambdas,
                     request_deserializer=duly_dot_v1_dot_registry__pb2.ListLambdasRequest.FromString,
                     response_serializer=duly_dot_v1_dot_registry__pb2.ListLambdasResponse.SerializeToString,
+            ),
+            'GetLambda': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLambda,
+                    request_deserializer=duly_dot_v1_dot_registry__pb2.GetLambdaRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_registry__pb2.GetLambdaResponse.SerializeToString,
+            ),
+            'UpdateLambda': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateLambda,
+                    request_deserializer=duly_dot_v1_dot_registry__pb2.UpdateLambdaRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_registry__pb2.UpdateLambdaResponse.SerializeToString,
+            ),
+            'DeleteLambda': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteLambda,
+                    request_deserializer=duly_dot_v1_dot_registry__pb2.DeleteLambdaRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_registry__pb2.DeleteLambdaResponse.SerializeToString,
+            ),
+            'RestoreLambda': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreLambda,
+                    request_deserializer=duly_dot_v1_dot_registry__pb2.RestoreLambdaRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_registry__pb2.RestoreLambdaResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +199,114 @@ class RegistryService:
             '/duly.v1.RegistryService/ListLambdas',
             duly_dot_v1_dot_registry__pb2.ListLambdasRequest.SerializeToString,
             duly_dot_v1_dot_registry__pb2.ListLambdasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLambda(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.RegistryService/GetLambda',
+            duly_dot_v1_dot_registry__pb2.GetLambdaRequest.SerializeToString,
+            duly_dot_v1_dot_registry__pb2.GetLambdaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateLambda(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.RegistryService/UpdateLambda',
+            duly_dot_v1_dot_registry__pb2.UpdateLambdaRequest.SerializeToString,
+            duly_dot_v1_dot_registry__pb2.UpdateLambdaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteLambda(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.RegistryService/DeleteLambda',
+            duly_dot_v1_dot_registry__pb2.DeleteLambdaRequest.SerializeToString,
+            duly_dot_v1_dot_registry__pb2.DeleteLambdaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreLambda(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.RegistryService/RestoreLambda',
+            duly_dot_v1_dot_registry__pb2.RestoreLambdaRequest.SerializeToString,
+            duly_dot_v1_dot_registry__pb2.RestoreLambdaResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -32,17 +32,33 @@ class RegistryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RegistryServiceAsyncStub: ...
     RegisterLambdas: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RegisterLambdasRequest, _registry_pb2.RegisterLambdasResponse]
-    """Writes lambdas as workers declare them. The newest declaration holds."""
+    """Takes what workers declare. Of each lambda the newest version is in force: an old worker that restarts changes nothing."""
     ListLambdas: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListLambdasRequest, _registry_pb2.ListLambdasResponse]
     """Lists the registered lambdas with their policies."""
+    GetLambda: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetLambdaRequest, _registry_pb2.GetLambdaResponse]
+    """Shows one lambda, with the versions that workers declared; one that was deleted, too."""
+    UpdateLambda: _grpc.UnaryUnaryMultiCallable[_registry_pb2.UpdateLambdaRequest, _registry_pb2.UpdateLambdaResponse]
+    """Gives a lambda to another owner, or puts a version in force that workers declared."""
+    DeleteLambda: _grpc.UnaryUnaryMultiCallable[_registry_pb2.DeleteLambdaRequest, _registry_pb2.DeleteLambdaResponse]
+    """Deletes a lambda with its time tables. Its ended tasks stay. Workers bring it back with a new version only."""
+    RestoreLambda: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RestoreLambdaRequest, _registry_pb2.RestoreLambdaResponse]
+    """Lets workers register a deleted lambda again, whatever version they have."""
 
 @_typing.type_check_only
 class RegistryServiceAsyncStub(RegistryServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterLambdas: _aio.UnaryUnaryMultiCallable[_registry_pb2.RegisterLambdasRequest, _registry_pb2.RegisterLambdasResponse]  # type: ignore[assignment]
-    """Writes lambdas as workers declare them. The newest declaration holds."""
+    """Takes what workers declare. Of each lambda the newest version is in force: an old worker that restarts changes nothing."""
     ListLambdas: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListLambdasRequest, _registry_pb2.ListLambdasResponse]  # type: ignore[assignment]
     """Lists the registered lambdas with their policies."""
+    GetLambda: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetLambdaRequest, _registry_pb2.GetLambdaResponse]  # type: ignore[assignment]
+    """Shows one lambda, with the versions that workers declared; one that was deleted, too."""
+    UpdateLambda: _aio.UnaryUnaryMultiCallable[_registry_pb2.UpdateLambdaRequest, _registry_pb2.UpdateLambdaResponse]  # type: ignore[assignment]
+    """Gives a lambda to another owner, or puts a version in force that workers declared."""
+    DeleteLambda: _aio.UnaryUnaryMultiCallable[_registry_pb2.DeleteLambdaRequest, _registry_pb2.DeleteLambdaResponse]  # type: ignore[assignment]
+    """Deletes a lambda with its time tables. Its ended tasks stay. Workers bring it back with a new version only."""
+    RestoreLambda: _aio.UnaryUnaryMultiCallable[_registry_pb2.RestoreLambdaRequest, _registry_pb2.RestoreLambdaResponse]  # type: ignore[assignment]
+    """Lets workers register a deleted lambda again, whatever version they have."""
 
 class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -51,7 +67,7 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.RegisterLambdasRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.RegisterLambdasResponse, _abc.Awaitable[_registry_pb2.RegisterLambdasResponse]]:
-        """Writes lambdas as workers declare them. The newest declaration holds."""
+        """Takes what workers declare. Of each lambda the newest version is in force: an old worker that restarts changes nothing."""
 
     @_abc_1.abstractmethod
     def ListLambdas(
@@ -60,5 +76,37 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.ListLambdasResponse, _abc.Awaitable[_registry_pb2.ListLambdasResponse]]:
         """Lists the registered lambdas with their policies."""
+
+    @_abc_1.abstractmethod
+    def GetLambda(
+        self,
+        request: _registry_pb2.GetLambdaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.GetLambdaResponse, _abc.Awaitable[_registry_pb2.GetLambdaResponse]]:
+        """Shows one lambda, with the versions that workers declared; one that was deleted, too."""
+
+    @_abc_1.abstractmethod
+    def UpdateLambda(
+        self,
+        request: _registry_pb2.UpdateLambdaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.UpdateLambdaResponse, _abc.Awaitable[_registry_pb2.UpdateLambdaResponse]]:
+        """Gives a lambda to another owner, or puts a version in force that workers declared."""
+
+    @_abc_1.abstractmethod
+    def DeleteLambda(
+        self,
+        request: _registry_pb2.DeleteLambdaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.DeleteLambdaResponse, _abc.Awaitable[_registry_pb2.DeleteLambdaResponse]]:
+        """Deletes a lambda with its time tables. Its ended tasks stay. Workers bring it back with a new version only."""
+
+    @_abc_1.abstractmethod
+    def RestoreLambda(
+        self,
+        request: _registry_pb2.RestoreLambdaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.RestoreLambdaResponse, _abc.Awaitable[_registry_pb2.RestoreLambdaResponse]]:
+        """Lets workers register a deleted lambda again, whatever version they have."""
 
 def add_RegistryServiceServicer_to_server(servicer: RegistryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

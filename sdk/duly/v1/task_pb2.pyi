@@ -163,6 +163,10 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """UTF-8 JSON text."""
     ENCODING_RAW: _Encoding.ValueType  # 2
     """Bytes as they are."""
+    ENCODING_ENCRYPTED: _Encoding.ValueType  # 3
+    """Encrypted by a client or a callback: the bytes D0 01, the length of the key's name in one byte, the name, and what
+    only the key opens.
+    """
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
     """How clients and callbacks read payload and result bytes. Duly's servers never read them."""
@@ -173,6 +177,10 @@ ENCODING_JSON: Encoding.ValueType  # 1
 """UTF-8 JSON text."""
 ENCODING_RAW: Encoding.ValueType  # 2
 """Bytes as they are."""
+ENCODING_ENCRYPTED: Encoding.ValueType  # 3
+"""Encrypted by a client or a callback: the bytes D0 01, the length of the key's name in one byte, the name, and what
+only the key opens.
+"""
 Global___Encoding: _TypeAlias = Encoding  # noqa: Y015
 
 class _FailureKind:
@@ -206,6 +214,8 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
     FAILURE_KIND_GRAPH_SKIPPED: _FailureKind.ValueType  # 12
     """It was skipped: what it waits for in its graph can no longer happen."""
+    FAILURE_KIND_NOT_DECRYPTED: _FailureKind.ValueType  # 13
+    """The worker cannot decrypt the payload, or what an attempt before kept."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
     """Why an attempt failed, or why a task ended without success."""
@@ -235,6 +245,8 @@ FAILURE_KIND_SESSION_FAILED: FailureKind.ValueType  # 11
 """A task before it in its session failed for good, with SESSION_POLICY_FAIL_REST."""
 FAILURE_KIND_GRAPH_SKIPPED: FailureKind.ValueType  # 12
 """It was skipped: what it waits for in its graph can no longer happen."""
+FAILURE_KIND_NOT_DECRYPTED: FailureKind.ValueType  # 13
+"""The worker cannot decrypt the payload, or what an attempt before kept."""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 class _AttemptOutcome:
@@ -340,6 +352,14 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
     """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
+    ERROR_CODE_PERMISSION_DENIED: _ErrorCode.ValueType  # 50
+    """The caller has no role that allows this for the lambda. Says nothing of whether the lambda exists."""
+    ERROR_CODE_NOT_OWNER: _ErrorCode.ValueType  # 60
+    """Another owner declared the lambda first. An operator can transfer it."""
+    ERROR_CODE_LAMBDA_IN_USE: _ErrorCode.ValueType  # 61
+    """The lambda has tasks that have not ended."""
+    ERROR_CODE_LAMBDA_CONFLICT: _ErrorCode.ValueType  # 62
+    """The lambda was changed since it was read."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -376,6 +396,14 @@ ERROR_CODE_QUOTA_EXCEEDED: ErrorCode.ValueType  # 42
 """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
 """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
+ERROR_CODE_PERMISSION_DENIED: ErrorCode.ValueType  # 50
+"""The caller has no role that allows this for the lambda. Says nothing of whether the lambda exists."""
+ERROR_CODE_NOT_OWNER: ErrorCode.ValueType  # 60
+"""Another owner declared the lambda first. An operator can transfer it."""
+ERROR_CODE_LAMBDA_IN_USE: ErrorCode.ValueType  # 61
+"""The lambda has tasks that have not ended."""
+ERROR_CODE_LAMBDA_CONFLICT: ErrorCode.ValueType  # 62
+"""The lambda was changed since it was read."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -594,6 +622,8 @@ class Task(_message.Message):
     GRAPH_LABEL_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     PARKED_ON_FIELD_NUMBER: _builtins.int
+    SCHEDULED_BY_FIELD_NUMBER: _builtins.int
+    PAYLOAD_WITHHELD_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -629,6 +659,14 @@ class Task(_message.Message):
     """Its label in the graph; empty: none. Not filled by lists."""
     parked_on: _builtins.str
     """While it is WAITING for units: the resource, or resource/key."""
+    scheduled_by: _builtins.str
+    """The principal that scheduled it, or that scheduled the task whose callback did. Empty: nobody was asked who they
+    are, or a time table did.
+    """
+    payload_withheld: _builtins.bool
+    """The caller may not see payloads: payload, result, checkpoint, progress_note, tracebacks and failure messages are
+    left out, whether there are any or not.
+    """
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -702,10 +740,12 @@ class Task(_message.Message):
         graph_label: _builtins.str = ...,
         resources: _abc.Iterable[Global___ResourceNeed] | None = ...,
         parked_on: _builtins.str = ...,
+        scheduled_by: _builtins.str = ...,
+        payload_withheld: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "payload_withheld", b"payload_withheld", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "scheduled_by", b"scheduled_by", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

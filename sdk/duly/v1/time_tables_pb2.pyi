@@ -178,6 +178,7 @@ class TimeTableState(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     NEXT_TICKS_FIELD_NUMBER: _builtins.int
+    PAYLOAD_WITHHELD_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Counts the changes of its definition, from 1."""
     declared: _builtins.bool
@@ -186,6 +187,8 @@ class TimeTableState(_message.Message):
     last_task_id: _builtins.str
     problem: _builtins.str
     """Why it cannot fire; empty: it can."""
+    payload_withheld: _builtins.bool
+    """The caller may not see payloads: table.payload is left out."""
     @_builtins.property
     def table(self) -> Global___TimeTable: ...
     @_builtins.property
@@ -231,10 +234,11 @@ class TimeTableState(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
         next_ticks: _abc.Iterable[_timestamp_pb2.Timestamp] | None = ...,
+        payload_withheld: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["buffered_tick_at", b"buffered_tick_at", "created_at", b"created_at", "last_tick_at", b"last_tick_at", "next_fire_at", b"next_fire_at", "next_tick_at", b"next_tick_at", "paused_at", b"paused_at", "table", b"table", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_tick_at", b"buffered_tick_at", "created_at", b"created_at", "declared", b"declared", "last_task_id", b"last_task_id", "last_tick_at", b"last_tick_at", "next_fire_at", b"next_fire_at", "next_tick_at", b"next_tick_at", "next_ticks", b"next_ticks", "pause_note", b"pause_note", "paused_at", b"paused_at", "problem", b"problem", "revision", b"revision", "table", b"table", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_tick_at", b"buffered_tick_at", "created_at", b"created_at", "declared", b"declared", "last_task_id", b"last_task_id", "last_tick_at", b"last_tick_at", "next_fire_at", b"next_fire_at", "next_tick_at", b"next_tick_at", "next_ticks", b"next_ticks", "pause_note", b"pause_note", "paused_at", b"paused_at", "payload_withheld", b"payload_withheld", "problem", b"problem", "revision", b"revision", "table", b"table", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

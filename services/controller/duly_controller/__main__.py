@@ -125,7 +125,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             )
             at_the_end.push_async_callback(poller.stop)
             if settings.health_listen:
-                health = RpcServer(settings.health_listen, [], rpc)
+                health = RpcServer(settings.health_listen, [], rpc.for_health(settings.health_listen))
                 at_the_end.push_async_callback(health.stop)
                 await health.start()
                 needed = 1 if executor_arguments else 0

@@ -10,7 +10,7 @@ import grpc
 from duly.v1 import registry_pb2
 from duly_controller.events import log
 from duly_core.loop import backoff
-from duly_core.rpc.retry import TRANSIENT
+from duly_core.rpc.retry import TRANSIENT, describe_status
 
 if TYPE_CHECKING:
     from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
@@ -20,6 +20,9 @@ _AT_A_TIME = 1_000
 _TABLES_AT_A_TIME = 1_000
 """Time tables of one call, which is one transaction; those of one lambda are not divided."""
 _BYTES_AT_A_TIME = 1024 * 1024
+
+_MOST_LOGGED = 20
+"""Warnings of one call."""
 
 _PATIENCE = timedelta(seconds=2)
 """How long an Executor that attaches waits for the registry's word on its lambdas."""
@@ -56,10 +59,12 @@ class LambdaRegistration:
         while True:
             try:
                 response = await self._registry.RegisterLambdas(
-                    request, timeout=self._call_timeout.total_seconds(), wait_for_ready=True
+                    request,
+                    timeout=self._call_timeout.total_seconds(),
+                    wait_for_ready=not failures,  # later the call says why there is no connection
                 )
             except grpc.aio.AioRpcError as error:
-                reason = f"{error.code().name}: {error.details()}"
+                reason = describe_status(error)
                 if error.code() not in TRANSIENT:
                     return [reason]
                 failures += 1
@@ -68,11 +73,11 @@ class LambdaRegistration:
             else:
                 break
         answers = list(zip(lambdas, response.results, strict=True))
-        for declared, result in answers:
-            if result.warning:
-                log.warning(
-                    "lambda declaration replaced", **{"lambda": declared.name}, problem=result.warning
-                )
+        warned = [(declared.name, result.warning) for declared, result in answers if result.warning]
+        for name, warning in warned[:_MOST_LOGGED]:
+            log.warning("lambda declaration questioned", **{"lambda": name}, problem=warning)
+        if len(warned) > _MOST_LOGGED:
+            log.warning("more lambda declarations questioned", count=len(warned) - _MOST_LOGGED)
         return [
             f"lambda {declared.name!r}, {result.error.field}: {result.error.message}"
             for declared, result in answers

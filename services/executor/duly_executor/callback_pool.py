@@ -52,7 +52,7 @@ class CallbackPool:
         self._prefetch = Prefetch(
             settings.prefetch_time, settings.prefetch_limit, settings.processes * settings.slots
         )
-        starter = ProcessStarter(application, executor_id, board, containment, settings.import_timeout)
+        starter = ProcessStarter(application, executor_id, board, containment, settings)
         self._supervisor = ProcessSupervisor(starter, settings, self._serve, self.reassign)
         self.retire_isolated = self._supervisor.retire
         self._processes = self._supervisor.processes

@@ -5,7 +5,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 from asyncio.subprocess import Process
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -15,16 +14,12 @@ from google.protobuf.message import DecodeError
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
 from duly_core.errors import ApplicationError
-from duly_core.process import PARENT_PID
 from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
 from duly_executor import frames
+from duly_executor.callback_spawn import spawn
 from duly_executor.exit_record import ExitRecord
 from duly_executor.process_tree import ProcessTree
-
-# What a callback process has no business with: it runs the lambda owner's code, which may use gRPC and fork
-# as it likes.
-_WITHHELD = ("DULY_STORE_", "DULY_QUEUE_", "GRPC_ENABLE_FORK_SUPPORT", "GRPC_EXPERIMENTS")
 
 _AFTER_EXIT = timedelta(milliseconds=500)
 """Between the end of a process and that of its socket, whichever comes first."""
@@ -94,9 +89,15 @@ class CallbackProcess:
 
     @classmethod
     async def start(
-        cls, number: int, executor_id: str, application: str, board: SlotBoard, tree: ProcessTree
+        cls,
+        number: int,
+        executor_id: str,
+        application: str,
+        board: SlotBoard,
+        tree: ProcessTree,
+        user: str = "",
     ) -> "CallbackProcess":
-        """Start the process; it says hello when the application is imported.
+        """Start the process, as `user` if one is named; it says hello when the application is imported.
 
         Raises:
             OSError: it cannot be started (no memory, no descriptors); nothing is left of it then.
@@ -109,7 +110,9 @@ class CallbackProcess:
                 ours, theirs = socket.socketpair()
                 on_failure.callback(ours.close)
                 with theirs:
-                    process = await _spawn(number, executor_id, application, theirs, board, tree, exit_record)
+                    process = await spawn(
+                        number, executor_id, application, theirs, board, tree, exit_record, user
+                    )
                 tree.holds(process.pid)
                 board.set_pid(number, process.pid)
                 reader, writer = await asyncio.open_connection(sock=ours)
@@ -252,34 +255,6 @@ class CallbackProcess:
         self._writer.close()
         self.exit_record.read(code)
         return code
-
-
-async def _spawn(
-    number: int,
-    executor_id: str,
-    application: str,
-    link: socket.socket,
-    board: SlotBoard,
-    tree: ProcessTree,
-    exit_record: ExitRecord,
-) -> Process:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "duly_executor.callback",
-        executor_id,
-        application,
-        str(link.fileno()),
-        str(board.descriptor),
-        str(number),
-        str(exit_record.descriptor),
-        tree.folder,
-        pass_fds=[link.fileno(), board.descriptor, exit_record.descriptor],
-        stdin=asyncio.subprocess.DEVNULL,
-        env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
-        start_new_session=True,
-    )
 
 
 def _kill_all(pid: int, tree: ProcessTree) -> None:

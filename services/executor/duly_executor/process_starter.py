@@ -1,7 +1,6 @@
 """Starts callback processes: at the beginning an application that fails is fatal, later it is tried again."""
 
 import asyncio
-from datetime import timedelta
 
 from duly.v1 import registry_pb2
 from duly_core.errors import ApplicationError
@@ -11,6 +10,7 @@ from duly_core.slot_board import SlotBoard
 from duly_executor.callback_process import CallbackProcess, StartKilledError
 from duly_executor.events import log
 from duly_executor.process_tree import Containment
+from duly_executor.settings import ExecutorSettings
 
 _STARTS = 5
 """A process that is killed while it imports the application is started so often; then the application is it."""
@@ -25,13 +25,14 @@ class ProcessStarter:
         executor_id: str,
         board: SlotBoard,
         containment: Containment,
-        import_timeout: timedelta,
+        settings: ExecutorSettings,
     ) -> None:
         self._application = application
         self._executor_id = executor_id
         self._board = board
         self._containment = containment
-        self._import_timeout = import_timeout
+        self._import_timeout = settings.import_timeout
+        self._user = settings.callback_user
         self._starting: set[CallbackProcess] = set()
         self._closing = asyncio.Event()
 
@@ -83,7 +84,9 @@ class ProcessStarter:
 
     async def _start(self, number: int) -> tuple[CallbackProcess, list[registry_pb2.Lambda]]:
         tree = self._containment.tree(number)
-        process = await CallbackProcess.start(number, self._executor_id, self._application, self._board, tree)
+        process = await CallbackProcess.start(
+            number, self._executor_id, self._application, self._board, tree, self._user
+        )
         self._starting.add(process)
         if self._closing.is_set():
             process.kill(b"")

@@ -1,9 +1,11 @@
 """Settings of the Executor."""
 
+import os
+import pwd
 from datetime import timedelta
 from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from duly_core.addresses import Peers
 from duly_core.settings import Duration, Section
@@ -45,6 +47,8 @@ class ExecutorSettings(Section):
     """How long a callback may run on after a cancel before it is interrupted."""
     interrupt_grace: Duration = timedelta(milliseconds=500)
     """How long an interrupted callback may run on before its process is killed. Its neighbours end first."""
+    callback_user: str = ""
+    """User of the system that callback processes run as; the worker must be started as root. Empty: the worker's own."""
     isolated_processes: int = Field(default=4, ge=1, le=256)
     """The most additional callback processes, for tasks that crashed one and for isolated lambdas (`isolate_for`)."""
     isolate_for: Duration = timedelta(seconds=60)
@@ -65,6 +69,19 @@ class ExecutorSettings(Section):
     def reservations(self) -> tuple[Reservation, ...]:
         """What `reserved_slots` says."""
         return parse_reservations(self.reserved_slots)
+
+    @field_validator("callback_user")
+    @classmethod
+    def _check_user(cls, name: str) -> str:
+        if not name:
+            return name
+        if os.geteuid() != 0:
+            raise ValueError("a worker that is not started as root cannot run callbacks as another user")
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            raise ValueError(f"this system has no user {name!r}") from None
+        return name
 
     @property
     def places(self) -> int:

@@ -15,6 +15,7 @@ from duly_core.errors import ApplicationError, SettingsError
 from duly_core.loop import backoff, wait_for
 from duly_core.rpc.convert import from_duration
 from duly_core.rpc.hsc_client import HscCallStream
+from duly_core.rpc.retry import describe_status
 from duly_core.timing import Timing
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
@@ -94,7 +95,7 @@ class WorkPoller:
                     raise ApplicationError(f"the registry refuses: {error.details()}") from error
                 attached = attached and error.code() is not grpc.StatusCode.FAILED_PRECONDITION
                 self._failures += 1
-                reason = f"{error.code().name}: {error.details()}"
+                reason = describe_status(error)
                 log.warning("work request failed; trying again", address=self._address, reason=reason)
                 pause = max(backoff(self._failures), timedelta(seconds=pause_of(error) or 0))
                 await wait_for(stop, pause)

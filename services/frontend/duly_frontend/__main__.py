@@ -2,16 +2,22 @@
 
 import asyncio
 
+from duly_core.access.authorizer import open_authorizer
+from duly_core.access.settings import AuthSettings
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
+from duly_core.store.access_cache import AccessCache
+from duly_core.store.audit import StoredAuditLog
 from duly_core.store.health import HealthFollower
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Notifier
+from duly_core.store.rights import FRONTEND
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
+from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.limits import LimitServicer
@@ -35,12 +41,13 @@ def build(
     settings = FrontendSettings.load(**overrides)
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
+    auth_settings = AuthSettings.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings) as stores:
             store = stores.writes
-            known = LambdaCache(store)
+            known = LambdaCache(store, adds_versions=True)
             notifier = Notifier(store, notifications)
             resources = ResourceCache(stores.reads)
             quotas = SchedulingQuotas(stores.reads)
@@ -53,12 +60,14 @@ def build(
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             server = RpcServer(
                 settings.listen,
-                [frontend, graphs, registry, sessions, limits, live, time_tables],
+                [frontend, graphs, registry, sessions, limits, live, time_tables, AccessServicer(store)],
                 rpc_settings,
                 observe_call,
+                open_authorizer(auth_settings, AccessCache(stores.reads)),
+                StoredAuditLog(store),
             )
             address = await server.start()
-            if await migration.done(store_settings, stop):
+            if await migration.done(store_settings, stop, FRONTEND):
                 log.info("frontend serves", address=address)
                 await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
             frontend.close()

@@ -4,6 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from duly.v1 import task_pb2
+from duly_core.access.grants import Scope
 from duly_core.lifecycle import Status
 from duly_core.rpc.problem import Problem
 from duly_core.store.tasks import TaskRow
@@ -32,12 +33,17 @@ _PLAIN = (
     "edits",
     "time_table",
     "graph_label",
+    "scheduled_by",
 )
 _BODY = ("payload", "payload_encoding", "result", "result_encoding", "checkpoint")
+_OF_CALLBACKS = ("payload", "result", "checkpoint", "progress_note")
 
 
-def task_to_wire(row: TaskRow) -> task_pb2.Task:
-    """A Task with what the row has; a list's rows have neither payload nor result."""
+def task_to_wire(row: TaskRow, payloads: Scope | None = None) -> task_pb2.Task:
+    """A Task with what the row has; a list's rows have neither payload nor result.
+
+    `payloads` has the tasks whose payloads the caller may see; None: all.
+    """
     task_id: UUID = row["task_id"]
     task = task_pb2.Task(task_id=str(task_id), status=STATUS_TO_WIRE[Status(row["status"])])
     setattr(task, "lambda", row["lambda"])
@@ -62,7 +68,18 @@ def task_to_wire(row: TaskRow) -> task_pb2.Task:
         task.last_failure.kind = row["failure_kind"]
         task.last_failure.message = row["failure_message"] or ""
         task.last_failure.failed_at.FromDatetime(row["failed_at"])
+    if payloads is not None and not payloads.reaches(row["lambda"], row["scheduled_by"]):
+        _withhold(task)
     return task
+
+
+def _withhold(task: task_pb2.Task) -> None:
+    """Leave out what a client or a callback wrote."""
+    for name in _OF_CALLBACKS:
+        task.ClearField(name)  # type: ignore[arg-type]  # they stand above
+    if task.HasField("last_failure"):
+        task.last_failure.message = ""
+    task.payload_withheld = True
 
 
 def may_have_attempts(row: TaskRow) -> bool:
@@ -71,16 +88,16 @@ def may_have_attempts(row: TaskRow) -> bool:
     return bool((row["fence"] or 0) > succeeded)
 
 
-def attempt_to_wire(attempt: Attempt) -> task_pb2.Attempt:
-    """A line of a task's history."""
+def attempt_to_wire(attempt: Attempt, *, withheld: bool = False) -> task_pb2.Attempt:
+    """A line of a task's history; `withheld`: without what its callback said."""
     message = task_pb2.Attempt(
         attempt=attempt.attempt,
         fence=attempt.fence,
         outcome=ATTEMPT_OUTCOME_TO_WIRE[attempt.outcome],
         charged=attempt.outcome.charged,
         holder=attempt.holder,
-        failure_message=attempt.failure_message,
-        traceback=attempt.traceback,
+        failure_message="" if withheld else attempt.failure_message,
+        traceback="" if withheld else attempt.traceback,
     )
     if attempt.started_at is not None:
         message.started_at.FromDatetime(attempt.started_at)

@@ -15,7 +15,8 @@ from duly_frontend.convert import STATUS_FROM_WIRE
 
 _MOST_VALUES = 100
 """Of a list of statuses, priorities or kinds: there are fewer, but a list may repeat itself."""
-_LONGEST_NAME = 128
+_LONGEST_NAMES = {"lambda": 193, "collection": 128}
+"""A lambda may be the queue of a version."""
 
 _Filtering: TypeAlias = (
     frontend_pb2.ListTasksRequest
@@ -111,9 +112,9 @@ def _priorities(
 
 
 def _check_names(request: _Filtering) -> None:
-    for field in ("lambda", "collection"):
-        if len(getattr(request, field)) > _LONGEST_NAME:
-            raise InvalidRequestError(field, f"must be at most {_LONGEST_NAME} characters")
+    for field, longest in _LONGEST_NAMES.items():
+        if len(getattr(request, field)) > longest:
+            raise InvalidRequestError(field, f"must be at most {longest} characters")
         if "\x00" in getattr(request, field):
             raise InvalidRequestError(field, "must not contain NUL")
 

@@ -1,12 +1,17 @@
 """GraphService: writes graphs, all or nothing, and reads and cancels them."""
 
 import asyncio
+from collections.abc import Iterable
 from datetime import timedelta
 from uuid import UUID
 
 from duly.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
+from duly_core.access.current import restriction
+from duly_core.access.grants import Scope
+from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, TooMuchError
 from duly_core.rpc.checks import page_size, read_duration
+from duly_core.rpc.new_nodes import node_field
 from duly_core.rpc.new_tasks import parse_task_id
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
@@ -19,28 +24,11 @@ from duly_core.store.notifications import Notifier
 from duly_frontend import events, graph_answers, page_token
 from duly_frontend import graph_validation as validation
 from duly_frontend.completion_watcher import CompletionWatcher
+from duly_frontend.reach import check_lambda, refused
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 
 _DEFAULT_WAIT = timedelta(seconds=20)
-_REFUSALS = {
-    GraphScheduling.CONFLICT: Problem(
-        "graph_id",
-        "another graph has this id: use another id for another graph",
-        task_pb2.ERROR_CODE_KEY_CONFLICT,
-    ),
-    GraphScheduling.TASK_CONFLICT: Problem(
-        "nodes.task.task_id",
-        "another task has the id of a node: leave the ids out, or make new ones",
-        task_pb2.ERROR_CODE_KEY_CONFLICT,
-    ),
-    GraphScheduling.UNKNOWN_LAMBDA: Problem(
-        "nodes.task.lambda",
-        "a lambda was unregistered meanwhile: start a worker that declares it",
-        task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
-    ),
-}
-_FINISHED = Problem("graph_id", "it has finished already", task_pb2.ERROR_CODE_ALREADY_FINAL)
 
 
 class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
@@ -69,6 +57,11 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     async def ScheduleGraph(  # noqa: N802 (the wire's name)
         self, request: graphs_pb2.ScheduleGraphRequest, _context: Context
     ) -> graphs_pb2.ScheduleGraphResponse:
+        try:
+            _check_lambdas(Action.SCHEDULE, request.nodes)
+        except Problem as problem:
+            events.graphs_refused.inc()
+            return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         limits = await self._known.payload_limits({getattr(node.task, "lambda") for node in request.nodes})
         try:
             # a large one takes a while: other calls have their turn meanwhile
@@ -79,9 +72,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         answer = await store_graphs.schedule_graph(self._stores.writes, graph)
-        if answer.verdict in _REFUSALS:
+        if answer.verdict in graph_answers.REFUSALS:
             events.graphs_refused.inc()
-            return graphs_pb2.ScheduleGraphResponse(error=_REFUSALS[answer.verdict].to_wire())
+            return graphs_pb2.ScheduleGraphResponse(error=graph_answers.REFUSALS[answer.verdict].to_wire())
         if answer.due_in is not None:
             roots = store_graphs.roots(graph)
             self._notifier.due_in(answer.due_in, {task.lambda_name for task in roots}, len(roots))
@@ -135,6 +128,8 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         timeout = self._timeout(request)
         try:
             graph_id = parse_task_id(request.graph_id, "graph_id")
+            if restriction(Action.READ) is not None:
+                await self._state(graph_id)
             await self._ends.wait([graph_id], timeout)
             return graphs_pb2.WaitGraphResponse(graph=await self._state(graph_id))
         except Problem as problem:
@@ -149,7 +144,12 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         before = page_token.read(request)
         with self._stores.listing("ListGraphs") as lists:
             rows = await graph_reads.list_graphs(
-                lists, name=request.name, running=request.running, before=before, limit=size + 1
+                lists,
+                name=request.name,
+                running=request.running,
+                before=before,
+                limit=size + 1,
+                scope=restriction(Action.READ),
             )
         token = page_token.write(request, rows[size - 1]["graph_id"].bytes) if len(rows) > size else ""
         graphs = [graph_answers.graph_to_wire(row) for row in rows[:size]]
@@ -160,15 +160,15 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     ) -> graphs_pb2.CancelGraphResponse:
         try:
             graph_id = parse_task_id(request.graph_id, "graph_id")
-            state = await self._state(graph_id)
+            state = await self._state(graph_id, Action.CHANGE)
             if state.status != graphs_pb2.GRAPH_STATUS_RUNNING:
                 if state.cancel_requested:  # by an earlier call, of which the reply may have been lost
                     return graphs_pb2.CancelGraphResponse(graph=state)
-                return graphs_pb2.CancelGraphResponse(error=_FINISHED.to_wire())
+                return graphs_pb2.CancelGraphResponse(error=graph_answers.FINISHED.to_wire())
             cancelled = await store_graphs.cancel_graph(self._stores.writes, graph_id)
             if cancelled.released:
                 self._notifier.due_in(min(cancelled.released.values()), cancelled.released)
-            return graphs_pb2.CancelGraphResponse(graph=await self._state(graph_id))
+            return graphs_pb2.CancelGraphResponse(graph=await self._state(graph_id, Action.CHANGE))
         except Problem as problem:
             return graphs_pb2.CancelGraphResponse(error=problem.to_wire())
 
@@ -176,7 +176,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.PutGraphDefinitionRequest, _context: Context
     ) -> graphs_pb2.PutGraphDefinitionResponse:
         try:
+            _check_lambdas(Action.REGISTER, request.nodes)
             await asyncio.to_thread(validation.check_definition, request.name, request.nodes)
+            await self._check_newest(request.name)
         except Problem as problem:
             return graphs_pb2.PutGraphDefinitionResponse(error=problem.to_wire())
         definition = graphs_pb2.GraphDefinition(nodes=request.nodes).SerializeToString(deterministic=True)
@@ -193,9 +195,10 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         except Problem as problem:
             return graphs_pb2.GetGraphDefinitionResponse(error=problem.to_wire())
         found = await graph_definitions.get_definition(self._stores.reads, request.name, request.version)
-        if found is None:
+        definition = _readable(found) if found else None
+        if definition is None:
             return graphs_pb2.GetGraphDefinitionResponse(error=_no_definition(request).to_wire())
-        return graphs_pb2.GetGraphDefinitionResponse(definition=graph_answers.definition_to_wire(found))
+        return graphs_pb2.GetGraphDefinitionResponse(definition=definition)
 
     async def ListGraphDefinitions(  # noqa: N802
         self, request: graphs_pb2.ListGraphDefinitionsRequest, _context: Context
@@ -204,14 +207,39 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if "\x00" in request.page_token:
             raise InvalidRequestError("page_token", "use the next_page_token of the page before")
         with self._stores.listing("ListGraphDefinitions") as lists:
-            found = await graph_definitions.list_definitions(lists, after=request.page_token, limit=size + 1)
+            listed: list[graphs_pb2.GraphDefinition] = []
+            after, left = request.page_token, True
+            while left and len(listed) <= size:  # a token must not name what the caller may not see
+                found = await graph_definitions.list_definitions(
+                    lists, after=after, limit=size + 1, whole=restriction(Action.READ) is not None
+                )
+                listed += [definition for each in found if (definition := _readable(each)) is not None]
+                left = len(found) > size
+                after = found[-1].name if found else after
+        for definition in listed:
+            definition.ClearField("nodes")
+            definition.payload_withheld = False
         return graphs_pb2.ListGraphDefinitionsResponse(
-            definitions=[graph_answers.definition_to_wire(each) for each in found[:size]],
-            next_page_token=found[size - 1].name if len(found) > size else "",
+            definitions=listed[:size],
+            next_page_token=listed[size - 1].name if len(listed) > size else "",
         )
 
-    async def _state(self, graph_id: bytes) -> graphs_pb2.GraphState:
-        row = (await graph_reads.get_graphs(self._stores.reads, [graph_id])).get(graph_id)
+    async def _check_newest(self, name: str) -> None:
+        """Check that the caller may replace the newest version of a definition.
+
+        Raises:
+            Problem: it is of lambdas that are not the caller's.
+        """
+        scope = restriction(Action.REGISTER)
+        if scope is None:
+            return
+        newest = await graph_definitions.get_definition(self._stores.writes, name, 0)
+        if newest is not None and not _covers(scope, graph_answers.definition_to_wire(newest)):
+            raise refused(Action.REGISTER, name, "name")
+
+    async def _state(self, graph_id: bytes, action: Action = Action.READ) -> graphs_pb2.GraphState:
+        found = await graph_reads.get_graphs(self._stores.reads, [graph_id], restriction(action))
+        row = found.get(graph_id)
         if row is None:
             raise Problem(
                 "graph_id",
@@ -224,6 +252,30 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if not request.HasField("timeout"):
             return _DEFAULT_WAIT
         return read_duration("timeout", request.timeout, self._settings.max_wait)
+
+
+def _check_lambdas(action: Action, nodes: Iterable[graphs_pb2.GraphNode]) -> None:
+    scope = restriction(action)
+    if scope is not None:
+        for node in nodes:
+            check_lambda(scope, action, getattr(node.task, "lambda"), node_field(node.label, "lambda"))
+
+
+def _covers(scope: Scope, definition: graphs_pb2.GraphDefinition) -> bool:
+    return all(scope.covers(getattr(node.task, "lambda")) for node in definition.nodes)
+
+
+def _readable(stored: graph_definitions.Definition) -> graphs_pb2.GraphDefinition | None:
+    """Return what the caller may see of a definition; None: nothing."""
+    scope, payloads = restriction(Action.READ), restriction(Action.READ_PAYLOAD)
+    definition = graph_answers.definition_to_wire(stored)
+    if scope is not None and not _covers(scope, definition):
+        return None
+    if payloads is not None and not _covers(payloads, definition):
+        for node in definition.nodes:
+            node.task.ClearField("payload")
+        definition.payload_withheld = True
+    return definition
 
 
 def _no_definition(request: graphs_pb2.GetGraphDefinitionRequest) -> Problem:

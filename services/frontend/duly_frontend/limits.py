@@ -4,13 +4,17 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from duly.v1 import limits_pb2, limits_pb2_grpc, task_pb2
+from duly_core.access.current import require, restriction
+from duly_core.access.grants import Scope
+from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count, check_text, page_size, read_duration
-from duly_core.rpc.new_tasks import check_name
+from duly_core.rpc.names import check_lambda_name, check_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import resources as store_resources
 from duly_core.store.backlog import LambdaBacklog, read_backlog
+from duly_core.store.lambdas import list_lambdas
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
 from duly_core.store.resources import (
@@ -85,7 +89,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         gone: set[str] = set()
         for name in request.names:
             try:
-                check_name("name", bare_name(name))
+                _check_resource_name(name)
                 await self._delete(name, gone)
                 results.append(limits_pb2.DeleteResourceResult())
             except Problem as problem:
@@ -121,10 +125,18 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         if not 0 <= request.max_keys <= _MOST:
             raise InvalidRequestError("max_keys", f"must be from 0 to {_MOST:,}")
         after = page_token.read_name(request.page_token)
+        scope = restriction(Action.READ)
+        most_keys = 0 if scope is not None else request.max_keys  # they name what others lock
         with self._stores.listing("ListResources") as lists:
-            found = await store_resources.list_resources(lists, after=after, limit=size + 1)
-            shown = [_to_wire(each, await _keys(lists, each, request.max_keys)) for each in found[:size]]
-        token = page_token.write_name(shown[-1].limit.name) if len(found) > size else ""
+            seen: list[ResourceState] = []
+            left = True
+            while left and len(seen) <= size:  # a token must not name what the caller may not see
+                found = await store_resources.list_resources(lists, after=after, limit=size + 1)
+                seen += [each for each in found if scope is None or _is_seen(scope, each.limit.name)]
+                left = len(found) > size
+                after = found[-1].limit.name if found else after
+            shown = [_to_wire(each, await _keys(lists, each, most_keys)) for each in seen[:size]]
+        token = page_token.write_name(seen[size - 1].limit.name) if len(seen) > size else ""
         return limits_pb2.ListResourcesResponse(resources=shown, next_page_token=token)
 
     async def GetBacklog(  # noqa: N802
@@ -135,10 +147,22 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
                 "lambdas", f"there may be at most {_MOST}, not {len(request.lambdas):,}"
             )
         for place, name in enumerate(request.lambdas):
-            check_name(f"lambdas[{place}]", name)
+            check_lambda_name(f"lambdas[{place}]", name)
+            require(Action.READ, name)
+        names: Sequence[str] | None = request.lambdas or None
+        scope = restriction(Action.READ)
         with self._stores.listing("GetBacklog") as lists:
-            found = await read_backlog(lists, request.lambdas or None)
+            if names is None and scope is not None:
+                names = [
+                    each.policy.name for each in await list_lambdas(lists) if scope.covers(each.policy.name)
+                ]
+            found = await read_backlog(lists, names)
         return limits_pb2.GetBacklogResponse(lambdas=map(_backlog, found))
+
+
+def _is_seen(scope: Scope, name: str) -> bool:
+    """Tell whether a resource is no lambda's quota, or that of a lambda that the caller may see."""
+    return not name.startswith((QUOTA, SCHEDULING)) or scope.covers(bare_name(name))
 
 
 def _backlog(each: LambdaBacklog) -> limits_pb2.LambdaBacklog:
@@ -157,8 +181,15 @@ async def _keys(store: Store, state: ResourceState, most: int) -> list[KeyState]
     return await store_resources.list_keys(store, state.limit.name, limit=most)
 
 
+def _check_resource_name(name: str) -> None:
+    if name.startswith((QUOTA, SCHEDULING)):
+        check_lambda_name("name", bare_name(name))
+    else:
+        check_name("name", name)
+
+
 def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:
-    check_name("name", bare_name(asked.name))
+    _check_resource_name(asked.name)
     if asked.per_key and asked.name.startswith(QUOTA):
         raise Problem("per_key", f"{asked.name} is the quota of a lambda, which has no keys: leave it out")
     if asked.name.startswith(SCHEDULING) and (asked.HasField("capacity") or not asked.HasField("rate")):

@@ -2,18 +2,22 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core import failpoints
+from duly_core.access.current import restriction
+from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.group_commit import GroupCommit
 from duly_core.lifecycle import FINAL, Status
 from duly_core.rpc import checks
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.checks import check_count, page_size, read_duration
-from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id, unknown_lambda
+from duly_core.rpc.names import unknown_lambda
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
@@ -29,6 +33,7 @@ from duly_core.telemetry import observe_call
 from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.completion_watcher import CompletionWatcher
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
+from duly_frontend.reach import beyond, reachable, readable, refused, scope_of
 from duly_frontend.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_frontend.schedule_answers import add_result
 from duly_frontend.scheduling_quotas import SchedulingQuotas
@@ -99,8 +104,11 @@ class FrontendServicer(TaskChanges):
         valid: list[NewTask] = []
         checked: list[NewTask | Problem | Scheduled] = []
         late: dict[int, ProblemUnlessRepeatedError] = {}
+        refused_names = beyond(Action.SCHEDULE, names)
         for asked in request.tasks:
             try:
+                if refused_names and getattr(asked, "lambda") in refused_names:
+                    raise refused(Action.SCHEDULE, getattr(asked, "lambda"))
                 needs = resource_needs(wanted[len(checked)], kinds) if asked.resources else ()
                 task = new_task(asked, limits, horizon, needs)
             except Problem as problem:
@@ -123,16 +131,16 @@ class FrontendServicer(TaskChanges):
                 checked[place] = answer or checked[place]
         answers = iter(await self._write(valid, context.time_remaining(), context.peer()))
         response = frontend_pb2.ScheduleResponse()
-        refused = 0
+        count_refused = 0
         for asked, check in zip(request.tasks, checked, strict=True):
             if isinstance(check, Problem):
                 response.results.add(error=check.to_wire())
-                refused += 1
+                count_refused += 1
             else:
                 scheduled = check if isinstance(check, Scheduled) else next(answers)
-                refused += not add_result(response, asked.task_id, scheduled)
-        events.taken.inc(len(checked) - refused)
-        events.refused.inc(refused)
+                count_refused += not add_result(response, asked.task_id, scheduled)
+        events.taken.inc(len(checked) - count_refused)
+        events.refused.inc(count_refused)
         return response
 
     async def ScheduleStream(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
@@ -163,23 +171,28 @@ class FrontendServicer(TaskChanges):
         self, request: frontend_pb2.GetTaskRequest, _context: Context
     ) -> frontend_pb2.GetTaskResponse:
         ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
-        return frontend_pb2.GetTaskResponse(results=await self._reader.read(ids, bodies=bodies, history=True))
+        found = await readable(self._stores.reads, ids)
+        return frontend_pb2.GetTaskResponse(
+            results=await self._reader.read(found, bodies=bodies, history=True)
+        )
 
     async def ListTasks(  # noqa: N802
         self, request: frontend_pb2.ListTasksRequest, _context: Context
     ) -> frontend_pb2.ListTasksResponse:
         size = page_size(request.page_size)
-        wanted, before = filters.of_list(request), page_token.read(request)
+        scope = scope_of(Action.READ, getattr(request, "lambda"))
+        wanted, before = replace(filters.of_list(request), scope=scope), page_token.read(request)
         with self._stores.listing("ListTasks") as lists:
             rows = await task_queries.list_tasks(lists, wanted, before, limit=size + 1)
-        page = [task_to_wire(row) for row in rows[:size]]
+        payloads = restriction(Action.READ_PAYLOAD)
+        page = [task_to_wire(row, payloads) for row in rows[:size]]
         token = page_token.write(request, UUID(page[-1].task_id).bytes) if len(rows) > size else ""
         return frontend_pb2.ListTasksResponse(tasks=page, next_page_token=token)
 
     async def CancelTask(  # noqa: N802
         self, request: frontend_pb2.CancelTaskRequest, _context: Context
     ) -> frontend_pb2.CancelTaskResponse:
-        ids = self._ids(request.task_ids)
+        ids = await self._reachable(Action.CHANGE, request.task_ids)
         valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
         async with failpoints.around("frontend.cancel"):
             cancelled = await store_tasks.cancel_tasks(self._stores.writes, valid)
@@ -208,7 +221,7 @@ class FrontendServicer(TaskChanges):
     async def RedriveTask(  # noqa: N802
         self, request: frontend_pb2.RedriveTaskRequest, _context: Context
     ) -> frontend_pb2.RedriveTaskResponse:
-        ids = self._ids(request.task_ids)
+        ids = await self._reachable(Action.REDRIVE, request.task_ids)
         answers = await store_dead_letters.redrive(
             self._stores.writes, [task_id for task_id in ids if isinstance(task_id, bytes)]
         )
@@ -218,7 +231,8 @@ class FrontendServicer(TaskChanges):
     async def RedriveTasks(  # noqa: N802
         self, request: frontend_pb2.RedriveTasksRequest, _context: Context
     ) -> frontend_pb2.RedriveTasksResponse:
-        wanted = filters.of_redrive(request)
+        scope = scope_of(Action.REDRIVE, getattr(request, "lambda"))
+        wanted = replace(filters.of_redrive(request), scope=scope)
         spread = dead_letters.spread(request, self._settings.horizon)
         limit = checks.limit(request.limit)
         name = wanted.lambda_name
@@ -244,8 +258,9 @@ class FrontendServicer(TaskChanges):
         if request.HasField("timeout"):
             timeout = read_duration("timeout", request.timeout, self._settings.max_wait)
         ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
-        await self._ends.wait([task_id for task_id in ids if isinstance(task_id, bytes)], timeout)
-        results = await self._reader.read(ids, bodies=bodies, history=False)
+        found = await readable(self._stores.reads, ids)
+        await self._ends.wait([task_id for task_id in found.ids if isinstance(task_id, bytes)], timeout)
+        results = await self._reader.read(found, bodies=bodies, history=False)
         final = {STATUS_TO_WIRE[status] for status in FINAL}
         all_final = all(not result.HasField("task") or result.task.status in final for result in results)
         return frontend_pb2.WaitTaskResponse(results=results, all_final=all_final)
@@ -255,7 +270,10 @@ class FrontendServicer(TaskChanges):
         self._ends.close()
         self._streams.close()
 
-    def _ids(self, texts: Sequence[str]) -> list[bytes | Problem]:
+    async def _reachable(self, action: Action, texts: Sequence[str]) -> Sequence[bytes | Problem]:
+        return await reachable(self._stores.reads, action, self._ids(texts))
+
+    def _ids(self, texts: Sequence[str]) -> Sequence[bytes | Problem]:
         check_count("task_ids", len(texts), self._settings.max_waited_per_call)
         return check_each(parse_task_id, texts)
 

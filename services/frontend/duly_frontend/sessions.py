@@ -1,11 +1,14 @@
 """SessionService: shows sessions, and ends their blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
 from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
+from duly_core.access.current import restriction
+from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import check_count, page_size
 from duly_core.rpc.new_tasks import check_session_key, parse_task_id
@@ -13,6 +16,7 @@ from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.store import sessions as store_sessions
 from duly_core.store.notifications import Notifier
+from duly_core.store.scope import task_origins
 from duly_core.store.sessions import SessionState
 from duly_core.task import TaskId
 from duly_frontend import events, page_token
@@ -43,7 +47,8 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
                 f"must be at most {_MOST_TASKS:,} for all sessions together: ask for fewer keys, or tasks",
             )
         asked = [key for key in keys if isinstance(key, str)]
-        found = await store_sessions.get_sessions(self._stores.reads, asked, request.max_tasks)
+        known = await store_sessions.get_sessions(self._stores.reads, asked, request.max_tasks)
+        found = await self._reachable(Action.READ, known)
         return sessions_pb2.GetSessionResponse(
             results=[
                 sessions_pb2.GetSessionResult(error=key.to_wire())
@@ -71,6 +76,10 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         keys = _checked(request.keys)
         named = _read_blockers(request)
         asked = [key for key in keys if isinstance(key, str)]
+        if restriction(Action.REDRIVE) is not None:
+            found = await store_sessions.get_sessions(self._stores.reads, asked, 0)
+            asked = [*await self._reachable(Action.REDRIVE, found)]
+            named = {key: task_id for key, task_id in named.items() if key in asked}
         unblocked = await store_sessions.unblock_sessions(self._stores.writes, asked, named)
         if unblocked.now:
             self._notifier.due_in(timedelta(), tasks=len(unblocked.now))
@@ -84,6 +93,27 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
                 )
             ]
         )
+
+    async def _reachable(
+        self, action: Action, found: Mapping[str, SessionState]
+    ) -> Mapping[str, SessionState]:
+        """Return those sessions whose head, or what blocks them, the caller may reach; of what waits only what it may."""
+        scope = restriction(action)
+        if scope is None:
+            return found
+        named = {
+            task_id
+            for state in found.values()
+            for task_id in (state.head, state.blocked_by, *state.waiting)
+            if task_id is not None
+        }
+        origins = await task_origins(self._stores.reads, named)
+        within = {task_id for task_id, origin in origins.items() if scope.reaches(*origin)}
+        return {
+            key: replace(state, waiting=tuple(each for each in state.waiting if each in within))
+            for key, state in found.items()
+            if {state.head, state.blocked_by} - {None} <= within
+        }
 
 
 _NOT_BLOCKED = Problem(

@@ -1,9 +1,11 @@
 """The part of FrontendService that changes tasks which nobody runs: edits, cancels and purges of many."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import timedelta
 
 from duly.v1 import frontend_pb2, frontend_pb2_grpc
+from duly_core.access.roles import Action
 from duly_core.lifecycle import Status
 from duly_core.rpc.checks import check_count, limit
 from duly_core.rpc.stubs import Context
@@ -13,6 +15,8 @@ from duly_core.store.changes import Changed, ChangeVerdict
 from duly_core.store.notifications import Notifier
 from duly_core.task import TaskChange
 from duly_frontend import bulk_pages, events, filters, task_updates
+from duly_frontend.convert import NO_SUCH_TASK
+from duly_frontend.reach import reachable, scope_of
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 
@@ -32,7 +36,13 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
     ) -> frontend_pb2.UpdateTaskResponse:
         check_count("updates", len(request.updates), _MOST_UPDATES)
         asked = task_updates.read(request.updates, self._settings.horizon)
-        changes = [each for each in asked if isinstance(each, TaskChange)]
+        ids = [each.task_id if isinstance(each, TaskChange) else each for each in asked]
+        within = await reachable(self._stores.reads, Action.CHANGE, ids)
+        changes = [
+            each
+            for each, task_id in zip(asked, within, strict=True)
+            if isinstance(each, TaskChange) and task_id is not NO_SUCH_TASK
+        ]
         done = (
             await store_changes.update_pending(self._stores.writes, changes)
             if changes
@@ -44,11 +54,9 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
     async def CancelTasks(  # noqa: N802
         self, request: frontend_pb2.CancelTasksRequest, _context: Context
     ) -> frontend_pb2.CancelTasksResponse:
-        wanted, place, most = (
-            filters.of_cancel(request),
-            bulk_pages.place(request),
-            limit(request.limit),
-        )
+        scope = scope_of(Action.CHANGE, getattr(request, "lambda"))
+        wanted = replace(filters.of_cancel(request), scope=scope)
+        place, most = bulk_pages.place(request), limit(request.limit)
         with self._stores.listing("CancelTasks") as lists:
             if request.dry_run:
                 page = await store_bulk.count_where(lists, wanted, place)
@@ -61,7 +69,9 @@ class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
     async def PurgeTasks(  # noqa: N802
         self, request: frontend_pb2.PurgeTasksRequest, _context: Context
     ) -> frontend_pb2.PurgeTasksResponse:
-        wanted, place, most = filters.of_purge(request), bulk_pages.place(request), limit(request.limit)
+        scope = scope_of(Action.REDRIVE, getattr(request, "lambda"))
+        wanted = replace(filters.of_purge(request), scope=scope)
+        place, most = bulk_pages.place(request), limit(request.limit)
         with self._stores.listing("PurgeTasks") as lists:
             if request.dry_run:
                 page = await store_bulk.count_where(lists, wanted, place)

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from duly.v1 import frontend_pb2
+from duly_core.access.current import restriction
+from duly_core.access.roles import Action
 from duly_core.admission import Admission
 from duly_core.errors import TooMuchError
 from duly_core.rpc.problem import Problem
@@ -12,6 +14,7 @@ from duly_core.store import tasks as store_tasks
 from duly_core.store.pool import Store
 from duly_core.task import TaskId
 from duly_frontend.convert import NO_SUCH_TASK, attempt_to_wire, may_have_attempts, task_to_wire
+from duly_frontend.reach import Readable
 
 _AT_A_TIME = 100
 """Tasks that one statement reads: of each there may be a hundred attempts, too."""
@@ -39,7 +42,7 @@ class TaskReader:
         self._admission = Admission(_MOST_READS, "calls that read tasks")
 
     async def read(
-        self, ids: Sequence[TaskId | Problem], *, bodies: bool, history: bool
+        self, readable: Readable, *, bodies: bool, history: bool
     ) -> list[frontend_pb2.GetTaskResult]:
         """Read tasks, with payloads and results if `bodies`, with attempts if `history`.
 
@@ -50,23 +53,23 @@ class TaskReader:
         """
         with self._admission.admitted():
             if not bodies:
-                return await self._read(ids, bodies=False, history=history)
+                return await self._read(readable, bodies=False, history=history)
             async with self._full_reads:
-                return await self._read(ids, bodies=True, history=history)
+                return await self._read(readable, bodies=True, history=history)
 
     async def _read(
-        self, ids: Sequence[TaskId | Problem], *, bodies: bool, history: bool
+        self, readable: Readable, *, bodies: bool, history: bool
     ) -> list[frontend_pb2.GetTaskResult]:
+        ids = readable.ids
         times = Counter(task_id for task_id in ids if not isinstance(task_id, Problem))
-        wanted = list(times)
         found: dict[TaskId, frontend_pb2.GetTaskResult] = {}
         left = self._most_bytes - _OVERHEAD * len(ids)
-        for start in range(0, len(wanted), _AT_A_TIME):
-            some = wanted[start : start + _AT_A_TIME]
-            rows = await store_tasks.get_tasks(self._store, some, most_bytes=max(left, 0) if bodies else None)
-            if bodies and sum(row["body_bytes"] * times[task_id] for task_id, row in rows.items()) > left:
+        for some, shown in _portions(list(times), readable.withheld):
+            full = bodies and shown
+            rows = await store_tasks.get_tasks(self._store, some, most_bytes=max(left, 0) if full else None)
+            if full and sum(row["body_bytes"] * times[task_id] for task_id, row in rows.items()) > left:
                 raise self._too_large(bodies=bodies)
-            for task_id, result in (await self._results(rows, history=history, tracebacks=bodies)).items():
+            for task_id, result in (await self._results(rows, history=history, tracebacks=full)).items():
                 left -= result.ByteSize() * times[task_id]
                 found[task_id] = result
             if left < 0:
@@ -86,10 +89,14 @@ class TaskReader:
         if tried:
             count = _TRACEBACKS if tracebacks else 0
             attempts = await store_tasks.get_attempts(self._store, tried, tracebacks=count)
+        payloads = restriction(Action.READ_PAYLOAD)
         results = {}
         for task_id, row in rows.items():
-            task = task_to_wire(row)
-            task.attempts.extend(map(attempt_to_wire, attempts.get(task_id, ())))
+            task = task_to_wire(row, payloads)
+            withheld = task.payload_withheld
+            task.attempts.extend(
+                attempt_to_wire(each, withheld=withheld) for each in attempts.get(task_id, ())
+            )
             results[task_id] = frontend_pb2.GetTaskResult(task=task)
         return results
 
@@ -99,3 +106,13 @@ class TaskReader:
             f"task_ids: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
             f"ask for fewer tasks in one call{basic}"
         )
+
+
+def _portions(
+    wanted: Sequence[TaskId], withheld: Collection[TaskId]
+) -> Iterator[tuple[Sequence[TaskId], bool]]:
+    """Yield what each statement reads, and whether the caller may see the payloads of that."""
+    shown = [task_id for task_id in wanted if task_id not in withheld]
+    for part, is_shown in ((shown, True), (list(withheld), False)):
+        for start in range(0, len(part), _AT_A_TIME):
+            yield part[start : start + _AT_A_TIME], is_shown

@@ -37,7 +37,7 @@ def _read(update: frontend_pb2.TaskUpdate, horizon: timedelta) -> TaskChange:
     has_payload = update.HasField("payload")
     change = TaskChange(parse_task_id(update.task_id), scheduled_at=scheduled_at, delay=delay)
     if has_payload:
-        encoding = read_encoding(update.payload_encoding)
+        encoding = read_encoding(update.payload_encoding, update.payload)
         change = change._replace(payload=update.payload, encoding=encoding)
         if len(update.payload) > HARD_PAYLOAD_LIMIT:
             raise payload_too_large(len(update.payload), HARD_PAYLOAD_LIMIT, "its lambda")

@@ -6,7 +6,8 @@ from functools import cache
 from duly.enums import CatchUp, Overlap
 from duly.v1 import time_tables_pb2
 from duly_core.rpc.checks import read_duration
-from duly_core.rpc.new_tasks import check_name, payload_too_large, read_encoding, read_priority
+from duly_core.rpc.names import check_lambda_name, check_name
+from duly_core.rpc.new_tasks import payload_too_large, read_encoding, read_priority
 from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.task import HARD_PAYLOAD_LIMIT
@@ -27,7 +28,7 @@ def time_table(asked: time_tables_pb2.TimeTable) -> TimeTable:
     """
     check_name("name", asked.name)
     lambda_name: str = getattr(asked, "lambda")
-    check_name("lambda", lambda_name)
+    check_lambda_name("lambda", lambda_name)
     if asked.collection:
         check_name("collection", asked.collection)
     if len(asked.payload) > HARD_PAYLOAD_LIMIT:
@@ -38,7 +39,7 @@ def time_table(asked: time_tables_pb2.TimeTable) -> TimeTable:
         lambda_name=lambda_name,
         rhythm=rhythm,
         payload=asked.payload,
-        encoding=read_encoding(asked.payload_encoding),
+        encoding=read_encoding(asked.payload_encoding, asked.payload),
         priority=read_priority(asked.priority),
         collection=asked.collection,
         policy=_policy(asked, rhythm),

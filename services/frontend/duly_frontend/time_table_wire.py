@@ -5,11 +5,13 @@ from uuid import UUID
 
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import task_pb2, time_tables_pb2
-from duly_core.rpc.new_tasks import unknown_lambda
+from duly_core.access.roles import Action
+from duly_core.rpc.names import unknown_lambda
 from duly_core.rpc.problem import Problem
 from duly_core.store.time_table_rows import TableRow
 from duly_core.store.time_tables import PutAnswer, PutVerdict
 from duly_core.ticks import ticks_from
+from duly_frontend.reach import refused
 
 _TIMES = (
     "paused_at",
@@ -85,6 +87,8 @@ def put_problem(answer: PutAnswer, name: str, lambda_name: str) -> Problem | Non
             "address, or raise the lambda's payload_limit",
             task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE,
         )
+    if answer.verdict is PutVerdict.OUT_OF_REACH:
+        return refused(Action.REGISTER, name, "name")
     if answer.verdict is PutVerdict.UNKNOWN:
         return unknown_table(name)
     if answer.verdict is PutVerdict.CONFLICT:

@@ -7,6 +7,9 @@ from datetime import datetime, timedelta
 from duly.ids import new_task_id
 from duly.time_conversion import EPOCH
 from duly.v1 import time_tables_pb2, time_tables_pb2_grpc
+from duly_core.access.current import restriction
+from duly_core.access.grants import Scope
+from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, TooMuchError
 from duly_core.rpc.checks import check_count, page_size, read_instant
 from duly_core.rpc.problem import Problem
@@ -20,6 +23,7 @@ from duly_core.store.time_table_rows import TableRow
 from duly_core.ticks import ticks_from
 from duly_core.time_table import MOST_TICKS
 from duly_frontend.events import log
+from duly_frontend.reach import check_lambda, refused, scope_of
 from duly_frontend.time_table_definitions import time_table
 from duly_frontend.time_table_wire import put_problem, state_to_wire, unknown_table
 
@@ -48,11 +52,18 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         return time_tables_pb2.PutTimeTablesResponse(results=self._fitting(results))
 
     async def _put(self, asked: time_tables_pb2.NewTimeTable) -> time_tables_pb2.TimeTableResult:
+        if_revision = asked.if_revision if asked.HasField("if_revision") else None
+        scope = restriction(Action.REGISTER)
         try:
+            check_lambda(scope, Action.REGISTER, getattr(asked.table, "lambda"))
             table = await asyncio.to_thread(time_table, asked.table)
+            if scope is not None and if_revision is None:
+                # what is changed or created between the look and the write is then a conflict
+                if_revision = await self._revision_of_own(scope, table.name)
+            elif scope is not None:
+                await self._revision_of_own(scope, table.name)
         except Problem as problem:
             return time_tables_pb2.TimeTableResult(error=problem.to_wire())
-        if_revision = asked.if_revision if asked.HasField("if_revision") else None
         answer = await store_time_tables.put(self._store, table, if_revision=if_revision)
         refused = put_problem(answer, table.name, table.lambda_name)
         if refused is not None or answer.row is None:
@@ -66,7 +77,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         _check_names(request.names)
         if not 0 <= request.next * len(request.names) <= _MOST_NEXT:
             raise InvalidRequestError("next", f"must be from 0 to {_MOST_NEXT:,} for all tables together")
-        found = await store_time_tables.get(self._store, request.names)
+        found = await self._within(Action.READ, request.names)
         results = await asyncio.to_thread(_results, request.names, found, request.next)
         response = time_tables_pb2.GetTimeTablesResponse(results=results)
         if 0 <= self._most_bytes < response.ByteSize():
@@ -74,6 +85,34 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
                 f"names: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): ask for fewer"
             )
         return response
+
+    async def _within(self, action: Action, names: Sequence[str]) -> dict[str, TableRow]:
+        """Return those of these time tables that the caller may reach."""
+        found = await store_time_tables.get(self._store, names)
+        scope = restriction(action)
+        return {
+            name: row for name, row in found.items() if scope is None or scope.covers_all_of(row.lambda_name)
+        }
+
+    async def _own(self, names: Sequence[str]) -> Sequence[str]:
+        """Return those of these names whose time tables the caller may change."""
+        if restriction(Action.REGISTER) is None:
+            return names
+        within = await self._within(Action.REGISTER, names)
+        return [name for name in names if name in within]
+
+    async def _revision_of_own(self, scope: Scope, name: str) -> int:
+        """Return the revision of a time table; 0: it does not exist.
+
+        Raises:
+            Problem: it is of a lambda that is not the caller's.
+        """
+        row = (await store_time_tables.get(self._store, [name])).get(name)
+        if row is None:
+            return 0
+        if not scope.covers_all_of(row.lambda_name):
+            raise refused(Action.REGISTER, name, "name")
+        return row.revision
 
     def _fitting(
         self, results: Sequence[time_tables_pb2.TimeTableResult]
@@ -92,11 +131,17 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         for field in ("lambda", "page_token"):
             if "\x00" in getattr(request, field):
                 raise InvalidRequestError(field, "must not contain NUL")
-        rows = await store_time_tables.page(
-            self._store, request.page_token, getattr(request, "lambda"), size + 1
-        )
+        name: str = getattr(request, "lambda")
+        scope = scope_of(Action.READ, name)
+        rows: list[TableRow] = []
+        after, left = request.page_token, True
+        while left and len(rows) <= size:
+            page = await store_time_tables.page(self._store, after, name, size + 1)
+            rows += [row for row in page if scope is None or scope.covers_all_of(row.lambda_name)]
+            left = len(page) > size
+            after = page[-1].name if page else after
         return time_tables_pb2.ListTimeTablesResponse(
-            tables=[state_to_wire(row) for row in rows[:size]],
+            tables=[_state(row) for row in rows[:size]],
             next_page_token=rows[size - 1].name if len(rows) > size else "",
         )
 
@@ -104,7 +149,8 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         self, request: time_tables_pb2.DeleteTimeTablesRequest, _context: Context
     ) -> time_tables_pb2.DeleteTimeTablesResponse:
         _check_names(request.names)
-        found = await store_time_tables.delete(self._store, request.names)
+        own = await self._own(request.names)
+        found = await store_time_tables.delete(self._store, own)
         log.info("time tables changed", change="deleted", time_tables=sorted(found))
         return time_tables_pb2.DeleteTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
@@ -114,7 +160,8 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         _check_names(request.names)
         if len(request.note) > _LONGEST_NOTE or "\x00" in request.note:
             raise InvalidRequestError("note", f"must be at most {_LONGEST_NOTE} characters, without NUL")
-        found = await store_time_tables.pause(self._store, request.names, request.note)
+        own = await self._own(request.names)
+        found = await store_time_tables.pause(self._store, own, request.note)
         log.info("time tables changed", change="paused", time_tables=sorted(found))
         return time_tables_pb2.PauseTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
@@ -122,7 +169,8 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         self, request: time_tables_pb2.ResumeTimeTablesRequest, _context: Context
     ) -> time_tables_pb2.ResumeTimeTablesResponse:
         _check_names(request.names)
-        found = await store_time_tables.resume(self._store, request.names)
+        own = await self._own(request.names)
+        found = await store_time_tables.resume(self._store, own)
         log.info("time tables changed", change="resumed", time_tables=sorted(found))
         return time_tables_pb2.ResumeTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 
@@ -130,7 +178,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         self, request: time_tables_pb2.BackfillTimeTableRequest, _context: Context
     ) -> time_tables_pb2.BackfillTimeTableResponse:
         _check_names([request.name])
-        row = (await store_time_tables.get(self._store, [request.name])).get(request.name)
+        row = (await self._within(Action.REGISTER, [request.name])).get(request.name)
         if row is None:
             return time_tables_pb2.BackfillTimeTableResponse(error=unknown_table(request.name).to_wire())
         begin, end = _range(request, row.read_at)
@@ -152,11 +200,21 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         return time_tables_pb2.BackfillTimeTableResponse(ticks=len(instants), created=created)
 
 
+def _state(row: TableRow, following: int = 0) -> time_tables_pb2.TimeTableState:
+    """Return a time table as the caller may see it."""
+    state = state_to_wire(row, following)
+    payloads = restriction(Action.READ_PAYLOAD)
+    if payloads is not None and not payloads.covers_all_of(row.lambda_name):
+        state.table.ClearField("payload")
+        state.payload_withheld = True
+    return state
+
+
 def _results(
     names: Sequence[str], found: Mapping[str, TableRow], following: int = 0
 ) -> list[time_tables_pb2.TimeTableResult]:
     return [
-        time_tables_pb2.TimeTableResult(table=state_to_wire(found[name], following))
+        time_tables_pb2.TimeTableResult(table=_state(found[name], following))
         if name in found
         else time_tables_pb2.TimeTableResult(error=unknown_table(name).to_wire())
         for name in names

@@ -2,13 +2,18 @@
 
 import asyncio
 
+from duly_core.access.authorizer import open_authorizer
+from duly_core.access.settings import AuthSettings
 from duly_core.loop import repeat
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
+from duly_core.store.access_cache import AccessCache
+from duly_core.store.audit import StoredAuditLog
 from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
+from duly_core.store.rights import HSC
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
@@ -30,6 +35,7 @@ def build(
     timing = Timing.load()
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
+    auth_settings = AuthSettings.load()
     live_settings = TriggerSettings.load()
     migration = migration or Migration()
 
@@ -47,9 +53,11 @@ def build(
             config.on_change(servicer.work.settings_changed)
             if notifications is not None:
                 notifications.subscribe(servicer.work)
-            server = RpcServer(settings.listen, [servicer], rpc_settings, observe_call)
+            authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
+            audit_log = StoredAuditLog(stores.results)
+            server = RpcServer(settings.listen, [servicer], rpc_settings, observe_call, authorizer, audit_log)
             address = await server.start()
-            if await migration.done(store_settings, stop):
+            if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)
                 health = HealthFollower(
                     server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from duly.enums import Outcome
 from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2
+from duly_core.access.current import scheduler
 from duly_core.errors import InvalidRequestError
 from duly_core.graph_growth import NewNode, check_request
 from duly_core.graph_rules import GraphError, Node
@@ -12,8 +13,11 @@ from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_fie
 from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task
 from duly_core.rpc.problem import Problem
 from duly_core.store.lambda_cache import LambdaCache
+from duly_core.store.pool import Store
+from duly_core.store.scope import Origin, task_origins
 from duly_core.store.successes import refused
-from duly_core.task import NewTask, Result
+from duly_core.task import NewTask, Result, TaskId
+from duly_hsc.access import Parent, parent_of
 
 _MOST_CHILDREN = 1_000
 _MOST_BYTES = 4 * 1024 * 1024
@@ -23,8 +27,9 @@ _HORIZON = timedelta(days=365)
 class Children:
     """Reads the children of results."""
 
-    def __init__(self, known: LambdaCache) -> None:
+    def __init__(self, known: LambdaCache, store: Store) -> None:
         self._known = known
+        self._store = store
 
     async def add(self, results: Sequence[Result], messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
         """Return successes with their children; those whose children cannot be written are fatal failures instead.
@@ -42,8 +47,12 @@ class Children:
         limits = await self._known.payload_limits(names)
         if any(_may_be_outdated(child, limits) for message in messages for child in _tasks(message)):
             limits = await self._known.payload_limits_now()
+        origins: Mapping[TaskId, Origin] = {}
+        if scheduler() is not None:
+            writing = [message.claim.task_id for message in messages if message.children or message.nodes]
+            origins = await task_origins(self._store, writing)
         return [
-            _with_children(result, message, limits)
+            _with_children(result, message, limits, parent_of(origins, result.task_id))
             if (message.children or message.nodes) and result.outcome is Outcome.SUCCESS
             else result
             for result, message in zip(results, messages, strict=True)
@@ -69,13 +78,15 @@ def _may_be_outdated(child: frontend_pb2.NewTask, limits: Mapping[str, int]) -> 
     return len(child.payload) > limits.get(getattr(child, "lambda"), -1)
 
 
-def _with_children(result: Result, message: hsc_pb2.TaskResult, limits: Mapping[str, int]) -> Result:
+def _with_children(
+    result: Result, message: hsc_pb2.TaskResult, limits: Mapping[str, int], parent: Parent
+) -> Result:
     try:
-        result = result._replace(children=tuple(_child(child, limits) for child in message.children))
+        result = result._replace(children=tuple(_child(child, limits, parent) for child in message.children))
     except Problem as problem:
         return refused(result, f"ctx.schedule: {problem.field}: {problem.message}")
     try:
-        nodes = tuple(_node(node, limits) for node in message.nodes)
+        nodes = tuple(_node(node, limits, parent) for node in message.nodes)
         check_request(nodes)
     except Problem as problem:
         return refused(result, f"ctx.add_node: {problem.field}: {problem.message}")
@@ -84,12 +95,12 @@ def _with_children(result: Result, message: hsc_pb2.TaskResult, limits: Mapping[
     return result._replace(nodes=nodes)
 
 
-def _node(asked: graphs_pb2.GraphNode, limits: Mapping[str, int]) -> NewNode:
+def _node(asked: graphs_pb2.GraphNode, limits: Mapping[str, int], parent: Parent) -> NewNode:
     check_order(asked)
     node = Node(asked.label, asked.any_of, asked.ignore_failure)
     edges = tuple(edges_of(asked))
     try:
-        return NewNode(node, _child(asked.task, limits), max_runtime(asked), edges)
+        return NewNode(node, _child(asked.task, limits, parent), max_runtime(asked), edges)
     except Problem as problem:
         field = (
             problem.field if problem.field.startswith("nodes[") else node_field(asked.label, problem.field)
@@ -97,15 +108,17 @@ def _node(asked: graphs_pb2.GraphNode, limits: Mapping[str, int]) -> NewNode:
         raise Problem(field, problem.message, problem.code) from problem
 
 
-def _child(asked: frontend_pb2.NewTask, limits: Mapping[str, int]) -> NewTask:
+def _child(asked: frontend_pb2.NewTask, limits: Mapping[str, int], parent: Parent) -> NewTask:
     if not asked.task_id:
         raise Problem("task_id", "a task that a callback schedules has an id that was made before")
     if asked.HasField("session"):
         raise Problem("session", "a task that a callback schedules cannot be in a session yet: leave it out")
     if asked.resources:
         raise Problem("resources", "a task that a callback schedules cannot name resources yet: leave it out")
+    parent.check(getattr(asked, "lambda"))
     try:
-        return new_task(asked, limits, _HORIZON)
+        task = new_task(asked, limits, _HORIZON)
     except ProblemUnlessRepeatedError as late:
         # ctx.schedule took it in time; the attempt lasted, or its report was late. `expire` ends an expired child.
-        return late.task
+        task = late.task
+    return task._replace(scheduled_by=parent.scheduled_by)

@@ -11,7 +11,7 @@ from duly.enums import Priority
 from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.routing import LAMBDA_NAME
+from duly_core.routing import QUEUE_NAME
 from duly_core.rpc.checks import check_count, check_holder, check_prefixes, read_duration, read_priorities
 from duly_core.store.claims import Caller
 from duly_core.store.graph_places import GraphPlace
@@ -69,7 +69,7 @@ def proposals(messages: Sequence[hsc_pb2.ClaimProposal]) -> list[Proposal]:
     """
     pairs = claims("proposals", (message.claim for message in messages))
     names = [getattr(message, "lambda") for message in messages]
-    if not all(map(LAMBDA_NAME.fullmatch, set(names))):
+    if not all(map(QUEUE_NAME.fullmatch, set(names))):
         raise InvalidRequestError("proposals.lambda", "must be a lambda's name")
     return [Proposal(task_id, token, name) for (task_id, token), name in zip(pairs, names, strict=True)]
 
@@ -142,7 +142,7 @@ def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
     check_holder("holder", request.holder)
     names = list(getattr(request, "lambdas"))  # noqa: B009 (beside its singular, a keyword)
     check_count("lambdas", len(names), _MOST_LAMBDAS)
-    if not all(map(LAMBDA_NAME.fullmatch, names)):
+    if not all(map(QUEUE_NAME.fullmatch, names)):
         raise InvalidRequestError("lambdas", "must be names of lambdas")
     if not 1 <= request.max_tasks <= _MOST_WORK:
         raise InvalidRequestError("max_tasks", f"must be from 1 to {_MOST_WORK:,}")

@@ -37,6 +37,7 @@ from duly_core.task import (
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc import convert, convert_ends, events
+from duly_hsc.access import require_run
 from duly_hsc.caller_groups import Claimed
 from duly_hsc.children import Children
 from duly_hsc.retry_budget import RetryBudget
@@ -102,7 +103,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             observe=events.group_size.labels("SetResults").observe,
         )
         self._release = GroupCommit(self._release_group, max_items=group)
-        self._children = Children(LambdaCache(stores.results))
+        self._children = Children(LambdaCache(stores.results), stores.results)
         self._most_bytes = rpc.max_message_bytes // 2
         self.streams = CallStreams(
             self,
@@ -130,6 +131,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
         check_holder("holder", request.holder)
         asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
+        require_run(proposal.lambda_name for proposal, _ in asked)
         tasks = await self._claim(asked, context.time_remaining())
         claimed = [task for task in tasks if task is not None]
         number = fitting(claimed, self._most_bytes)
@@ -158,6 +160,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self, request: hsc_pb2.ClaimWorkRequest, _context: Context
     ) -> hsc_pb2.ClaimWorkResponse:
         asked = convert.work_request(request)
+        require_run(asked.lambdas)
         if asked.lost_prefixes:
             found = await store_claims.claim_again(
                 self._stores.claims, asked.caller, asked.lost_prefixes, self._timing.claim_timeout

@@ -16,6 +16,7 @@ from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.pool import Store
 from duly_core.store.retention import Retention
+from duly_core.store.rights import STORE_CONSUMER
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.timing import Timing
@@ -46,9 +47,9 @@ def build(
 
     async def serve(stop: asyncio.Event) -> None:
         # serves nothing but health and reflection
-        server = RpcServer(settings.listen, [], rpc_settings)
+        server = RpcServer(settings.listen, [], rpc_settings.for_health(settings.listen))
         address = await server.start()
-        if not await migration.done(store_settings, stop):
+        if not await migration.done(store_settings, stop, STORE_CONSUMER):
             await server.stop()
             return
         async with Store(store_settings) as store, AsyncExitStack() as at_the_end:
@@ -80,6 +81,7 @@ def build(
                 store_settings.retention,
                 store_settings.dead_letter_retention,
                 store_settings.partition_span,
+                audit_retention=store_settings.audit_retention,
             )
 
             async def retain() -> timedelta:

@@ -138,6 +138,7 @@ class HeldCaller:
     """Takes calls of Schedule, and answers them when the test says so."""
 
     schedule = None
+    codec = None
     address = ""
 
     def __init__(self):

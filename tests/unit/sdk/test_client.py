@@ -106,9 +106,25 @@ async def test_a_task_our_own_retry_wrote_counts_as_created(client, frontend, mo
 
 
 async def test_an_error_that_is_not_passing_is_not_retried(client, frontend):
-    frontend.failures.append((grpc.StatusCode.PERMISSION_DENIED,))
+    frontend.failures.append((grpc.StatusCode.FAILED_PRECONDITION,))
 
-    with pytest.raises(duly.RequestError, match="PERMISSION_DENIED"):
+    with pytest.raises(duly.RequestError, match="FAILED_PRECONDITION"):
+        await client.schedule("mail.send")
+
+    assert len(frontend.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, duly.UnauthenticatedError),
+        (grpc.StatusCode.PERMISSION_DENIED, duly.PermissionDeniedError),
+    ],
+)
+async def test_a_refusal_for_want_of_a_token_or_role_is_not_retried(client, frontend, code, error):
+    frontend.failures.append((code,))
+
+    with pytest.raises(error, match="as the test said"):
         await client.schedule("mail.send")
 
     assert len(frontend.requests) == 1

@@ -10,6 +10,7 @@ import pytest
 
 import duly
 from duly.channel import open_channel
+from duly.credentials import Credentials
 from duly.peers import Avoided, split_addresses
 from duly.v1 import frontend_pb2
 from tests.fixtures.waiting import until
@@ -81,7 +82,7 @@ async def servers() -> AsyncIterator[list[Server]]:
 
 @pytest.fixture
 async def channel(servers: list[Server]) -> AsyncIterator[grpc.aio.Channel]:
-    made = open_channel(",".join(server.address for server in servers), None)
+    made = open_channel(",".join(server.address for server in servers), Credentials())
     yield made
     await made.close()
 
@@ -201,7 +202,7 @@ async def test_a_server_that_ended_is_not_called(channel: grpc.aio.Channel, serv
 
 async def test_a_name_is_resolved_by_grpc() -> None:
     async with Server("only") as server:
-        channel = open_channel(f"dns:///localhost:{server.address.rpartition(':')[2]}", None)
+        channel = open_channel(f"dns:///localhost:{server.address.rpartition(':')[2]}", Credentials())
         answer = await call(channel)
         await channel.close()
 
@@ -210,7 +211,7 @@ async def test_a_name_is_resolved_by_grpc() -> None:
 
 async def test_who_waits_for_readiness_is_served_by_whichever_server_comes_first() -> None:
     async with Server("only") as server:
-        channel = open_channel(f"127.0.0.1:1,{server.address}", None)
+        channel = open_channel(f"127.0.0.1:1,{server.address}", Credentials())
         answer = await channel.unary_unary(METHOD)(b"", timeout=10, wait_for_ready=True)
         await channel.close()
 

@@ -102,7 +102,17 @@ def test_a_callback_may_take_nothing(app):
     assert duly.testing.run(app, "tick", {"any": "thing"}).result == "tock"
 
 
-@pytest.mark.parametrize("name", ["", "Mail", ".mail", "mail send", "mail\n", "a" * 129, "ä", None])
+@pytest.mark.parametrize("name", ["a", "shop/mail.send", "s/" + "a" * 126])
+def test_a_name_may_have_a_namespace(app, name):
+    app.callback(name)(lambda: None)
+
+    assert [each.name for each in app.lambdas()] == [name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "Mail", ".mail", "mail send", "mail\n", "a" * 129, "ä", None, "/a", "a/", "a/b/c", "s/" + "a" * 127],
+)
 def test_a_badly_formed_name_is_refused(app, name):
     with pytest.raises(duly.RegistrationError, match="is not a lambda name"):
         app.callback(name)(lambda payload: payload)

@@ -25,19 +25,21 @@ from duly_core.slot_board import SlotBoard
 from duly_executor import frames
 from duly_executor.callback import output
 from duly_executor.callback.exit_recorder import ExitRecorder
+from duly_executor.callback.other_user import become_callback_user
 from duly_executor.callback.report_sender import ReportSender
 from duly_executor.callback.slots import Slots
 
 
 def main() -> None:
     """Run until the Executor closes the socket or dies."""
-    die_with_parent(signal.SIGKILL)
     _, application, link_fd, board_fd, process, words_fd, cgroup = sys.argv[1:]
     link = socket.socket(fileno=int(link_fd))
     if cgroup:  # first of all: nobody's code runs outside
         Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
     else:
         become_subreaper()
+    become_callback_user()
+    die_with_parent(signal.SIGKILL)  # a change of the user would clear it
     output.set_up(os.environ.get("DULY_TELEMETRY_LOG_FORMAT", ""))
     try:
         app = load_app(application)

@@ -131,7 +131,7 @@ class Slots:
 
     def _run(self, attempt: Attempt) -> hsc_pb2.TaskResult:
         task = attempt.task
-        callback = self._callbacks.get(getattr(task, "lambda"))
+        callback = self._callbacks.get(getattr(task, "lambda").partition("@")[0])
         if callback is None:
             return _failed(
                 task,

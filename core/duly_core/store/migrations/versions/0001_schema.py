@@ -48,10 +48,14 @@ create type attempt_outcome as enum (
     'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled'
 );
 
--- What a lambda's owner declares, and nothing else: attaching a host overwrites the row. What operators decide about a
--- lambda belongs into a table of its own (decision 0028).
+-- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
+-- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version.
 create table lambda (
-    name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}$'),
+    -- With its namespace before a slash, if it has one.
+    name text primary key check (
+        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@[A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?$'
+        and length(split_part(name, '@', 1)) <= 128
+    ),
     owner text not null,
     version text not null,
     max_attempts integer not null check (max_attempts >= 1),
@@ -64,8 +68,67 @@ create table lambda (
     backoff_max interval not null check (backoff_max >= backoff_initial),
     payload_limit integer not null check (payload_limit between 0 and 1048576),
     registered_at timestamptz not null,
-    updated_at timestamptz not null
+    updated_at timestamptz not null,
+    -- Which of its declarations this is, from 1.
+    revision bigint not null default 1 check (revision >= 1),
+    -- The principal that declared it; empty: nobody is asked who they are.
+    registered_by text not null default ''
 );
+
+-- The versions of a lambda that hosts declared, the one in force among them: to tell an old worker that restarts from a new
+-- one, and to go back. One that is no longer in force, and was, never comes into force by itself.
+create table lambda_declaration (
+    like lambda including defaults excluding constraints,
+    was_in_force boolean not null,
+    primary key (name, version)
+);
+
+-- Lambdas that were deleted: a worker that still declares one of their versions does not bring them back.
+create table deleted_lambda (
+    name text primary key,
+    owner text not null,
+    version text not null,
+    revision bigint not null,
+    deleted_at timestamptz not null,
+    deleted_by text not null
+);
+
+-- Who may do what (decision 0038). Each change raises the version, in its transaction: servers remember the rest.
+create table access_version (version bigint not null);
+insert into access_version values (1);
+create table access_token (
+    -- SHA-256 of the token: who reads this table cannot use what it says.
+    digest bytea primary key check (octet_length(digest) = 32),
+    token_id text not null unique,
+    principal text not null check (octet_length(principal) between 1 and 255),
+    note text not null,
+    created_at timestamptz not null,
+    created_by text not null,
+    expires_at timestamptz,
+    revoked_at timestamptz
+);
+create table role_grant (
+    principal text not null check (octet_length(principal) between 1 and 255),
+    role text not null check (role in ('client', 'owner', 'host', 'operator', 'auditor')),
+    -- A lambda, a prefix that ends with an asterisk, or an asterisk alone.
+    pattern text not null check (octet_length(pattern) between 1 and 255),
+    granted_at timestamptz not null,
+    granted_by text not null,
+    primary key (principal, role, pattern)
+);
+
+-- Who did what, and who was refused. Rows are added, and removed by age (store.audit_retention); nothing changes them.
+create table audit_event (
+    event_id bigint generated always as identity primary key,
+    at timestamptz not null,
+    actor text not null,
+    peer text not null,
+    method text not null,
+    outcome text not null,
+    request text not null,
+    answer text not null
+);
+create index audit_event_by_actor on audit_event (actor, event_id);
 
 -- The entity: wide and cold. Written when the task is scheduled and when it ends (and when an attempt fails).
 -- Partitioned by the time in the task's id: finished rows leave with their partition. Ends are written by "insert ... on
@@ -109,6 +172,8 @@ create table task (
     graph uuid,
     -- How long an attempt may run; null: as long as its lambda says.
     max_runtime interval,
+    -- The principal that scheduled it, or the task whose callback did; null: nobody was asked who they are (decision 0038).
+    scheduled_by text,
     -- The entity's own status is final or absent: while the task lives its status is the assoc's. Its counts are settled then.
     constraint task_is_settled check (
         (status >= 'success') is not false and num_nonnulls(status, finished_at, fence, failures, crashes) in (0, 5)
@@ -488,6 +553,8 @@ create table graph (
     -- The definition that it was made of, if any.
     definition text,
     version integer,
+    -- As in task.
+    scheduled_by text,
     created_at timestamptz not null,
     finished_at timestamptz,
     cancel_requested boolean not null default false,
@@ -663,7 +730,10 @@ end $$;
 create table resource (
     -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it. The rate of
     -- `schedule:NAME` bounds how many of its tasks clients schedule; Frontends count them.
-    name text primary key check (name ~ '^((lambda|schedule):)?[a-z0-9][a-z0-9_.-]{0,127}$'),
+    -- With `lambda:` or `schedule:` the quota of a lambda, which may have a namespace.
+    name text primary key check (
+        name ~ '^((lambda|schedule):([a-z0-9][a-z0-9_.-]*/)?)?[a-z0-9][a-z0-9_.-]*$' and length(name) <= 137
+    ),
     capacity integer not null check (capacity between 0 and 1000000),
     -- Whether each key of the resource has units of its own.
     per_key boolean not null,
@@ -1260,7 +1330,8 @@ def downgrade() -> None:
     op.execute(
         "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
         "resource_use, resource, "
-        "task_assoc, dead_letter, attempt, task, lambda;"
+        "audit_event, access_token, role_grant, access_version, task_assoc, dead_letter, attempt, task, "
+        "lambda_declaration, deleted_lambda, lambda;"
         "drop function duly_release, duly_delete_resource, duly_end_delays, duly_forget_starts, duly_release_skipped, duly_release_parked, "
         "duly_put_resource, duly_free, duly_admit, duly_tell, duly_unpark, duly_advance_graphs, duly_judge_node, "
         "duly_put_earlier_first, duly_unblock_session, duly_advance_sessions, duly_keep_dead_letter, "

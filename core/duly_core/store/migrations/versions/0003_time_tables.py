@@ -14,7 +14,7 @@ create table time_table (
     lambda text not null,
     collection text not null,
     priority smallint not null check (priority between 1 and 4),
-    payload_encoding smallint not null check (payload_encoding in (1, 2)),
+    payload_encoding smallint not null check (payload_encoding in (1, 2, 3)),
     payload bytea not null check (octet_length(payload) <= 1048576),
     cron text check (octet_length(cron) between 1 and 256),
     every interval check (every >= interval '1 second'),

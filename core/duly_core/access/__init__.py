@@ -1,0 +1,1 @@
+"""Who may do what: principals, roles, and the table of RPCs."""

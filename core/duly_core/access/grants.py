@@ -1,0 +1,118 @@
+"""Grants: which role a principal has, and for which lambdas; and what follows from all of its grants."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
+from duly_core.routing import LAMBDA_NAME
+
+VERSION_MARK = "@"
+"""Behind it the version of a lambda to which a task is pinned. A grant for the lambda has all of its versions."""
+EVERYTHING = "*"
+"""The pattern of all lambdas. What holds for everybody (settings, grants) needs a grant with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role for the lambdas of a pattern: a name, a prefix that ends with `*`, or `*` alone."""
+
+    principal: str
+    role: Role
+    pattern: str
+
+    def covers(self, lambda_name: str) -> bool:
+        """Whether the pattern has this lambda."""
+        if self.pattern.endswith("*"):
+            return lambda_name.startswith(self.pattern[:-1])
+        return lambda_name == self.pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The lambdas for which an action is allowed."""
+
+    all_tasks: tuple[str, ...]
+    """Patterns of lambdas whose tasks may all be reached."""
+    own_tasks: tuple[str, ...]
+    """Patterns of lambdas of which only tasks that the principal scheduled may be reached."""
+    principal: str = ""
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing has to be checked."""
+        return EVERYTHING in self.all_tasks
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the action is never allowed."""
+        return not self.all_tasks and not self.own_tasks
+
+    def covers(self, lambda_name: str) -> bool:
+        """Whether the action is allowed for some tasks of this lambda."""
+        return _matches(self.all_tasks, lambda_name) or _matches(self.own_tasks, lambda_name)
+
+    def covers_all_of(self, lambda_name: str) -> bool:
+        """Whether the action is allowed for all tasks of this lambda, and for what else belongs to it."""
+        return _matches(self.all_tasks, lambda_name)
+
+    def reaches(self, lambda_name: str, scheduled_by: str | None) -> bool:
+        """Whether the action is allowed for a task of this lambda, which that principal scheduled."""
+        if self.covers_all_of(lambda_name):
+            return True
+        return self.is_own(scheduled_by) and _matches(self.own_tasks, lambda_name)
+
+    def is_own(self, scheduled_by: str | None) -> bool:
+        """Whether the caller scheduled what that principal scheduled."""
+        return bool(scheduled_by) and scheduled_by == self.principal
+
+
+def pattern_problem(pattern: str) -> str:
+    """Return why no grant can have this pattern; empty: one can."""
+    prefix = pattern.removesuffix(EVERYTHING)
+    if prefix == pattern and not LAMBDA_NAME.fullmatch(prefix):
+        return f"{pattern!r} is no lambda's name: write a name, a prefix and *, or *"
+    if prefix != pattern and not LAMBDA_NAME.fullmatch(f"{prefix}a"):
+        return f"{pattern!r} fits no lambda: write a name, a prefix and *, or *"
+    return ""
+
+
+class Access:
+    """What one principal may do. Immutable; made anew when its grants change."""
+
+    def __init__(self, principal: str, grants: Sequence[Grant]) -> None:
+        self.principal = principal
+        self.roles = frozenset(grant.role for grant in grants)
+        self._scopes = {action: _scope(principal, grants, action) for action in Action}
+
+    @classmethod
+    def unrestricted(cls) -> Self:
+        """Return the access of everybody where nobody is asked who they are."""
+        access = cls("", ())
+        access._scopes = dict.fromkeys(Action, Scope((EVERYTHING,), ()))
+        return access
+
+    def scope(self, action: Action) -> Scope:
+        """Return the lambdas for which an action is allowed."""
+        return self._scopes[action]
+
+    def may(self, action: Action, lambda_name: str) -> bool:
+        """Whether an action is allowed for a lambda, or for some of its tasks."""
+        return self._scopes[action].covers(lambda_name)
+
+
+def _scope(principal: str, grants: Iterable[Grant], action: Action) -> Scope:
+    covering = [grant for grant in grants if action in ALLOWED[grant.role]]
+    own = {grant.pattern for grant in covering if grant.role in OWN_TASKS_ONLY}
+    everyones = {grant.pattern for grant in covering if grant.role not in OWN_TASKS_ONLY}
+    return Scope(tuple(sorted(everyones)), tuple(sorted(own)), principal)
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    name = name.partition(VERSION_MARK)[0]
+    return any(
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns
+    )
+
+
+UNRESTRICTED = Access.unrestricted()

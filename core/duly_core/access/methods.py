@@ -1,0 +1,108 @@
+"""What each RPC needs. Pure data; a test holds it against the services' descriptors."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from duly_core.access.roles import Action
+
+
+class Reach(enum.Enum):
+    """For which lambdas the action must be allowed before a call is served at all."""
+
+    SOME = "some"
+    """For any lambda: the servicer checks each lambda and task that the request names."""
+    ALL = "all"
+    """For all lambdas: the call changes or shows what belongs to nobody in particular."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a call needs."""
+
+    action: Action
+    reach: Reach = Reach.SOME
+    or_action: Action | None = None
+    """Also enough for the call to be served: the servicer says for what."""
+
+
+_SCHEDULE = Need(Action.SCHEDULE)
+_READ = Need(Action.READ)
+_CHANGE = Need(Action.CHANGE)
+_REDRIVE = Need(Action.REDRIVE)
+_RUN = Need(Action.RUN)
+_OPERATE = Need(Action.OPERATE, Reach.ALL)
+
+NEEDS: Mapping[str, Need] = {
+    "/duly.v1.FrontendService/Schedule": _SCHEDULE,
+    "/duly.v1.FrontendService/ScheduleStream": _SCHEDULE,
+    "/duly.v1.FrontendService/GetTask": _READ,
+    "/duly.v1.FrontendService/ListTasks": _READ,
+    "/duly.v1.FrontendService/WaitTask": _READ,
+    "/duly.v1.FrontendService/CancelTask": _CHANGE,
+    "/duly.v1.FrontendService/UpdateTask": _CHANGE,
+    "/duly.v1.FrontendService/CancelTasks": _CHANGE,
+    "/duly.v1.FrontendService/RedriveTask": _REDRIVE,
+    "/duly.v1.FrontendService/RedriveTasks": _REDRIVE,
+    "/duly.v1.FrontendService/PurgeTasks": _REDRIVE,
+    "/duly.v1.GraphService/ScheduleGraph": _SCHEDULE,
+    "/duly.v1.GraphService/GetGraph": _READ,
+    "/duly.v1.GraphService/WaitGraph": _READ,
+    "/duly.v1.GraphService/ListGraphs": _READ,
+    "/duly.v1.GraphService/CancelGraph": _CHANGE,
+    "/duly.v1.GraphService/PutGraphDefinition": Need(Action.REGISTER),
+    "/duly.v1.GraphService/GetGraphDefinition": _READ,
+    "/duly.v1.GraphService/ListGraphDefinitions": _READ,
+    "/duly.v1.LimitService/PutResource": _OPERATE,
+    "/duly.v1.LimitService/DeleteResource": _OPERATE,
+    "/duly.v1.LimitService/ListResources": _READ,
+    "/duly.v1.LimitService/GetBacklog": _READ,
+    "/duly.v1.RegistryService/RegisterLambdas": Need(Action.REGISTER, or_action=Action.RUN),
+    "/duly.v1.RegistryService/ListLambdas": _READ,
+    "/duly.v1.RegistryService/GetLambda": _READ,
+    # Its owner or an operator: the servicer says which.
+    "/duly.v1.RegistryService/UpdateLambda": _CHANGE,
+    "/duly.v1.RegistryService/DeleteLambda": _CHANGE,
+    "/duly.v1.RegistryService/RestoreLambda": _CHANGE,
+    "/duly.v1.SessionService/GetSession": _READ,
+    "/duly.v1.SessionService/ListSessions": Need(Action.READ, Reach.ALL),
+    "/duly.v1.SessionService/UnblockSession": _REDRIVE,
+    "/duly.v1.SettingsService/ListSettings": Need(Action.READ, Reach.ALL),
+    "/duly.v1.SettingsService/SetSettings": _OPERATE,
+    "/duly.v1.SettingsService/ResetSettings": _OPERATE,
+    "/duly.v1.TimeTableService/PutTimeTables": Need(Action.REGISTER),
+    "/duly.v1.TimeTableService/GetTimeTables": _READ,
+    "/duly.v1.TimeTableService/ListTimeTables": _READ,
+    "/duly.v1.TimeTableService/DeleteTimeTables": Need(Action.REGISTER),
+    "/duly.v1.TimeTableService/PauseTimeTables": Need(Action.REGISTER),
+    "/duly.v1.TimeTableService/ResumeTimeTables": Need(Action.REGISTER),
+    "/duly.v1.TimeTableService/BackfillTimeTable": Need(Action.REGISTER),
+    "/duly.v1.AccessService/AddGrants": Need(Action.GRANT),
+    "/duly.v1.AccessService/RemoveGrants": Need(Action.GRANT),
+    "/duly.v1.AccessService/ListGrants": Need(Action.AUDIT, Reach.ALL),
+    "/duly.v1.AccessService/CreateToken": Need(Action.GRANT, Reach.ALL),
+    "/duly.v1.AccessService/RevokeTokens": Need(Action.GRANT, Reach.ALL),
+    "/duly.v1.AccessService/ListTokens": Need(Action.AUDIT, Reach.ALL),
+    "/duly.v1.AccessService/ListAuditEvents": Need(Action.AUDIT, Reach.ALL),
+    "/duly.v1.HscService/ClaimTask": _RUN,
+    "/duly.v1.HscService/ClaimWork": _RUN,
+    "/duly.v1.HscService/Heartbeat": _RUN,
+    "/duly.v1.HscService/SetResults": _RUN,
+    "/duly.v1.HscService/Release": _RUN,
+    "/duly.v1.HscService/Work": _RUN,
+    "/duly.v1.ControllerService/AttachExecutor": _RUN,
+    "/duly.v1.ControllerService/NextWork": _RUN,
+}
+
+AUDITED = frozenset(
+    path
+    for path, need in NEEDS.items()
+    if need.action in {Action.CHANGE, Action.REDRIVE, Action.REGISTER, Action.OPERATE, Action.GRANT}
+)
+"""Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it."""
+
+KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess"})
+"""Methods that need no role: who calls must only say who it is."""
+
+OPEN_SERVICES = frozenset({"/grpc.health.v1.Health/"})
+"""Services whose calls nobody has to be known for: a probe of a load balancer has no token."""

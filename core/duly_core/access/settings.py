@@ -1,0 +1,23 @@
+"""Settings of who is asked for a token or certificate, and which JWTs count."""
+
+from typing import ClassVar, Literal
+
+from duly_core.settings import Section
+
+
+class AuthSettings(Section):
+    """`[auth]`: who may call Frontend and HSC."""
+
+    SECTION: ClassVar[str] = "auth"
+
+    mode: Literal["none", "required"] = "none"
+    """`none`: nobody is asked who they are, and everybody may do everything. `required`: each call needs a token or a
+    client certificate, and a grant."""
+    jwks: str = ""
+    """File or https URL of the JSON Web Key Set that signs callers' JWTs. Empty: JWTs are not accepted."""
+    jwt_issuer: str = ""
+    """The `iss` that a JWT must have."""
+    jwt_audience: str = "duly"
+    """The `aud` that a JWT must have."""
+    jwt_principal_claim: str = "sub"
+    """The claim of a JWT that is its principal's name."""

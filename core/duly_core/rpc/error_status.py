@@ -1,0 +1,42 @@
+"""What an error of ours is on the wire."""
+
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from duly.retry_info import overloaded
+from duly.time_conversion import to_duration
+from duly_core.errors import (
+    DulyError,
+    InvalidRequestError,
+    OverloadedError,
+    PermissionDeniedError,
+    QueueUnavailableError,
+    StoreUnavailableError,
+    TooMuchError,
+    UnauthenticatedError,
+)
+
+_CODES: tuple[tuple[type[DulyError] | tuple[type[DulyError], ...], int], ...] = (
+    ((StoreUnavailableError, QueueUnavailableError), code_pb2.UNAVAILABLE),
+    (TooMuchError, code_pb2.RESOURCE_EXHAUSTED),
+    (UnauthenticatedError, code_pb2.UNAUTHENTICATED),
+    (PermissionDeniedError, code_pb2.PERMISSION_DENIED),
+)
+
+
+def status_of(error: DulyError) -> status_pb2.Status:
+    """Return the status, with the field at fault in its details."""
+    if isinstance(error, InvalidRequestError):
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.message)
+        detail = any_pb2.Any()
+        detail.Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+        return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
+    if isinstance(error, OverloadedError):
+        return overloaded(str(error), to_duration(error.retry_after))
+    code = next((code for kinds, code in _CODES if isinstance(error, kinds)), code_pb2.FAILED_PRECONDITION)
+    return status_pb2.Status(code=code, message=str(error))
+
+
+def code_of(error: DulyError) -> str:
+    """Return the name of the status's code."""
+    return str(code_pb2.Code.Name(status_of(error).code))

@@ -1,0 +1,56 @@
+"""Checks of names in requests: of lambdas, collections, time tables and resources."""
+
+from functools import lru_cache
+
+from duly_core.routing import LAMBDA_NAME, PINNED_VERSION, PLAIN_NAME
+from duly_core.rpc.problem import Problem
+
+_NAMES_REMEMBERED = 1024
+_LONGEST_NAME = 128
+
+
+@lru_cache(_NAMES_REMEMBERED)
+def _is_name(text: str) -> bool:
+    return PLAIN_NAME.fullmatch(text) is not None
+
+
+@lru_cache(_NAMES_REMEMBERED)
+def _is_lambda_name(text: str) -> bool:
+    return LAMBDA_NAME.fullmatch(text) is not None
+
+
+def check_name(field: str, name: str) -> None:
+    """Check a name that is written like a lambda's, but has no namespace.
+
+    Raises:
+        Problem: it is none.
+    """
+    if len(name) > _LONGEST_NAME or not _is_name(name):
+        raise Problem(
+            field,
+            "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit",
+        )
+
+
+def check_lambda_name(field: str, name: str) -> None:
+    """Check a lambda's name: its namespace and a slash may stand before it, '@' and a version after it; or raise Problem."""
+    base, at, version = name.partition("@")
+    if len(base) > _LONGEST_NAME or not _is_lambda_name(base):
+        raise Problem(
+            field,
+            "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit; a namespace "
+            "and '/' may stand before it",
+        )
+    if at and not PINNED_VERSION.fullmatch(version):
+        raise Problem(
+            field,
+            "the version after '@' must be 1 to 64 of A-Z, a-z, 0-9, '_', '.', '+', '-', the first a letter or a digit",
+        )
+
+
+def unknown_lambda(name: str) -> str:
+    """What to say about a lambda that is not registered."""
+    return (
+        f"no lambda {name!r} is registered: start a worker that declares it (duly worker MODULE:APP) and wait until it "
+        "is ready, or fix the name; `duly lambdas` lists those that are registered"
+    )

@@ -1,0 +1,141 @@
+"""What each service may do in Postgres: the roles that `duly migrate --roles` makes, and their rights, as data."""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import psycopg
+from psycopg.rows import TupleRow
+
+FRONTEND = "duly_frontend"
+STORE_CONSUMER = "duly_store_consumer"
+HSC = "duly_hsc"
+
+Rights: TypeAlias = dict[str, str]
+
+_LETTERS = {"s": "select", "i": "insert", "u": "update", "d": "delete"}
+
+TABLES: dict[str, Rights] = {
+    FRONTEND: {
+        "access_token": "siu",
+        "access_version": "su",
+        "alembic_version": "s",
+        "attempt": "sid",
+        "audit_event": "si",
+        "dead_letter": "siud",
+        "graph": "siu",
+        "graph_definition": "si",
+        "graph_edge": "si",
+        "graph_node": "siu",
+        "deleted_lambda": "siud",
+        "idempotency_key": "siud",
+        "lambda": "siud",
+        "lambda_declaration": "siud",
+        "own_setting": "s",
+        "resource": "siud",
+        "resource_use": "siud",
+        "role_grant": "sid",
+        "session": "siud",
+        "setting": "siud",
+        "task": "siud",
+        "task_assoc": "siud",
+        "time_table": "siud",
+    },
+    STORE_CONSUMER: {
+        "alembic_version": "s",
+        "attempt": "sid",
+        "dead_letter": "siud",
+        "graph": "sud",
+        "graph_edge": "sd",
+        "graph_node": "sud",
+        "idempotency_key": "sid",
+        "lambda": "s",
+        "own_setting": "siud",
+        "resource": "s",
+        "resource_use": "siud",
+        "session": "sud",
+        "setting": "s",
+        "store_epoch": "siu",
+        "task": "siud",
+        "task_assoc": "siud",
+        "time_table": "su",
+    },
+    HSC: {
+        "access_token": "s",
+        "access_version": "s",
+        "alembic_version": "s",
+        "attempt": "siud",
+        "audit_event": "i",
+        "dead_letter": "siud",
+        "graph": "su",
+        "graph_edge": "si",
+        "graph_node": "siu",
+        "idempotency_key": "si",
+        "lambda": "s",
+        "own_setting": "s",
+        "resource": "s",
+        "resource_use": "siud",
+        "role_grant": "s",
+        "session": "sud",
+        "setting": "s",
+        "task": "siud",
+        "task_assoc": "siud",
+    },
+}
+"""By role and table: s(elect), i(nsert), u(pdate), d(elete)."""
+
+PARTITIONED: dict[str, Rights] = {STORE_CONSUMER: {"task": "sd", "attempt": "sd"}}
+"""The rights on each partition by itself: retention looks through one partition at a time."""
+
+OWNERS_FUNCTIONS: dict[str, tuple[str, ...]] = {
+    STORE_CONSUMER: ("duly_add_partition", "duly_drop_partition", "duly_forget_audit_events"),
+    "duly_client": ("duly_schedule",),
+}
+"""The functions that run with their owner's rights, and who may call them. All may call the others: these add no rights."""
+
+
+def table_rights(role: str) -> Iterator[tuple[str, str]]:
+    """Yield each table and right of a role, such as ("task", "select")."""
+    for table, letters in sorted(TABLES[role].items()):
+        for letter in letters:
+            yield table, _LETTERS[letter]
+
+
+def rights_of(letters: str) -> str:
+    """Return rights as SQL writes them.
+
+    >>> rights_of("si")
+    'select, insert'
+    """
+    return ", ".join(_LETTERS[letter] for letter in letters)
+
+
+async def missing_rights(connection: psycopg.AsyncConnection[TupleRow], role: str) -> tuple[str, list[str]]:
+    """Return the user of a connection, and which rights of a role the user does not have."""
+    wanted = [*table_rights(role)]
+    cursor = await connection.execute(
+        """
+        select current_user::text, array(
+            select format('%%s on %%s', asked.privilege, asked.name)
+            from unnest(%(tables)s::text[], %(privileges)s::text[]) with ordinality
+                as asked (name, privilege, place)
+            where not coalesce(has_table_privilege(to_regclass(asked.name), asked.privilege), false)
+            order by place
+        ) || array(
+            select format('execute on %%s', asked.name)
+            from unnest(%(functions)s::text[]) as asked (name)
+            where not coalesce(has_function_privilege(to_regproc(asked.name), 'execute'), false)
+        )
+        """,
+        {
+            "tables": [f'"{table}"' for table, _ in wanted],
+            "privileges": [privilege for _, privilege in wanted],
+            "functions": [*OWNERS_FUNCTIONS.get(role, ())],
+        },
+    )
+    ((user, lacking),) = await cursor.fetchall()
+    return user, lacking
+
+
+def names(roles: Iterable[str] = (*TABLES, *OWNERS_FUNCTIONS)) -> list[str]:
+    """Return the roles that are made, each once."""
+    return list(dict.fromkeys(roles))

@@ -1,0 +1,301 @@
+"""Callers are asked who they are, and each call is held against their grants."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import grpc
+import pytest
+
+import duly
+from duly.v1 import access_pb2, access_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc, registry_pb2
+from duly_core.access.authorizer import Authorizer
+from duly_core.access.grants import Grant
+from duly_core.access.methods import KNOWN_CALLERS, NEEDS
+from duly_core.access.roles import Role
+from duly_core.errors import StoreUnavailableError
+from duly_core.store import access, access_cache
+from duly_core.store.access_cache import AccessCache
+from duly_core.store.pool import Store
+from tests.fixtures.services import Frontend, Hsc, refusal, serve_frontend, serve_hsc
+from tests.fixtures.task_states import LAMBDA
+
+TOKEN = "duly_a1_secret"
+
+
+def headers(token: str = TOKEN) -> list[tuple[str, str]]:
+    return [("authorization", f"Bearer {token}")]
+
+
+async def give_token(store: Store, token: str = TOKEN, principal: str = "shop", **more: object) -> None:
+    digest = hashlib.sha256(token.encode()).digest()
+    await access.add_token(store, digest, token.split("_")[1], principal, **more)
+
+
+@pytest.fixture
+async def guarded(store: Store) -> AsyncIterator[Frontend]:
+    async with serve_frontend(store, authorizer=Authorizer(AccessCache(store))) as served:
+        yield served
+
+
+@pytest.fixture
+async def guarded_hsc(store: Store) -> AsyncIterator[Hsc]:
+    async with serve_hsc(store, authorizer=Authorizer(AccessCache(store))) as served:
+        yield served
+
+
+def test_each_rpc_is_in_the_table_of_permissions():
+    from duly.v1 import (
+        access_pb2,
+        controller_pb2,
+        frontend_pb2,
+        graphs_pb2,
+        hsc_pb2,
+        limits_pb2,
+        registry_pb2,
+        sessions_pb2,
+        settings_pb2,
+        time_tables_pb2,
+    )
+
+    modules = (
+        access_pb2,
+        controller_pb2,
+        frontend_pb2,
+        graphs_pb2,
+        hsc_pb2,
+        limits_pb2,
+        registry_pb2,
+        sessions_pb2,
+        settings_pb2,
+        time_tables_pb2,
+    )
+    served = {
+        f"/{service.full_name}/{method.name}"
+        for module in modules
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    assert served == set(NEEDS) | KNOWN_CALLERS
+
+
+async def test_a_call_without_a_token_is_unauthenticated(guarded):
+    refused = await refusal(guarded.stub.ListTasks(frontend_pb2.ListTasksRequest()))
+    assert refused.code is grpc.StatusCode.UNAUTHENTICATED
+    assert "DULY_TOKEN" in refused.message
+
+
+async def test_an_unknown_token_is_unauthenticated(guarded):
+    refused = await refusal(guarded.stub.ListTasks(frontend_pb2.ListTasksRequest(), metadata=headers()))
+    assert refused.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_token_without_a_grant_is_denied(guarded, store):
+    await give_token(store)
+    refused = await refusal(guarded.stub.ListTasks(frontend_pb2.ListTasksRequest(), metadata=headers()))
+    assert refused.code is grpc.StatusCode.PERMISSION_DENIED
+    assert "'shop' may not read" in refused.message
+
+
+async def test_a_role_admits_its_calls_and_no_others(guarded, store):
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.AUDITOR, "*")])
+    await guarded.stub.ListTasks(frontend_pb2.ListTasksRequest(), metadata=headers())
+    refused = await refusal(
+        guarded.stub.Schedule(
+            frontend_pb2.ScheduleRequest(tasks=[frontend_pb2.NewTask(**{"lambda": LAMBDA})]),
+            metadata=headers(),
+        )
+    )
+    assert refused.code is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_stream_is_admitted_as_a_call_is(guarded_hsc, store):
+    await give_token(store)
+    stub = hsc_pb2_grpc.HscServiceStub(guarded_hsc.channel)
+    stream = stub.Work(metadata=headers())
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stream.read()
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    anonymous = stub.Work()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await anonymous.read()
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_each_call_of_a_stream_is_admitted_by_the_grants_of_now(guarded_hsc, store, monkeypatch):
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.HOST, "*")])
+    stream = hsc_pb2_grpc.HscServiceStub(guarded_hsc.channel).Work(metadata=headers())
+    request = hsc_pb2.WorkRequest(call=1, set_results=hsc_pb2.SetResultsRequest())
+    await stream.write(request)
+    assert (await stream.read()).error.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    await access.remove_grants(store, [Grant("shop", Role.HOST, "*")])
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+    await stream.write(request)
+    assert (await stream.read()).error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+    stream.cancel()
+
+
+async def test_a_token_that_is_revoked_ends_what_an_open_stream_may(guarded_hsc, store, monkeypatch):
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.HOST, "*")])
+    stream = hsc_pb2_grpc.HscServiceStub(guarded_hsc.channel).Work(metadata=headers())
+    request = hsc_pb2.WorkRequest(call=1, set_results=hsc_pb2.SetResultsRequest())
+    await stream.write(request)
+    assert (await stream.read()).error.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    await access.revoke_tokens(store, ["a1"])
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+    await stream.write(request)
+    assert (await stream.read()).error.code == grpc.StatusCode.UNAUTHENTICATED.value[0]
+    stream.cancel()
+
+
+async def test_a_client_goes_on_with_the_new_token_of_its_file(
+    guarded, store, task_states, monkeypatch, tmp_path
+):
+    await task_states.register(LAMBDA)
+    await access.add_grants(store, [Grant("shop", Role.CLIENT, "*")])
+    await give_token(store)
+    await give_token(store, "duly_b2_secret")
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    monkeypatch.setenv("DULY_RPC_TOKEN_FILE", str(file))
+    async with duly.AsyncClient(guarded.address) as client:
+        await client.schedule(LAMBDA)
+        file.write_text("duly_b2_secret\n")
+        await access.revoke_tokens(store, ["a1"])
+        monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+        tasks = await asyncio.gather(*(client.schedule(LAMBDA) for _ in range(5)))
+    assert len({task.task_id for task in tasks}) == 5
+
+
+async def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(store, monkeypatch):
+    await give_token(store)
+    cache = AccessCache(store)
+    digest = hashlib.sha256(TOKEN.encode()).digest()
+    assert await cache.token_holder(digest)
+    asked = []
+
+    async def fail() -> None:
+        asked.append(1)
+        await asyncio.sleep(0)
+        raise StoreUnavailableError("it is away")
+
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+    monkeypatch.setattr(cache, "_read", fail)
+    holders = await asyncio.gather(*(cache.token_holder(digest) for _ in range(50)))
+    assert all(holders)
+    assert len(asked) == 1
+
+
+async def test_health_is_asked_without_a_token(guarded):
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    answer = await health_pb2_grpc.HealthStub(guarded.channel).Check(health_pb2.HealthCheckRequest())
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def operator(store: Store, pattern: str = "*") -> None:
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.OPERATOR, pattern)])
+
+
+def access_stub(guarded: Frontend) -> access_pb2_grpc.AccessServiceStub:
+    return access_pb2_grpc.AccessServiceStub(guarded.channel)
+
+
+async def test_an_operator_makes_a_token_that_works_until_it_is_revoked(guarded, store, monkeypatch):
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+    await operator(store)
+    stub = access_stub(guarded)
+    request = access_pb2.CreateTokenRequest(principal="mailer", note="for the mail team")
+    request.lifetime.FromTimedelta(timedelta(days=1))
+    made = await stub.CreateToken(request, metadata=headers())
+    grant = access_pb2.Grant(principal="mailer", role=access_pb2.ROLE_CLIENT, pattern="mail.*")
+    added = await stub.AddGrants(access_pb2.AddGrantsRequest(grants=[grant]), metadata=headers())
+    assert added.added == 1
+    seen = await stub.GetAccess(access_pb2.GetAccessRequest(), metadata=headers(made.token))
+    assert (seen.principal, list(seen.grants)) == ("mailer", [grant])
+    listed = await stub.ListTokens(access_pb2.ListTokensRequest(), metadata=headers())
+    assert [token.created_by for token in listed.tokens if token.token_id == made.token_id] == ["shop"]
+    revoked = await stub.RevokeTokens(
+        access_pb2.RevokeTokensRequest(token_ids=[made.token_id]), metadata=headers()
+    )
+    assert list(revoked.revoked) == [made.token_id]
+    refused = await refusal(stub.GetAccess(access_pb2.GetAccessRequest(), metadata=headers(made.token)))
+    assert refused.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_an_expired_token_is_unauthenticated(guarded, store):
+    await give_token(store, lifetime=timedelta(seconds=-1))
+    refused = await refusal(access_stub(guarded).GetAccess(access_pb2.GetAccessRequest(), metadata=headers()))
+    assert refused.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_an_operator_of_some_lambdas_grants_for_no_others(guarded, store):
+    await operator(store, "mail.*")
+    stub = access_stub(guarded)
+    grant = access_pb2.Grant(principal="x", role=access_pb2.ROLE_OWNER, pattern="mail.send")
+    assert (await stub.AddGrants(access_pb2.AddGrantsRequest(grants=[grant]), metadata=headers())).added == 1
+    for pattern in ("*", "mail*", "ma*", "shop"):
+        wider = access_pb2.Grant(principal="x", role=access_pb2.ROLE_OWNER, pattern=pattern)
+        refused = await refusal(
+            stub.AddGrants(access_pb2.AddGrantsRequest(grants=[wider]), metadata=headers())
+        )
+        assert refused.code is grpc.StatusCode.PERMISSION_DENIED, pattern
+
+
+@pytest.mark.parametrize(
+    ("grant", "field"),
+    [
+        ({"principal": "", "role": 1, "pattern": "*"}, "principal"),
+        ({"principal": "a\x00", "role": 1, "pattern": "*"}, "principal"),
+        ({"principal": "a", "role": 0, "pattern": "*"}, "role"),
+        ({"principal": "a", "role": 77, "pattern": "*"}, "role"),
+        ({"principal": "a", "role": 1, "pattern": ""}, "pattern"),
+        ({"principal": "a", "role": 1, "pattern": "Mail"}, "pattern"),
+        ({"principal": "a", "role": 1, "pattern": "a*b*"}, "pattern"),
+    ],
+)
+async def test_one_invalid_grant_and_none_is_written(guarded, store, grant, field):
+    await operator(store)
+    good = access_pb2.Grant(principal="x", role=access_pb2.ROLE_OWNER, pattern="mail.send")
+    request = access_pb2.AddGrantsRequest(grants=[good, access_pb2.Grant(**grant)])
+    answer = await access_stub(guarded).AddGrants(request, metadata=headers())
+    assert (answer.added, answer.results[1].error.field) == (0, field)
+    assert await access.list_grants(store, "x") == []
+
+
+async def test_only_its_owner_and_operators_delete_a_lambda_and_only_operators_transfer_it(guarded, store):
+    roles = {"owner": Role.OWNER, "operator": Role.OPERATOR, "client": Role.CLIENT}
+    for name, role in roles.items():
+        await give_token(store, f"duly_{name}_secret", name)
+        await access.add_grants(store, [Grant(name, role, LAMBDA)])
+
+    def as_(name):
+        return headers(f"duly_{name}_secret")
+
+    registry = guarded.registry
+    declared = registry_pb2.Lambda(name=LAMBDA, owner="mail team", version="1")
+    pinned = registry_pb2.Lambda(name=f"{LAMBDA}@1", owner="mail team", version="1")
+    await registry.RegisterLambdas(
+        registry_pb2.RegisterLambdasRequest(lambdas=[declared, pinned]), metadata=as_("owner")
+    )
+    transfer = registry_pb2.UpdateLambdaRequest(name=LAMBDA, owner="web team")
+    delete = registry_pb2.DeleteLambdaRequest(name=f"{LAMBDA}@1")
+
+    refused = [
+        (await refusal(registry.UpdateLambda(transfer, metadata=as_(name)))).code
+        for name in ("owner", "client")
+    ]
+    refused.append((await refusal(registry.DeleteLambda(delete, metadata=as_("client")))).code)
+    deleted = await registry.DeleteLambda(delete, metadata=as_("owner"))
+    transferred = await registry.UpdateLambda(transfer, metadata=as_("operator"))
+    shown = await registry.GetLambda(registry_pb2.GetLambdaRequest(name=LAMBDA), metadata=as_("owner"))
+
+    assert refused == [grpc.StatusCode.PERMISSION_DENIED] * 3
+    assert not deleted.HasField("error")
+    assert not transferred.HasField("error")
+    assert (shown.in_force.registered_by, getattr(shown.in_force, "lambda").owner) == ("owner", "web team")

@@ -1,0 +1,139 @@
+"""The audit log has each call that changed something, and each that was refused; it has no payloads."""
+
+import asyncio
+import json
+from datetime import timedelta
+
+import grpc
+import pytest
+
+from duly.v1 import access_pb2, frontend_pb2, hsc_pb2, hsc_pb2_grpc, settings_pb2
+from duly_core.access.audit import describe
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
+from duly_core.store import access, access_cache
+from tests.fixtures.services import refusal
+from tests.integration.test_access import access_stub, give_token, guarded, guarded_hsc, headers, operator
+
+__all__ = ["guarded", "guarded_hsc"]
+
+
+async def events(guarded, **wanted):
+    request = access_pb2.ListAuditEventsRequest(**wanted)
+    return (await access_stub(guarded).ListAuditEvents(request, metadata=headers())).events
+
+
+async def test_a_change_is_kept_with_who_made_it_what_it_named_and_what_came_of_it(guarded, store):
+    await operator(store)
+    new = settings_pb2.NewSetting(name="store_consumer.poll_interval", value="700ms")
+    await guarded.settings.SetSettings(settings_pb2.SetSettingsRequest(settings=[new]), metadata=headers())
+    (event,) = await events(guarded)
+    assert (event.actor, event.method, event.outcome) == ("shop", "SettingsService/SetSettings", "OK")
+    assert json.loads(event.request) == {"settings": [{"name": new.name, "value": "700ms"}]}
+    assert event.peer.startswith("ipv")
+    assert '"700ms"' in event.answer
+
+
+async def test_a_refused_call_is_kept(guarded, store):
+    await operator(store)
+    await give_token(store, "duly_b_x", "mallory")
+    await refusal(
+        guarded.stub.CancelTask(frontend_pb2.CancelTaskRequest(task_ids=["x"]), metadata=headers("duly_b_x"))
+    )
+    await refusal(guarded.stub.ListTasks(frontend_pb2.ListTasksRequest()))
+    anonymous, mallory = await events(guarded, refused=True)
+    assert (mallory.actor, mallory.outcome) == ("mallory", "PERMISSION_DENIED")
+    assert (anonymous.actor, anonymous.outcome) == ("", "UNAUTHENTICATED")
+
+
+async def test_a_refused_stream_and_a_refused_call_on_a_stream_are_kept(
+    guarded, guarded_hsc, store, monkeypatch
+):
+    await operator(store)
+    await give_token(store, "duly_b_x", "mallory")
+    stub = hsc_pb2_grpc.HscServiceStub(guarded_hsc.channel)
+    await refusal(stub.Work(metadata=headers("duly_b_x")).read())
+    await access.add_grants(store, [Grant("mallory", Role.HOST, "mail.*")])
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(0))
+    stream = stub.Work(metadata=headers("duly_b_x"))
+    claim = hsc_pb2.ClaimWorkRequest(lambdas=["bill.pay"], max_tasks=1, token_prefix=bytes(14), holder="h")
+    await stream.write(hsc_pb2.WorkRequest(call=1, claim_work=claim))
+    assert (await stream.read()).error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+    stream.cancel()
+    on_stream, opening = await events(guarded, actor="mallory")
+    assert (opening.method, opening.outcome) == ("HscService/Work", "PERMISSION_DENIED")
+    assert (on_stream.method, on_stream.outcome) == ("HscService/ClaimWork", "PERMISSION_DENIED")
+
+
+async def test_a_change_whose_caller_hangs_up_is_kept(guarded, store, monkeypatch):
+    await operator(store)
+    written, goes_on = asyncio.Event(), asyncio.Event()
+    add_grants = access.add_grants
+
+    async def add_and_wait(*arguments: object) -> int:
+        added = await add_grants(*arguments)
+        written.set()
+        await goes_on.wait()
+        return added
+
+    monkeypatch.setattr(access, "add_grants", add_and_wait)
+    grant = access_pb2.Grant(principal="eve", role=access_pb2.ROLE_CLIENT, pattern="*")
+    call = access_stub(guarded).AddGrants(access_pb2.AddGrantsRequest(grants=[grant]), metadata=headers())
+    await asyncio.wait_for(written.wait(), 10)
+    call.cancel()
+    async with asyncio.timeout(10):
+        while not (kept := await events(guarded, method="AddGrants")):
+            pass  # each look is a call
+    assert [(event.actor, event.outcome) for event in kept] == [("shop", "CANCELLED")]
+    assert "eve" in kept[0].request
+
+
+async def test_events_are_found_by_actor_method_and_what_they_mention(guarded, store):
+    await operator(store)
+    for principal in ("ann", "bob"):
+        grant = access_pb2.Grant(principal=principal, role=access_pb2.ROLE_CLIENT, pattern="*")
+        await access_stub(guarded).AddGrants(access_pb2.AddGrantsRequest(grants=[grant]), metadata=headers())
+    assert len(await events(guarded, method="AddGrants")) == 2
+    assert len(await events(guarded, mentions="bob")) == 1
+    assert await events(guarded, actor="nobody") == []
+    page = access_pb2.ListAuditEventsRequest(page_size=1)
+    first = await access_stub(guarded).ListAuditEvents(page, metadata=headers())
+    page.page_token = first.next_page_token
+    second = await access_stub(guarded).ListAuditEvents(page, metadata=headers())
+    assert [first.events[0].event_id > second.events[0].event_id, second.next_page_token] == [True, ""]
+
+
+async def test_the_log_is_for_auditors(guarded, store):
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.OWNER, "*")])
+    refused = await refusal(
+        access_stub(guarded).ListAuditEvents(access_pb2.ListAuditEventsRequest(), metadata=headers())
+    )
+    assert refused.code is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_no_payload_gets_into_a_description():
+    task = frontend_pb2.NewTask(task_id="t", payload=b"secret")
+    text = describe(frontend_pb2.ScheduleRequest(tasks=[task] * 30))
+    assert "secret" not in text
+    assert json.loads(text)["tasks"][20] == "and 10 more"
+
+
+def test_a_description_is_bounded():
+    task = frontend_pb2.NewTask(task_id="t" * 5_000, collection="c" * 100_000)
+    assert len(describe(frontend_pb2.ScheduleRequest(tasks=[task] * 5_000))) < 9_000
+
+
+def test_a_token_gets_into_no_description():
+    assert "duly_a" not in describe(access_pb2.CreateTokenResponse(token="duly_a_secret", token_id="a"))
+
+
+@pytest.mark.parametrize("request_", [{"page_size": 1_001}, {"page_token": "x"}, {"mentions": "\x00"}])
+async def test_an_invalid_list_is_refused(guarded, store, request_):
+    await operator(store)
+    refused = await refusal(
+        access_stub(guarded).ListAuditEvents(
+            access_pb2.ListAuditEventsRequest(**request_), metadata=headers()
+        )
+    )
+    assert refused.code is grpc.StatusCode.INVALID_ARGUMENT

@@ -1,0 +1,139 @@
+"""Servers and channels with TLS: who is let in, under which name, and what happens when files change."""
+
+from datetime import timedelta
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from duly.v1 import frontend_pb2, frontend_pb2_grpc
+from duly_core.access.authorizer import Authorizer
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
+from duly_core.errors import SettingsError
+from duly_core.rpc.channel import open_channel
+from duly_core.rpc.server import RpcServer
+from duly_core.rpc.settings import RpcSettings
+from duly_core.store import access
+from duly_core.store.access_cache import AccessCache
+from duly_local.certificates import make_authority, make_certificate
+
+CHECK = health_pb2.HealthCheckRequest()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    make_authority(tmp_path)
+    make_certificate(tmp_path, "server", ["localhost", "127.0.0.1"])
+    make_certificate(tmp_path, "shop", [])
+    return tmp_path
+
+
+def rpc_of(folder, name="", **more):
+    files = (
+        {"cert_file": str(folder / f"{name}.pem"), "key_file": str(folder / f"{name}.key")} if name else {}
+    )
+    return RpcSettings(ca_file=str(folder / "ca.pem"), shutdown_grace=timedelta(0), **files, **more)
+
+
+async def check(address, settings):
+    channel = open_channel(address, settings)
+    try:
+        return await health_pb2_grpc.HealthStub(channel).Check(CHECK, timeout=5)
+    finally:
+        await channel.close()
+
+
+async def test_a_client_of_the_authority_is_served(folder):
+    server = RpcServer("127.0.0.1:0", [], rpc_of(folder, "server"))
+    address = await server.start()
+    assert (await check(address, rpc_of(folder))).status
+    with pytest.raises(grpc.aio.AioRpcError):  # no TLS
+        await check(address, RpcSettings())
+    await server.stop()
+
+
+async def test_who_is_asked_for_a_certificate_needs_one_of_the_authority(folder, tmp_path_factory):
+    server = RpcServer("127.0.0.1:0", [], rpc_of(folder, "server", client_certificates="required"))
+    address = await server.start()
+    assert (await check(address, rpc_of(folder, "shop"))).status
+    with pytest.raises(grpc.aio.AioRpcError):
+        await check(address, rpc_of(folder))
+    other = tmp_path_factory.mktemp("other")
+    make_authority(other)
+    make_certificate(other, "shop", [])
+    stranger = rpc_of(other, "shop").model_copy(update={"ca_file": str(folder / "ca.pem")})
+    with pytest.raises(grpc.aio.AioRpcError):
+        await check(address, stranger)
+    await server.stop()
+
+
+async def test_a_server_of_another_authority_is_not_believed(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    make_authority(other)
+    make_certificate(other, "server", ["127.0.0.1"])
+    server = RpcServer("127.0.0.1:0", [], rpc_of(other, "server"))
+    address = await server.start()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await check(address, rpc_of(folder))
+    await server.stop()
+
+
+async def test_a_new_certificate_is_shown_without_a_restart(folder, tmp_path_factory):
+    settings = rpc_of(folder, "server")
+    server = RpcServer("127.0.0.1:0", [], settings)
+    address = await server.start()
+    fresh = tmp_path_factory.mktemp("fresh")
+    make_authority(fresh)
+    make_certificate(fresh, "server", ["127.0.0.1"])
+    for name in ("server.pem", "server.key"):
+        (folder / name).write_bytes((fresh / name).read_bytes())
+    assert (await check(address, rpc_of(fresh))).status
+    with pytest.raises(grpc.aio.AioRpcError):
+        await check(address, rpc_of(folder))
+    await server.stop()
+
+
+async def test_the_certificates_name_is_the_principal(folder, store):
+    seen = []
+
+    class Servicer(frontend_pb2_grpc.FrontendServiceServicer):
+        async def ListTasks(self, _request, _context):  # noqa: N802
+            from duly_core.access.current import current_access
+
+            seen.append(current_access().principal)
+            return frontend_pb2.ListTasksResponse()
+
+    await access.add_grants(store, [Grant("shop", Role.CLIENT, "mail*")])
+    server = RpcServer(
+        "127.0.0.1:0",
+        [Servicer()],
+        rpc_of(folder, "server", client_certificates="required"),
+        authorizer=Authorizer(AccessCache(store)),
+    )
+    address = await server.start()
+    channel = open_channel(address, rpc_of(folder, "shop"))
+    await frontend_pb2_grpc.FrontendServiceStub(channel).ListTasks(frontend_pb2.ListTasksRequest())
+    assert seen == ["shop"]
+    await channel.close()
+    await server.stop()
+
+
+async def test_strangers_are_not_served_without_tls_unless_told_so():
+    with pytest.raises(SettingsError, match="allow_plaintext"):
+        await RpcServer("0.0.0.0:0", [], RpcSettings()).start()
+    server = RpcServer("0.0.0.0:0", [], RpcSettings(allow_plaintext=True))
+    await server.start()
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cert_file": "/nowhere/a.pem", "key_file": "/nowhere/a.key"}, "cannot be read"),
+        ({"cert_file": "/nowhere/a.pem"}, "needs rpc.key_file"),
+    ],
+)
+async def test_an_unusable_certificate_is_told_at_the_start(settings, message):
+    with pytest.raises(SettingsError, match=message):
+        await RpcServer("127.0.0.1:0", [], RpcSettings(**settings)).start()
