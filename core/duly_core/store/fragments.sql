@@ -134,7 +134,7 @@ union all select null, {{}}released.lambda, released.due_in from released
 
 -- fragment: park
 -- Of what the CTE `due` picked, gives units to those tasks that need resources, and parks those for which there are too
--- few. All are picked before the first is looked at. `due` has task_id and resources, the quota of the lambda among them:
+-- few. All are picked before the first is looked at. `due` has task_id and resources, quotas among them:
 -- the statement writes them to what it takes, with what that took (`taken_by`). `parked` has what was parked, with `taken` null.
 parked as materialized (
     select parked.task_id, parked.taken
@@ -156,20 +156,39 @@ case
 end
 
 -- fragment: quotas
--- What each task of a lambda needs by the quota of the lambda, by lambda; null: there are no quotas.
+-- What a task needs by each quota of a lambda or a namespace, by the name of the quota; null: there are no quotas.
 quotas as materialized (
     select jsonb_object_agg(
-        substr(name, 8), jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as of_lambda
+        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
+    ) as by_name
     from resource
-    where name like 'lambda:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%'
 )
 
+-- fragment: quota_of
+-- What a task of the lambda that TEXT names needs by the quotas of this lambda and of its namespace; null: nothing. The queue
+-- of a version (NAME@VERSION) has those of its lambda.
+case
+    when (select by_name from quotas) is not null then nullif(
+        coalesce((select by_name from quotas) -> concat('lambda:', split_part({{}}, '@', 1)), '[]')
+            || coalesce((select by_name from quotas) -> concat(
+                'namespace:', case when strpos({{}}, '/') > 0 then split_part({{}}, '/', 1) else 'default' end
+            ), '[]'),
+        '[]'
+    )
+end
+
 -- fragment: needs
--- What `picked`, of `queue`, needs of resources: those that it names, and the quota of its lambda (`queue.quota`).
+-- What `picked`, of `queue`, needs of resources: those that it names, and its quotas (`queue.quota`). An earlier pick may have
+-- written those that were declared then.
 case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
-    else coalesce(picked.resources, '[]') || queue.quota
+    when picked.resources is null then queue.quota
+    else picked.resources || (
+        select coalesce(jsonb_agg(need), '[]')
+        from jsonb_array_elements(queue.quota) as need
+        where not picked.resources @> jsonb_build_array(need)
+    )
 end
 
 -- fragment: free

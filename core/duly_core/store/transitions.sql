@@ -282,7 +282,7 @@ select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due
 with clock as materialized (
     select duly_now() as now
 ), {{quotas}}, queue as (
-    select *, 0 as skip, (select of_lambda from quotas) -> queue.lambda as quota
+    select *, 0 as skip, {{quota_of: queue.lambda}} as quota
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as queue (lambda, priority, size)
 ), due as (
     select picked.task_id, {{needs}} as resources
@@ -306,7 +306,7 @@ returning assoc.task_id, assoc.lambda, assoc.priority
 with clock as materialized (
     select duly_now() as now
 ), {{quotas}}, queue as (
-    select *, (select of_lambda from quotas) -> queue.lambda as quota
+    select *, {{quota_of: queue.lambda}} as quota
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[])
         as queue (lambda, priority, size, skip)
 ), due as (
