@@ -47,7 +47,7 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings) as stores:
             store = stores.writes
-            known = LambdaCache(store, adds_versions=True)
+            known = LambdaCache(store)
             notifier = Notifier(store, notifications)
             resources = ResourceCache(stores.reads)
             quotas = SchedulingQuotas(stores.reads)
