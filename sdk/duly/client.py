@@ -21,6 +21,7 @@ from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
+from duly.gate_calls import GateCalls
 from duly.graph_calls import GraphCalls
 from duly.lambda_calls import LambdaCalls
 from duly.resource_calls import ResourceCalls
@@ -51,6 +52,7 @@ class AsyncClient(
     GraphCalls,
     TimeTableCalls,
     ResourceCalls,
+    GateCalls,
     AccessCalls,
     LambdaCalls,
 ):
