@@ -107,6 +107,15 @@ AUDITED = frozenset(
 )
 """Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it."""
 
+AUDITED_IF_KNOWN = frozenset(
+    {
+        "/duly.v1.FrontendService/CancelTask",
+        "/duly.v1.FrontendService/UpdateTask",
+        "/duly.v1.GraphService/CancelGraph",
+    }
+)
+"""Of these, those that clients make for single tasks all the time: kept only where it is known who calls (decision 0038)."""
+
 KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess"})
 """Methods that need no role: who calls must only say who it is."""
 
