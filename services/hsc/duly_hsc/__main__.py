@@ -21,6 +21,7 @@ from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc.events import log
 from duly_hsc.live_config import LiveConfig
+from duly_hsc.run_counts import RunCounts
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings, TriggerSettings
 from duly_hsc.stores import open_stores
@@ -44,6 +45,7 @@ def build(
         async with open_stores(store_settings, settings, timing) as stores:
             config = LiveConfig(stores.results, live_settings)
             gates = GateCache(stores.results)
+            counts = RunCounts(stores.results, lambda: gates.breaker_lambdas)
             servicer = HscServicer(
                 stores,
                 settings,
@@ -52,6 +54,7 @@ def build(
                 config.now,
                 rpc_settings,
                 gates=gates,
+                counts=counts,
             )
             config.on_change(servicer.work.settings_changed)
             gates.on_change(servicer.work.gates_changed)
@@ -77,6 +80,7 @@ def build(
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
                     group.create_task(repeat("gates", gates.run_once, stop, gates.wake))
+                    group.create_task(repeat("run counts", counts.run_once, stop, asyncio.Event()))
             servicer.work.close()
             servicer.streams.close()
             await server.stop()

@@ -22,6 +22,7 @@ from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.timing import Timing
 from duly_store_consumer import events
+from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.events import log
 from duly_store_consumer.gate_loop import GateLoop
@@ -92,6 +93,7 @@ def build(
             gate_loop = GateLoop(
                 store, gates, lambda: consumer.lambdas, notifier.due_in, has_queues=has_queues
             )
+            breaker_loop = BreakerLoop(store, gates, lambda: consumer.lambdas, notifier.due_in)
             retention = Retention(
                 store,
                 store_settings.retention,
@@ -116,6 +118,7 @@ def build(
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
                 group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
                 group.create_task(repeat("gates", gate_loop.run_once, stop, gates.wake))
+                group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
                 group.create_task(
                     repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())
