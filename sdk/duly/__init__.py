@@ -21,15 +21,18 @@ from duly.enums import (
     EdgeCondition,
     FailureKind,
     GraphStatus,
+    HistoryKind,
     Outcome,
     Overlap,
     Priority,
+    ReasonKind,
     Role,
     SessionOrder,
     SessionPolicy,
     TaskStatus,
 )
 from duly.errors import *  # noqa: F403 (each of its __all__)
+from duly.explain import Explanation, HistoryEvent, Reason, RelatedTask
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import (
     CallbackOutcome,
@@ -69,6 +72,7 @@ __all__ = [
     "Client",
     "EdgeCondition",
     "EncryptedPayload",
+    "Explanation",
     "Failure",
     "FailureKind",
     "FatalFailure",
@@ -77,6 +81,8 @@ __all__ = [
     "GraphDefinition",
     "GraphNode",
     "GraphStatus",
+    "HistoryEvent",
+    "HistoryKind",
     "Interrupted",
     "NewGraph",
     "NewNode",
@@ -86,6 +92,9 @@ __all__ = [
     "Overlap",
     "Priority",
     "Rate",
+    "Reason",
+    "ReasonKind",
+    "RelatedTask",
     "Resource",
     "ResourceKey",
     "ResourceNeed",

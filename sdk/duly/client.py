@@ -20,6 +20,7 @@ from duly.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
+from duly.explain_calls import ExplainCalls
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
 from duly.graph_calls import GraphCalls
 from duly.lambda_calls import LambdaCalls
@@ -53,6 +54,7 @@ class AsyncClient(
     ResourceCalls,
     AccessCalls,
     LambdaCalls,
+    ExplainCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 

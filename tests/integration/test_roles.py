@@ -78,6 +78,7 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.TimeTableService/PauseTimeTables": _REGISTER,
     "/duly.v1.TimeTableService/ResumeTimeTables": _REGISTER,
     "/duly.v1.TimeTableService/BackfillTimeTable": _REGISTER,
+    "/duly.v1.ExplainService/ExplainTask": _READ,
     "/duly.v1.AccessService/AddGrants": {"operator": "OK"},
     "/duly.v1.AccessService/RemoveGrants": {"operator": "OK"},
     "/duly.v1.AccessService/ListGrants": {},

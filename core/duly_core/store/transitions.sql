@@ -433,7 +433,10 @@ with silent as (
     from silent
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and {{is_silent}}
-    returning silent.*, assoc.lambda, assoc.priority, assoc.fence, (select duly_now()) as ended_at, assoc.next_trigger_at as next_at,
+    returning silent.*, assoc.lambda, assoc.priority, assoc.fence,
+        -- one instant: the history tells by it that the reference was sent at once
+        case when assoc.status = 'enqueued' then assoc.enqueued_at else (select duly_now()) end as ended_at,
+        assoc.next_trigger_at as next_at,
         silent.attempt_kind as failure_kind, silent.attempt_message as failure_message,
         case when assoc.status::text <> 'enqueued' then assoc.resources end as resources
 ), {{record_attempt: reclaimed}}, {{note_failure: reclaimed}}, {{free: reclaimed}}
