@@ -226,6 +226,7 @@ _OF_CLAIMS = {f"/duly.v1.HscService/{name}" for name in ("Heartbeat", "SetResult
         f"/duly.v1.{name}"
         for name in (
             "FrontendService/GetTask",
+            "ExplainService/ExplainTask",
             "FrontendService/WaitTask",
             "FrontendService/CancelTask",
             "FrontendService/UpdateTask",

@@ -1,5 +1,7 @@
 """ExplainService: says why a task does not run, and what happened to it."""
 
+from uuid import UUID
+
 from duly.v1 import explain_pb2, explain_pb2_grpc
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
@@ -7,7 +9,7 @@ from duly_core.lifecycle import FINAL, HELD, Status
 from duly_core.rpc.new_tasks import parse_task_id
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
-from duly_core.store.explain_reads import read_explained
+from duly_core.store.explain_reads import read_explained, read_related
 from duly_core.store.pool import Store
 from duly_core.store.task_history import read_runs
 from duly_core.store.tasks import TaskRow
@@ -16,9 +18,10 @@ from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_frontend.explain_held import ended_reasons, held_reasons
 from duly_frontend.explain_pending import enqueued_reasons, expiry_reasons, pending_reasons
 from duly_frontend.explain_waiting import waiting_reasons
+from duly_frontend.explain_text import may_be_named
 from duly_frontend.reach import readable
 from duly_frontend.stores import FrontendStores
-from duly_frontend.task_history import history_of
+from duly_frontend.task_history import history_of, named_tasks
 
 
 class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
@@ -45,7 +48,9 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
                 response = await self._explained(store, row, withheld=bool(reach.withheld))
                 if not request.without_history:
                     runs = await read_runs(store, task_id)
-                    response.history.extend(history_of(row, runs, withheld=bool(reach.withheld)))
+                    hidden = await _hidden(store, named_tasks(row))
+                    history = history_of(row, runs, withheld=bool(reach.withheld), hidden=hidden)
+                    response.history.extend(history)
         except Problem as problem:
             return explain_pb2.ExplainTaskResponse(error=problem.to_wire())
         return response
@@ -80,3 +85,12 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
             found = await pending_reasons(store, row, scope, withheld=withheld)
         is_over = bool(expiry) and row["expires_at"] <= row["now"]
         return [*expiry, *found] if is_over else [*found, *expiry]
+
+
+async def _hidden(store: Store, task_ids: set[UUID]) -> set[UUID]:
+    """Return those of these tasks that the caller may not read."""
+    scope = restriction(Action.READ)
+    if scope is None or not task_ids:
+        return set()
+    known = await read_related(store, task_ids)
+    return task_ids - {task_id for task_id, row in known.items() if may_be_named(row, scope)}

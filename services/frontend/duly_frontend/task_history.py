@@ -1,8 +1,10 @@
 """Puts the history of a task together: its schedule, its runs, the rare events, and its end."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from duly.v1 import explain_pb2, task_pb2
 from duly_core.lifecycle import FINAL, HELD, Status
@@ -101,17 +103,45 @@ _KINDS: dict[str, tuple["explain_pb2.HistoryKind.ValueType", str, Status | None,
     "redriven": (explain_pb2.HISTORY_KIND_REDRIVEN, FRONTEND, Status.NEW, "all attempts are before it again"),
     "left_out": (explain_pb2.HISTORY_KIND_LEFT_OUT, "", None, "{about} events were left out"),
 }
+_OF_TASKS = {
+    "session_turn",
+    "session_overtaken",
+    "session_unblocked",
+    "session_failed",
+    "graph_ready",
+    "graph_skipped",
+}
+"""Events that name another task."""
 _OF_CALLBACKS = {"failed"}
 """Events about which a callback had its say."""
 
 
-def history_of(row: TaskRow, runs: Sequence[TaskRow], *, withheld: bool) -> list[explain_pb2.HistoryEvent]:
-    """Return the history of a task, oldest first; `withheld`: without what callbacks said."""
+def named_tasks(row: TaskRow) -> set[UUID]:
+    """Return the other tasks that the history of a task names."""
+    events = events_of(row["events"], row["live_events"])
+    return {UUID(event.about) for event in events if event.kind in _OF_TASKS and event.about}
+
+
+def history_of(
+    row: TaskRow, runs: Sequence[TaskRow], *, withheld: bool, hidden: Collection[UUID] = ()
+) -> list[explain_pb2.HistoryEvent]:
+    """Return the history of a task, oldest first.
+
+    Args:
+        row: the task.
+        runs: its runs that did not succeed, oldest first.
+        withheld: leave out what callbacks said.
+        hidden: other tasks, which the caller may not read.
+    """
+    unnamed = {str(task_id) for task_id in hidden}
     lines = [_scheduled(row)]
     sent = {each["enqueued_at"] for each in runs} | {row["sent_at"], row["run_enqueued_at"]}
     for run in runs:
         lines += _run(run, sent, withheld=withheld)
-    lines += [_event(event, withheld=withheld) for event in events_of(row["events"], row["live_events"])]
+    lines += [
+        _event(replace(event, about="") if event.about in unnamed else event, withheld=withheld)
+        for event in events_of(row["events"], row["live_events"])
+    ]
     lines += _current(row)
     if Status(row["status"]) in FINAL:
         lines += _end(row, lines, runs, withheld=withheld)
@@ -226,7 +256,7 @@ def _current(row: TaskRow) -> Iterator[_Line]:
 
 
 def _event(event: Event, *, withheld: bool) -> _Line:
-    kind, service, status, text = _KINDS.get(event.kind, (0, "", None, event.kind))
+    kind, service, status, text = _KINDS.get(event.kind, (explain_pb2.HISTORY_KIND_UNSPECIFIED, "", None, event.kind))
     about = "" if withheld and event.kind in _OF_CALLBACKS else event.about
     return _line(
         kind,
@@ -235,7 +265,7 @@ def _event(event: Event, *, withheld: bool) -> _Line:
         service=service,
         principal=event.principal,
         next_trigger_at=event.next_trigger_at,
-        reason=text.format(about=about or "another task") if about or "{about}" not in text else "",
+        reason=text.format(about=about or ("another task" if event.kind in _OF_TASKS else "")),
     )
 
 
