@@ -17,8 +17,8 @@ from duly_core.timing import Timing
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_frontend.explain_held import ended_reasons, held_reasons
 from duly_frontend.explain_pending import enqueued_reasons, expiry_reasons, pending_reasons
-from duly_frontend.explain_waiting import waiting_reasons
 from duly_frontend.explain_text import may_be_named
+from duly_frontend.explain_waiting import waiting_reasons
 from duly_frontend.reach import readable
 from duly_frontend.stores import FrontendStores
 from duly_frontend.task_history import history_of, named_tasks

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,9 @@ from duly_frontend.convert import ATTEMPT_OUTCOME_TO_WIRE, STATUS_TO_WIRE
 from duly_frontend.explain_text import one_line
 
 FRONTEND, HSC, STORE_CONSUMER, CLIENT = "frontend", "hsc", "store_consumer", "client"
+
+_SAME_STATEMENT = timedelta(seconds=1)
+"""An end and the event that tells of it are not at the same microsecond."""
 
 _Line = tuple[datetime, explain_pb2.HistoryEvent]
 """An event, and its place: a host's clock does not put a start before its claim."""
@@ -256,7 +259,9 @@ def _current(row: TaskRow) -> Iterator[_Line]:
 
 
 def _event(event: Event, *, withheld: bool) -> _Line:
-    kind, service, status, text = _KINDS.get(event.kind, (explain_pb2.HISTORY_KIND_UNSPECIFIED, "", None, event.kind))
+    kind, service, status, text = _KINDS.get(
+        event.kind, (explain_pb2.HISTORY_KIND_UNSPECIFIED, "", None, event.kind)
+    )
     about = "" if withheld and event.kind in _OF_CALLBACKS else event.about
     return _line(
         kind,
@@ -272,7 +277,12 @@ def _event(event: Event, *, withheld: bool) -> _Line:
 def _end(row: TaskRow, lines: Sequence[_Line], runs: Sequence[TaskRow], *, withheld: bool) -> Iterator[_Line]:
     """Yield the end of a task, unless an event of its own tells of it."""
     finished_at = row["finished_at"]
-    if any(line.kind == explain_pb2.HISTORY_KIND_ENDED and at == finished_at for at, line in lines):
+    if any(
+        line.kind == explain_pb2.HISTORY_KIND_ENDED
+        and line.status == task_pb2.TASK_STATUS_CANCELLED
+        and abs(happened_at - finished_at) < _SAME_STATEMENT
+        for happened_at, line in lines
+    ):
         return
     status = Status(row["status"])
     is_by_run = bool(runs) and runs[-1]["ended_at"] == finished_at and runs[-1]["outcome"] != "silent"
