@@ -28,6 +28,7 @@ from duly_cli import (
     db,
     dead_letters,
     explain,
+    gates,
     grants,
     graphs,
     lambdas,
@@ -96,6 +97,7 @@ dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
+gates.add_commands(app)
 backlog.add_command(app)
 register.add_command(app)
 graphs.add_commands(app)

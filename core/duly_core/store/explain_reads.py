@@ -25,7 +25,7 @@ _LONGEST_AGO = timedelta(days=2)
 _TASK = f"""
 select {SUMMARY}, duly_now() as now, task_assoc.due_at, task_assoc.start_at, task_assoc.doom, task_assoc.open_edges,
     task_assoc.any_of, task_assoc.enqueued_at as sent_at, task_assoc.claimed_at, task_assoc.session_rank::text as session_rank,
-    task_assoc.session_seq, coalesce(task_assoc.resources, task.resources) as needs,
+    task_assoc.session_seq, task_assoc.passed_gates, coalesce(task_assoc.resources, task.resources) as needs,
     task.events, task_assoc.events as live_events, task.holder as run_holder, task.claimed_at as run_claimed_at,
     task.enqueued_at as run_enqueued_at, task.started_at as run_started_at,
     lambda.name is not null as is_registered, lambda.max_attempts, lambda.max_crashes, gone.deleted_at, gone.deleted_by,

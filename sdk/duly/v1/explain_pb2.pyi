@@ -38,7 +38,7 @@ class _ReasonKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasonKind
     REASON_KIND_RATE: _ReasonKind.ValueType  # 4
     """The rate of a resource gave it a start time: `until_at`."""
     REASON_KIND_GATE: _ReasonKind.ValueType  # 5
-    """`gate` holds it back."""
+    """`gate` holds it back, until `until_at` if that is set; or drops or delays it once it is due."""
     REASON_KIND_SESSION: _ReasonKind.ValueType  # 6
     """`count` tasks are before it in `session`; the first of `tasks` is the one that may run."""
     REASON_KIND_SESSION_BLOCKED: _ReasonKind.ValueType  # 7
@@ -89,7 +89,7 @@ REASON_KIND_BACKOFF: ReasonKind.ValueType  # 3
 REASON_KIND_RATE: ReasonKind.ValueType  # 4
 """The rate of a resource gave it a start time: `until_at`."""
 REASON_KIND_GATE: ReasonKind.ValueType  # 5
-"""`gate` holds it back."""
+"""`gate` holds it back, until `until_at` if that is set; or drops or delays it once it is due."""
 REASON_KIND_SESSION: ReasonKind.ValueType  # 6
 """`count` tasks are before it in `session`; the first of `tasks` is the one that may run."""
 REASON_KIND_SESSION_BLOCKED: ReasonKind.ValueType  # 7
@@ -176,9 +176,11 @@ class _HistoryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HistoryKi
     HISTORY_KIND_LEFT_OUT: _HistoryKind.ValueType  # 24
     """In place of events that were left out, for there were too many."""
     HISTORY_KIND_GATED: _HistoryKind.ValueType  # 25
-    """A gate held it back."""
+    """A gate held it back: it was due, or was taken from its queue."""
     HISTORY_KIND_UNGATED: _HistoryKind.ValueType  # 26
-    """The gate was removed, or expired."""
+    """The gate was removed or expired, or the task was changed."""
+    HISTORY_KIND_DELAYED: _HistoryKind.ValueType  # 27
+    """A gate moved its due time."""
 
 class HistoryKind(_HistoryKind, metaclass=_HistoryKindEnumTypeWrapper):
     """What happened to a task."""
@@ -225,9 +227,11 @@ HISTORY_KIND_REDRIVEN: HistoryKind.ValueType  # 23
 HISTORY_KIND_LEFT_OUT: HistoryKind.ValueType  # 24
 """In place of events that were left out, for there were too many."""
 HISTORY_KIND_GATED: HistoryKind.ValueType  # 25
-"""A gate held it back."""
+"""A gate held it back: it was due, or was taken from its queue."""
 HISTORY_KIND_UNGATED: HistoryKind.ValueType  # 26
-"""The gate was removed, or expired."""
+"""The gate was removed or expired, or the task was changed."""
+HISTORY_KIND_DELAYED: HistoryKind.ValueType  # 27
+"""A gate moved its due time."""
 Global___HistoryKind: _TypeAlias = HistoryKind  # noqa: Y015
 
 @_typing.final

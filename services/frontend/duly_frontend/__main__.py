@@ -21,6 +21,7 @@ from duly_core.timing import Timing
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
 from duly_frontend.explain import ExplainServicer
+from duly_frontend.gates import GateServicer
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.limits import LimitServicer
 from duly_frontend.live_settings import SettingsServicer
@@ -50,7 +51,7 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings) as stores:
             store = stores.writes
-            known = LambdaCache(store, adds_versions=True)
+            known = LambdaCache(store)
             notifier = Notifier(store, notifications)
             resources = ResourceCache(stores.reads)
             quotas = SchedulingQuotas(stores.reads)
@@ -72,6 +73,7 @@ def build(
                     limits,
                     live,
                     explain,
+                    GateServicer(stores),
                     time_tables,
                     AccessServicer(store),
                 ],

@@ -22,7 +22,7 @@ def ended_reasons(row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
     elif status is Status.CANCELLED:
         text = f"it was cancelled {ago(row, row['finished_at'])}{_canceller(row)}"
     elif status is Status.DROPPED:
-        text = f"it was dropped {ago(row, row['finished_at'])}, without a run: {_why(row, withheld=withheld)}"
+        text = f"it was dropped {ago(row, row['finished_at'])}: {_why(row, withheld=withheld)}"
         action = (
             "read what its nodes waited for: duly graph show " + str(row["graph"]) if row["graph"] else ""
         )

@@ -27,11 +27,11 @@ async def pending_reasons(
     """
     found = _not_yet(row, withheld=withheld)
     is_due = not found
-    found += await gate_reasons(store, row)
+    gates = await gate_reasons(store, row)
     of_lambda = lambda_reasons(row)
-    found += of_lambda
+    found += [*gates, *of_lambda]
     found += await lacking_units(store, row, scope)
-    if is_due and not of_lambda:
+    if is_due and not of_lambda and not gates:
         load = await read_load(store, row)
         found += await host_reasons(store, row, load)
         found.append(_backlog(row, load) if load.ahead or load.higher else _ready(row, load))
