@@ -13,8 +13,10 @@ from duly.ids import new_task_id_text
 from duly_core.routing import QueueKey
 from duly_core.store import claims, explain_reads
 from duly_core.store.claims import Caller, Pick
+from duly_core.store.gate_cache import GateCache
 from duly_core.store.results import set_results
 from duly_core.task import Result, TaskHeartbeat
+from duly_store_consumer.gate_loop import GateLoop
 from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.task_states import CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
@@ -405,3 +407,63 @@ async def test_a_cancelled_task_says_so(client, registered):
 
     assert reason.kind is ReasonKind.ENDED
     assert "it was cancelled" in reason.text
+
+
+async def test_a_gate_on_a_lambda_is_named_with_its_owner_its_reason_and_its_end(client, registered):
+    await client.put_gate(
+        "black-friday", duly.GateKind.PAUSE, LAMBDA, reason="too much mail", duration=MINUTE, owner="ann"
+    )
+    task = await client.schedule(LAMBDA, delay=MINUTE)
+
+    due_later, gate = (await client.explain(task)).reasons
+
+    assert due_later.kind is ReasonKind.DUE_LATER
+    assert (gate.kind, gate.gate) == (ReasonKind.GATE, "black-friday")
+    assert "the gate 'black-friday' holds it back, for another 59 s" in gate.text
+    assert "by ann: too much mail" in gate.text
+    assert gate.action == "duly gates remove black-friday"
+    assert gate.until_at is not None
+
+
+async def test_a_gate_on_a_collection_parks_the_task_and_its_history_says_so(client, registered, store):
+    await client.put_gate("spring", duly.GateKind.PAUSE, LAMBDA, collection="spring", owner="ann")
+    task = await client.schedule(LAMBDA, collection="spring")
+    cache = GateCache(store)
+    await cache.run_once()
+    loop = GateLoop(store, cache, lambda: [LAMBDA], lambda *_: None, has_queues=False)
+    await loop.run_once()
+
+    held = await client.explain(task)
+    await client.delete_gate("spring")
+    gone = await only(client, task)
+    await cache.run_once()
+    await loop.run_once()
+    released = await client.explain(task)
+
+    assert held.status is duly.TaskStatus.WAITING
+    assert [(reason.kind, reason.gate) for reason in held.reasons] == [(ReasonKind.GATE, "spring")]
+    assert (gone.kind, gone.gate) == (ReasonKind.GATE, "spring")
+    assert "is gone: a Store Consumer releases it" in gone.text
+    assert kinds(released) == [ReasonKind.READY]
+    assert [event.kind for event in released.history] == [
+        duly.HistoryKind.SCHEDULED,
+        duly.HistoryKind.GATED,
+        duly.HistoryKind.UNGATED,
+    ]
+    assert "spring" in released.history[1].reason
+
+
+async def test_a_delay_gate_says_what_it_will_do_and_then_what_it_did(client, registered, store):
+    await client.put_gate("slow", duly.GateKind.DELAY, LAMBDA, delay=MINUTE, owner="ann")
+    task = await client.schedule(LAMBDA)
+    cache = GateCache(store)
+    await cache.run_once()
+    loop = GateLoop(store, cache, lambda: [LAMBDA], lambda *_: None, has_queues=False)
+
+    before = await only(client, task)
+    await loop.run_once()
+    after = await client.explain(task)
+
+    assert "delays it by 1 min once it is due" in before.text
+    assert kinds(after) == [ReasonKind.DUE_LATER]
+    assert after.history[-1].kind is duly.HistoryKind.DELAYED

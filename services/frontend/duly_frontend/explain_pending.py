@@ -56,9 +56,10 @@ async def enqueued_reasons(store: Store, row: TaskRow) -> list[explain_pb2.Reaso
             until_at=row["next_trigger_at"],
         )
     ]
-    found += await gate_reasons(store, row)
-    found += lambda_reasons(row)
-    found += await host_reasons(store, row, load)
+    gates = await gate_reasons(store, row)
+    found += [*gates, *lambda_reasons(row)]
+    if not gates:
+        found += await host_reasons(store, row, load)
     if load.ahead:
         found.append(_backlog(row, load))
     return found
