@@ -45,6 +45,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.FrontendService/RedriveTask": _REDRIVE,
     "/duly.v1.FrontendService/RedriveTasks": _REDRIVE,
     "/duly.v1.FrontendService/PurgeTasks": _REDRIVE,
+    "/duly.v1.ExplainService/ExplainTask": _READ,
     "/duly.v1.GraphService/ScheduleGraph": _SCHEDULE,
     "/duly.v1.GraphService/GetGraph": _READ,
     "/duly.v1.GraphService/WaitGraph": _READ,
