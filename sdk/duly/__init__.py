@@ -23,15 +23,18 @@ from duly.enums import (
     FailureKind,
     GateKind,
     GraphStatus,
+    HistoryKind,
     Outcome,
     Overlap,
     Priority,
+    ReasonKind,
     Role,
     SessionOrder,
     SessionPolicy,
     TaskStatus,
 )
 from duly.errors import *  # noqa: F403 (each of its __all__)
+from duly.explain import Explanation, HistoryEvent, Reason, RelatedTask
 from duly.gate import Breaker, Gate, GateHits
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import (
@@ -74,6 +77,7 @@ __all__ = [
     "Client",
     "EdgeCondition",
     "EncryptedPayload",
+    "Explanation",
     "Failure",
     "FailureKind",
     "FatalFailure",
@@ -85,6 +89,8 @@ __all__ = [
     "GraphDefinition",
     "GraphNode",
     "GraphStatus",
+    "HistoryEvent",
+    "HistoryKind",
     "Interrupted",
     "NewGraph",
     "NewNode",
@@ -94,6 +100,9 @@ __all__ = [
     "Overlap",
     "Priority",
     "Rate",
+    "Reason",
+    "ReasonKind",
+    "RelatedTask",
     "Resource",
     "ResourceKey",
     "ResourceNeed",

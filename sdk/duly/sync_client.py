@@ -194,6 +194,8 @@ class Client(Blocking):
     set_settings = blocking(AsyncClient.set_settings)
     reset_settings = blocking(AsyncClient.reset_settings, drawn="names")
 
+    explain = blocking(AsyncClient.explain)
+
     access = blocking(AsyncClient.access)
     grants = blocking(AsyncClient.grants)
     add_grants = blocking(AsyncClient.add_grants, drawn="grants")

@@ -84,6 +84,7 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.TimeTableService/PauseTimeTables": _REGISTER,
     "/duly.v1.TimeTableService/ResumeTimeTables": _REGISTER,
     "/duly.v1.TimeTableService/BackfillTimeTable": _REGISTER,
+    "/duly.v1.ExplainService/ExplainTask": _READ,
     "/duly.v1.AccessService/AddGrants": {"operator": "OK"},
     "/duly.v1.AccessService/RemoveGrants": {"operator": "OK"},
     "/duly.v1.AccessService/ListGrants": {},
@@ -231,6 +232,7 @@ _OF_CLAIMS = {f"/duly.v1.HscService/{name}" for name in ("Heartbeat", "SetResult
         f"/duly.v1.{name}"
         for name in (
             "FrontendService/GetTask",
+            "ExplainService/ExplainTask",
             "FrontendService/WaitTask",
             "FrontendService/CancelTask",
             "FrontendService/UpdateTask",

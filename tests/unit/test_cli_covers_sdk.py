@@ -15,6 +15,7 @@ from duly_cli.__main__ import app
 METHODS = {
     "schedule": "schedule",
     "schedule_many": "schedule",
+    "explain": "explain",
     "get": "get",
     "get_many": "get",
     "wait": "wait",

@@ -378,7 +378,10 @@ order by lambda.name
 
 -- name: scheduling_quotas
 -- The quotas of scheduling; each has a rate.
-select name, per_key, rate, period, burst from resource where name like 'schedule:%%' order by name
+select name, per_key, rate, period, burst
+from resource
+where name like 'schedule:%%' or name like 'schedule-namespace:%%'
+order by name
 
 -- name: resource_kinds
 -- Which of these resources are declared, and whether each key of them has units of its own.

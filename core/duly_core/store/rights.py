@@ -36,6 +36,7 @@ TABLES: dict[str, Rights] = {
         "role_grant": "sid",
         "session": "siud",
         "setting": "siud",
+        "store_epoch": "s",
         "task": "siud",
         "task_assoc": "siud",
         "time_table": "siud",

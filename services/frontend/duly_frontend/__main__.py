@@ -17,8 +17,10 @@ from duly_core.store.rights import FRONTEND
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
+from duly_core.timing import Timing
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
+from duly_frontend.explain import ExplainServicer
 from duly_frontend.gates import GateServicer
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.limits import LimitServicer
@@ -43,12 +45,13 @@ def build(
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
     auth_settings = AuthSettings.load()
+    timing = Timing.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings) as stores:
             store = stores.writes
-            known = LambdaCache(store, adds_versions=True)
+            known = LambdaCache(store)
             notifier = Notifier(store, notifications)
             resources = ResourceCache(stores.reads)
             quotas = SchedulingQuotas(stores.reads)
@@ -58,6 +61,7 @@ def build(
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
+            explain = ExplainServicer(stores, timing)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             server = RpcServer(
                 settings.listen,
@@ -67,8 +71,9 @@ def build(
                     registry,
                     sessions,
                     limits,
-                    GateServicer(stores),
                     live,
+                    explain,
+                    GateServicer(stores),
                     time_tables,
                     AccessServicer(store),
                 ],
