@@ -549,11 +549,11 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
 -- name: delay_gated
--- move: new|retriable_failure -> new|retriable_failure
+-- move: new|retriable_failure -> new
 -- Moves the due time of due tasks that a delay gate hits, once for each task, from when the gate was set at the earliest.
 with {{gate_in_force}}, {{hit_by_gate: and %(gate_id)b::int8 <> all (coalesce(assoc.passed_gates, array[]::int8[]))}}, delayed as (
     update task_assoc as assoc
-    set next_trigger_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
+    set status = 'new', next_trigger_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
         due_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
         passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || gate.gate_id,
         events = duly_note(
@@ -580,7 +580,7 @@ with {{gate_in_force}}, {{hit_by_gate: }}, parked as (
 select lambda, count(*) from parked group by lambda
 
 -- name: probe_gated
--- move: new|retriable_failure -> new|retriable_failure
+-- move: new|retriable_failure -> new
 -- Lets the tasks of a lambda that are due first pass the gate of its breaker, so many at most.
 with picked as (
     select picked.task_id
@@ -601,7 +601,8 @@ with picked as (
     limit %(limit)b
 )
 update task_assoc as assoc
-set passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || %(gate_id)b::int8
+set status = 'new', next_trigger_at = assoc.next_trigger_at,
+    passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || %(gate_id)b::int8
 from picked
 where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
 returning assoc.lambda, assoc.next_trigger_at
