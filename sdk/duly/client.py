@@ -21,6 +21,7 @@ from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
+from duly.fleet_calls import FleetCalls
 from duly.graph_calls import GraphCalls
 from duly.lambda_calls import LambdaCalls
 from duly.resource_calls import ResourceCalls
@@ -53,6 +54,7 @@ class AsyncClient(
     ResourceCalls,
     AccessCalls,
     LambdaCalls,
+    FleetCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 

@@ -187,6 +187,10 @@ class Client(Blocking):
     set_settings = blocking(AsyncClient.set_settings)
     reset_settings = blocking(AsyncClient.reset_settings, drawn="names")
 
+    hosts = iterating(AsyncClient.hosts, AsyncClient.host_pages)
+    services = blocking(AsyncClient.services)
+    queues = iterating(AsyncClient.queues, AsyncClient.queue_pages)
+
     access = blocking(AsyncClient.access)
     grants = blocking(AsyncClient.grants)
     add_grants = blocking(AsyncClient.add_grants, drawn="grants")

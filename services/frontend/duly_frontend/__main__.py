@@ -19,6 +19,7 @@ from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
+from duly_frontend.fleet import FleetServicer
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.limits import LimitServicer
 from duly_frontend.live_settings import SettingsServicer
@@ -57,10 +58,21 @@ def build(
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
+            fleet = FleetServicer(stores)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             server = RpcServer(
                 settings.listen,
-                [frontend, graphs, registry, sessions, limits, live, time_tables, AccessServicer(store)],
+                [
+                    frontend,
+                    graphs,
+                    registry,
+                    sessions,
+                    limits,
+                    live,
+                    time_tables,
+                    fleet,
+                    AccessServicer(store),
+                ],
                 rpc_settings,
                 observe_call,
                 open_authorizer(auth_settings, AccessCache(stores.reads)),
