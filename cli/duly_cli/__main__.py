@@ -32,6 +32,7 @@ from duly_cli import (
     hosts,
     lambdas,
     purge,
+    queues,
     register,
     resources,
     run,
@@ -97,6 +98,7 @@ sessions.add_commands(app)
 resources.add_commands(app)
 backlog.add_command(app)
 hosts.add_command(app)
+queues.add_command(app)
 register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)

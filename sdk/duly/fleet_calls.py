@@ -77,18 +77,24 @@ class FleetCalls(ClientPart):
         priorities: Sequence[Priority] = (),
         order: QueueOrder | None = None,
         include_empty: bool = False,
+        include_rates: bool = False,
         page_size: int = 100,
     ) -> AsyncIterator[LambdaQueue]:
         """Yield how many live tasks there are by lambda, priority and status.
 
         - `lambdas`: names, or patterns with `*` for any characters; none: all.
         - `order`: by lambda if it is not given; BACKLOG: the most due tasks first; AGE: the longest wait first.
-        - `include_empty`: queues without a live task, too.
+        - `include_empty`: queues without a live task, too. `include_rates`: fill in `recently_scheduled`.
 
         Large numbers are estimated, and say so.
         """
         pages = self.queue_pages(
-            lambdas, priorities=priorities, order=order, include_empty=include_empty, page_size=page_size
+            lambdas,
+            priorities=priorities,
+            order=order,
+            include_empty=include_empty,
+            include_rates=include_rates,
+            page_size=page_size,
         )
         async for page in pages:
             for queue in page:
@@ -101,6 +107,7 @@ class FleetCalls(ClientPart):
         priorities: Sequence[Priority] = (),
         order: QueueOrder | None = None,
         include_empty: bool = False,
+        include_rates: bool = False,
         page_size: int = 100,
     ) -> AsyncIterator[list[LambdaQueue]]:
         """Yield what `queues` yields a page at a time; `page_size` is 1 to 1,000."""
@@ -110,6 +117,7 @@ class FleetCalls(ClientPart):
             priorities=[int(each) for each in priorities],  # type: ignore[misc]  # to mypy a number is no member
             order=int(order or 0),  # type: ignore[arg-type]
             include_empty=include_empty,
+            include_rates=include_rates,
             page_size=page_size,
         )
         async for page in caller.pages(caller.fleet.ListQueues, request):

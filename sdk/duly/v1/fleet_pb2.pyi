@@ -504,6 +504,7 @@ class ListQueuesRequest(_message.Message):
     INCLUDE_EMPTY_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    INCLUDE_RATES_FIELD_NUMBER: _builtins.int
     order: Global___QueueOrder.ValueType
     include_empty: _builtins.bool
     """Queues without a live task, too."""
@@ -511,6 +512,8 @@ class ListQueuesRequest(_message.Message):
     """1 to 1,000; default 100."""
     page_token: _builtins.str
     """Counts may change between two pages: a queue may be on both, or on none."""
+    include_rates: _builtins.bool
+    """Fill in `recently_scheduled`."""
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names, or patterns with `*` for any characters; empty: all lambdas. At most 100."""
@@ -528,10 +531,11 @@ class ListQueuesRequest(_message.Message):
         include_empty: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        include_rates: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_empty", b"include_empty", "lambdas", b"lambdas", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_empty", b"include_empty", "include_rates", b"include_rates", "lambdas", b"lambdas", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

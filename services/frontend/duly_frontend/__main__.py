@@ -84,6 +84,7 @@ def build(
                 await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
             frontend.close()
             graphs.close()
+            fleet.close()
             await server.stop()
 
     return serve

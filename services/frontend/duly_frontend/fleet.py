@@ -11,6 +11,8 @@ from duly_core.store.host_reads import list_hosts
 from duly_core.store.hosts import Verdict, report_host
 from duly_frontend import page_token
 from duly_frontend.host_wire import host_to_wire, read_lambdas, read_report, read_states
+from duly_frontend.queue_lists import list_queues, read_query
+from duly_frontend.queue_snapshots import QueueSnapshots
 from duly_frontend.stores import FrontendStores
 
 _MOST_IDS = 100
@@ -22,6 +24,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
 
     def __init__(self, stores: FrontendStores) -> None:
         self._stores = stores
+        self._snapshots = QueueSnapshots()
 
     async def ReportHost(  # noqa: N802 (the wire's name)
         self, request: fleet_pb2.ReportHostRequest, _context: Context
@@ -66,3 +69,14 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
             )
         token = page_token.write_name(found[size - 1].report.host_id) if len(found) > size else ""
         return fleet_pb2.ListHostsResponse(hosts=map(host_to_wire, found[:size]), next_page_token=token)
+
+    async def ListQueues(  # noqa: N802
+        self, request: fleet_pb2.ListQueuesRequest, _context: Context
+    ) -> fleet_pb2.ListQueuesResponse:
+        query = read_query(request)
+        with self._stores.listing("ListQueues") as lists:
+            return await list_queues(lists, await self._snapshots.get(lists), query)
+
+    def close(self) -> None:
+        """Forget what was counted."""
+        self._snapshots.close()
