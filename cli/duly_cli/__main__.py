@@ -37,6 +37,7 @@ from duly_cli import (
     resources,
     run,
     schedule,
+    service_processes,
     services,
     sessions,
     settings,
@@ -99,6 +100,7 @@ resources.add_commands(app)
 backlog.add_command(app)
 hosts.add_command(app)
 queues.add_command(app)
+service_processes.add_command(app)
 register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)

@@ -37,10 +37,12 @@ def fill(dsn):
                     insert into task (task_id, lambda, priority, created_at, scheduled_at)
                     select gen_random_uuid(), %s, %s, now(), now() from generate_series(1, %s) returning *
                 )
-                insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, session)
-                select task_id, lambda, '', priority, %s, DUE, now(), case when %s = 'waiting' then 's' end from made
+                insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, parked_on, parked_key, resources)
+                select task_id, lambda, '', priority, %s, DUE, now(), case when %s = 'waiting' then 'db' end,
+                    case when %s = 'waiting' then '' end, case when %s = 'waiting' then '[{"name": "db", "key": "", "weight": 1}]'::jsonb end
+                from made
                 """.replace("DUE", due).encode(),
-                (name, priority, count, status, status),
+                (name, priority, count, status, status, status, status),
             )
 
     return write

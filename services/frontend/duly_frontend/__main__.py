@@ -14,6 +14,7 @@ from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Notifier
 from duly_core.store.rights import FRONTEND
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
@@ -81,7 +82,8 @@ def build(
             address = await server.start()
             if await migration.done(store_settings, stop, FRONTEND):
                 log.info("frontend serves", address=address)
-                await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
+                async with reporting(stores.lists, "frontend", address):
+                    await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
             frontend.close()
             graphs.close()
             fleet.close()

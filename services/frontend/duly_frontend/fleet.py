@@ -9,8 +9,9 @@ from duly_core.rpc.names import check_lambda_name
 from duly_core.rpc.stubs import Context
 from duly_core.store.host_reads import list_hosts
 from duly_core.store.hosts import Verdict, report_host
+from duly_core.store.service_instances import list_services
 from duly_frontend import page_token
-from duly_frontend.host_wire import host_to_wire, read_lambdas, read_report, read_states
+from duly_frontend.host_wire import host_to_wire, read_lambdas, read_report, read_states, service_to_wire
 from duly_frontend.queue_lists import list_queues, read_query
 from duly_frontend.queue_snapshots import QueueSnapshots
 from duly_frontend.stores import FrontendStores
@@ -69,6 +70,13 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
             )
         token = page_token.write_name(found[size - 1].report.host_id) if len(found) > size else ""
         return fleet_pb2.ListHostsResponse(hosts=map(host_to_wire, found[:size]), next_page_token=token)
+
+    async def ListServices(  # noqa: N802
+        self, request: fleet_pb2.ListServicesRequest, _context: Context
+    ) -> fleet_pb2.ListServicesResponse:
+        with self._stores.listing("ListServices") as lists:
+            found = await list_services(lists, alive=request.alive)
+        return fleet_pb2.ListServicesResponse(services=map(service_to_wire, found))
 
     async def ListQueues(  # noqa: N802
         self, request: fleet_pb2.ListQueuesRequest, _context: Context

@@ -9,6 +9,7 @@ from duly_core.rpc.checks import check_holder, check_text, read_duration, read_i
 from duly_core.rpc.names import check_lambda_name
 from duly_core.rpc.problem import Problem
 from duly_core.store.hosts import ExecutorReport, HostReport, HostState, ServedLambda, StoredHost
+from duly_core.store.service_instances import ServiceInstance
 
 _MOST_EXECUTORS = 256
 _MOST_LAMBDAS = 10_000
@@ -37,11 +38,6 @@ def read_states(values: Sequence[int]) -> list[HostState]:
         return [_STATES_FROM_WIRE[value] for value in values]
     except KeyError:
         raise Problem("states", "must be states: ALIVE, DRAINING, STOPPED or SILENT") from None
-
-
-def state_to_wire(state: HostState) -> "fleet_pb2.HostState.ValueType":
-    """Return a state as the wire has it."""
-    return _STATES[state]
 
 
 def read_report(request: fleet_pb2.ReportHostRequest) -> HostReport:
@@ -163,3 +159,17 @@ def _executor_to_wire(executor: ExecutorReport) -> fleet_pb2.Executor:
     if executor.started_at:
         message.started_at.FromDatetime(datetime.fromisoformat(executor.started_at))
     return message
+
+
+def service_to_wire(service: ServiceInstance) -> fleet_pb2.ServiceInstance:
+    """Return a process of a service as the wire has it."""
+    return fleet_pb2.ServiceInstance(
+        instance_id=service.instance_id,
+        service=service.service,
+        host_name=service.host_name,
+        version=service.version,
+        address=service.address,
+        state=_STATES[service.state],
+        started_at=to_timestamp(service.started_at),
+        reported_at=to_timestamp(service.reported_at),
+    )

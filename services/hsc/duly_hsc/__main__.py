@@ -14,6 +14,7 @@ from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.rights import HSC
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
@@ -63,7 +64,7 @@ def build(
                     server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
                 )
                 listener = Listener(store_settings, servicer.work.note_due, config.may_have_changed)
-                async with asyncio.TaskGroup() as group:
+                async with reporting(stores.results, "hsc", address), asyncio.TaskGroup() as group:
                     group.create_task(health.run(stop))
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
