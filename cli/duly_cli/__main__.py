@@ -25,6 +25,7 @@ from duly_cli import (
     backlog,
     cancel,
     certs,
+    completion,
     db,
     dead_letters,
     grants,
@@ -45,6 +46,7 @@ from duly_cli import (
     tasks,
     time_tables,
     tokens,
+    top,
     update,
 )
 
@@ -101,6 +103,8 @@ backlog.add_command(app)
 hosts.add_command(app)
 queues.add_command(app)
 service_processes.add_command(app)
+top.add_command(app)
+completion.add_command(app)
 register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)
@@ -116,6 +120,7 @@ services.add_commands(app)
 def main(on_loaded: Callable[[], object] = lambda: None) -> None:
     """Run the command that the command line names; `on_loaded` is called when its options are known."""
     command = typer.main.get_command(app)
+    completion.prepare()
     on_loaded()
     try:
         command(prog_name="duly")
