@@ -5,9 +5,10 @@ index, up to a limit for all. Beyond a limit a sample of the table's pages tells
 as an estimate. A table that is no larger than a sample is read whole.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -41,6 +42,9 @@ class CountLimits:
 
 _LEAST = 10
 """Rows of one queue, however many queues there are."""
+_QUEUES_AT_A_TIME = 2_000
+"""Of one statement: the rows of its answer are read without a pause for other calls."""
+_PRIORITIES = {int(each): each for each in Priority}
 LIMITS = CountLimits()
 
 
@@ -98,6 +102,30 @@ class Snapshot:
     sample: Sample | None
 
 
+class _Pending(NamedTuple):
+    """What is due or to run later of a queue."""
+
+    ready: int
+    scheduled: int
+    backing_off: int
+    oldest_ready_at: datetime | None
+    next_due_at: datetime | None
+    is_cut: bool
+
+    @property
+    def cut(self) -> frozenset[str]:
+        """Classes that were not counted to their end."""
+        if not self.is_cut:
+            return _NOTHING
+        # in the order of their time: behind one that runs later, none is due
+        return _LATER if self.scheduled or self.backing_off else _ALL_PENDING
+
+
+_NOTHING: frozenset[str] = frozenset()
+_LATER, _ALL_PENDING = frozenset(_PENDING[1:]), frozenset(_PENDING)
+_NONE_PENDING = _Pending(0, 0, 0, None, None, is_cut=False)
+
+
 async def count_queues(store: Store, limits: CountLimits = LIMITS) -> Snapshot:
     """Count all queues.
 
@@ -108,31 +136,18 @@ async def count_queues(store: Store, limits: CountLimits = LIMITS) -> Snapshot:
     async with store.connection() as connection:
         present = await fetch(connection, PRESENT, {})
         (counted_at,) = (now for now, *_ in present if now is not None)
-        keys = [QueueKey(name, Priority(priority)) for now, name, priority in present if now is None]
-        queues = dict(await _count_pending(connection, keys, counted_at, limits))
+        keys = [_key(name, priority) for now, name, priority in present if now is None]
+        pending = await _count_pending(connection, keys, counted_at, limits)
         taken = await fetch(connection, TAKEN, others)
         waiting = await fetch(connection, WAITING, others)
         cut = frozenset(_TAKEN if _is_cut(taken, limits) else ()) | frozenset(
             (PARKED,) if _is_cut(waiting, limits) else ()
         )
         sample = None
-        if cut or any(each.cut for each in queues.values()):
+        if cut or any(each.is_cut for each in pending.values()):
             sample = await _sample(connection, counted_at, limits)
-    numbers: dict[QueueKey, dict[str, int]] = defaultdict(dict)
-    for name, priority, kind, number, since in (*taken, *waiting):
-        key = QueueKey(name, Priority(priority))
-        numbers[key][kind] = number
-        if kind == PROCESSING:
-            queues[key] = replace(queues.get(key, EMPTY), oldest_claim_at=since)
-    if sample is not None:
-        for key, kind in sample.numbers:
-            if kind in cut:
-                numbers[key].setdefault(kind, 0)
-    for key in numbers.keys() | queues.keys():
-        queue = queues.get(key, EMPTY)
-        counted = _settled(key, numbers[key], cut, sample)
-        pending = _settled(key, {kind: each.number for kind, each in queue.counts.items()}, queue.cut, sample)
-        queues[key] = replace(queue, counts=counted | pending)
+    # there may be tens of thousands of queues: other calls have their turn meanwhile
+    queues = await asyncio.to_thread(_put_together, pending, [*taken, *waiting], cut, sample)
     return Snapshot(counted_at, queues, sample)
 
 
@@ -147,38 +162,32 @@ async def recount(
     found = {key: snapshot.queues.get(key, EMPTY) for key in keys}
     if cut := [key for key, each in found.items() if each.cut]:
         async with store.connection() as connection:
-            for key, anew in await _count_pending(connection, cut, snapshot.counted_at, limits):
-                others = {kind: each for kind, each in found[key].counts.items() if kind not in _PENDING}
-                numbers = {kind: each.number for kind, each in anew.counts.items()}
-                counts = others | _settled(key, numbers, anew.cut, snapshot.sample)
-                found[key] = replace(anew, counts=counts, oldest_claim_at=found[key].oldest_claim_at)
+            counted = await _count_pending(connection, cut, snapshot.counted_at, limits)
+        for key, pending in counted.items():
+            before = found[key]
+            others = {kind: count for kind, count in before.counts.items() if kind not in _ALL_PENDING}
+            found[key] = _queue(key, pending, others, snapshot.sample, before.oldest_claim_at)
     return found
 
 
 async def _count_pending(
     connection: Connection, keys: Sequence[QueueKey], counted_at: datetime, limits: CountLimits
-) -> list[tuple[QueueKey, QueueCounts]]:
-    if not keys:
-        return []
-    most = max(_LEAST, min(limits.queue, limits.pending // len(keys)))
-    parameters = {
-        "lambdas": texts([key.lambda_name for key in keys]),
-        "priorities": int2s([key.priority for key in keys]),
-        "now": counted_at,
-        "most": most,
-    }
-    found = []
-    for name, priority, ready, scheduled, backing_off, oldest, due_at in await fetch(
-        connection, PENDING, parameters
-    ):
-        numbers = dict(zip(_PENDING, (ready, scheduled, backing_off), strict=True))
-        cut: tuple[str, ...] = ()
-        if sum(numbers.values()) >= most:
-            # in the order of their time: behind one that runs later, none is due
-            cut = _PENDING[1:] if scheduled or backing_off else _PENDING
-        counts = {kind: Count(number) for kind, number in numbers.items()}
-        queue = QueueCounts(counts, oldest, due_at, cut=frozenset(cut))
-        found.append((QueueKey(name, Priority(priority)), queue))
+) -> dict[QueueKey, _Pending]:
+    most = max(_LEAST, min(limits.queue, limits.pending // max(1, len(keys))))
+    found: dict[QueueKey, _Pending] = {}
+    for start in range(0, len(keys), _QUEUES_AT_A_TIME):
+        some = keys[start : start + _QUEUES_AT_A_TIME]
+        parameters = {
+            "lambdas": texts([key.lambda_name for key in some]),
+            "priorities": int2s([key.priority for key in some]),
+            "now": counted_at,
+            "most": most,
+        }
+        for name, priority, ready, scheduled, backing_off, oldest, due_at in await fetch(
+            connection, PENDING, parameters
+        ):
+            is_cut = ready + scheduled + backing_off >= most
+            found[_key(name, priority)] = _Pending(ready, scheduled, backing_off, oldest, due_at, is_cut)
     return found
 
 
@@ -186,7 +195,7 @@ async def _sample(connection: Connection, counted_at: datetime, limits: CountLim
     rows = await fetch(connection, SAMPLE, {"now": counted_at, "pages": limits.pages})
     return Sample(
         {
-            (QueueKey(name, Priority(priority)), kind): round(number * factor)
+            (_key(name, priority), kind): round(number * factor)
             for name, priority, kind, number, factor in rows
             if number
         },
@@ -194,16 +203,49 @@ async def _sample(connection: Connection, counted_at: datetime, limits: CountLim
     )
 
 
+def _put_together(
+    pending: Mapping[QueueKey, _Pending],
+    others: Sequence[TupleRow],
+    cut: Collection[str],
+    sample: Sample | None,
+) -> dict[QueueKey, QueueCounts]:
+    """Return all queues with their counts; classes in `cut` were not counted to their end."""
+    numbers: dict[QueueKey, dict[str, Count]] = defaultdict(dict)
+    claimed_at: dict[QueueKey, datetime] = {}
+    for name, priority, kind, number, since in others:
+        key = _key(name, priority)
+        numbers[key][kind] = sample.settle(key, kind, number) if sample and kind in cut else Count(number)
+        if kind == PROCESSING:
+            claimed_at[key] = since
+    if sample and cut:
+        for key, kind in sample.numbers:
+            if kind in cut and kind not in numbers[key]:
+                numbers[key][kind] = sample.settle(key, kind, 0)
+    return {
+        key: _queue(key, pending.get(key, _NONE_PENDING), numbers.get(key, {}), sample, claimed_at.get(key))
+        for key in pending.keys() | numbers.keys()
+    }
+
+
+def _queue(
+    key: QueueKey,
+    pending: _Pending,
+    others: Mapping[str, Count],
+    sample: Sample | None,
+    oldest_claim_at: datetime | None,
+) -> QueueCounts:
+    counts = dict(others)
+    cut = pending.cut
+    for kind, number in zip(_PENDING, pending[:3], strict=True):
+        count = sample.settle(key, kind, number) if cut and sample and kind in cut else Count(number)
+        if count.number:
+            counts[kind] = count
+    return QueueCounts(counts, pending.oldest_ready_at, pending.next_due_at, oldest_claim_at, cut)
+
+
 def _is_cut(rows: Iterable[TupleRow], limits: CountLimits) -> bool:
     return sum(number for *_, number, _ in rows) > limits.others
 
 
-def _settled(
-    key: QueueKey, numbers: Mapping[str, int], cut: Collection[str], sample: Sample | None
-) -> dict[str, Count]:
-    """Return counts by class, with estimates for those that were not counted to their end."""
-    counts = {
-        kind: sample.settle(key, kind, number) if sample is not None and kind in cut else Count(number)
-        for kind, number in numbers.items()
-    }
-    return {kind: count for kind, count in counts.items() if count.number}
+def _key(name: str, priority: int) -> QueueKey:
+    return QueueKey(name, _PRIORITIES[priority])

@@ -1,7 +1,8 @@
 """Lists queues: which of them a caller asks for and may see, in which order, and a page of them."""
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -158,15 +159,21 @@ async def list_queues(store: Store, snapshot: Snapshot, query: QueueQuery) -> fl
 
 
 async def _places(store: Store, snapshot: Snapshot, query: QueueQuery) -> Sequence[_Place]:
-    found: dict[QueueKey, QueueCounts] = {
-        key: counts for key, counts in snapshot.queues.items() if query.has(key)
-    }
+    found = await asyncio.to_thread(_chosen, snapshot, query)
     if query.include_empty:
         for name in await queue_reads.lambda_names(store):
             for priority in Priority:
                 key = QueueKey(name, priority)
                 if key not in found and query.has(key):
                     found[key] = EMPTY
+    return await asyncio.to_thread(_in_order, found, query)
+
+
+def _chosen(snapshot: Snapshot, query: QueueQuery) -> dict[QueueKey, QueueCounts]:
+    return {key: counts for key, counts in snapshot.queues.items() if query.has(key)}
+
+
+def _in_order(found: Mapping[QueueKey, QueueCounts], query: QueueQuery) -> list[_Place]:
     return sorted(query.place(key, counts) for key, counts in found.items())
 
 
