@@ -31,7 +31,7 @@ def completion(
     bash: `source <(duly completion bash)` in ~/.bashrc. zsh: `source <(duly completion zsh)` in ~/.zshrc, behind compinit.
     fish: `duly completion fish > ~/.config/fish/completions/duly.fish`.
     """
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # re-exported without a word
 
     typer.echo(get_completion_script(prog_name="duly", complete_var=_VARIABLE, shell=shell.value))
 
@@ -39,6 +39,6 @@ def completion(
 def prepare() -> None:
     """Be ready to answer a shell, if one asks; the classes of typer that do so are loaded only then."""
     if _VARIABLE in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # the same
 
         completion_init()

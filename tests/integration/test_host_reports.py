@@ -13,7 +13,7 @@ from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.store import access, access_cache
 from duly_core.store.access_cache import AccessCache
-from tests.fixtures.host import APP, JOURNALS, LIVELY
+from tests.fixtures.host import APP, JOURNALS
 from tests.fixtures.service_processes import poll
 from tests.fixtures.services import refusal, serve_frontend
 from tests.integration.test_access import give_token
@@ -24,7 +24,7 @@ from tests.integration.test_fleet_hosts import a_report
 async def controller(frontend, hsc, tmp_path, monkeypatch, commands):
     """A Controller that reports each second; its tests start Executors, and end it by `stop`."""
     environment = {
-        **LIVELY,
+        "DULY_TIMING_PROFILE": "embedded",
         "DULY_QUEUE_BACKEND": "store",
         "DULY_EXECUTOR_JOURNAL_FOLDER": str(tmp_path / JOURNALS),
         "DULY_EXECUTOR_HSC_ADDRESS": hsc.address,
@@ -73,7 +73,7 @@ async def test_a_host_reports_its_executors_its_busy_slots_and_its_end(controlle
     empty = await host_when(lambda host: True)
     executor = start_executor()
     attached = await host_when(lambda host: host.executors)
-    await client.schedule("test.wait", journal.payload)
+    await client.schedule("test.wait", journal.payload())
     busy = await host_when(lambda host: host.busy_slots)
     journal.let_go()
     idle = await host_when(lambda host: host.executors and not host.busy_slots)

@@ -244,7 +244,8 @@ def _queue(
 
 
 def _is_cut(rows: Iterable[TupleRow], limits: CountLimits) -> bool:
-    return sum(number for *_, number, _ in rows) > limits.others
+    total: int = sum(number for *_, number, _ in rows)
+    return total > limits.others
 
 
 def _key(name: str, priority: int) -> QueueKey:

@@ -108,6 +108,8 @@ async def list_services(store: Store, *, alive: bool = False) -> list[ServiceIns
     """
     rows = await store.run(_LIST, {"alive": alive})
     return [
-        ServiceInstance(*before, HostState(state), started_at, reported_at)
-        for *before, state, started_at, reported_at in rows
+        ServiceInstance(
+            instance_id, service, name, version, address, HostState(state), started_at, reported_at
+        )
+        for instance_id, service, name, version, address, state, started_at, reported_at in rows
     ]

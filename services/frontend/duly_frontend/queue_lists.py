@@ -182,9 +182,11 @@ def _count(count: Count) -> fleet_pb2.TaskCount:
 
 
 def _to_wire(key: QueueKey, counts: QueueCounts, hosts: int) -> fleet_pb2.LambdaQueue:
-    numbers = {name: _count(counts.count(name)) for name in _CLASSES}
-    message = fleet_pb2.LambdaQueue(priority=int(key.priority), hosts=hosts, **numbers)
+    message = fleet_pb2.LambdaQueue(hosts=hosts)
+    message.priority = key.priority.value  # type: ignore[assignment]  # to mypy a number is no member
     setattr(message, "lambda", key.lambda_name)
+    for name in _CLASSES:
+        getattr(message, name).CopyFrom(_count(counts.count(name)))
     for name in ("oldest_ready_at", "next_due_at", "oldest_claim_at"):
         moment: datetime | None = getattr(counts, name)
         if moment is not None:
