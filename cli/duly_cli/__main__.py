@@ -28,6 +28,7 @@ from duly_cli import (
     completion,
     db,
     dead_letters,
+    gates,
     grants,
     graphs,
     hosts,
@@ -99,6 +100,7 @@ dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
+gates.add_commands(app)
 backlog.add_command(app)
 hosts.add_command(app)
 queues.add_command(app)

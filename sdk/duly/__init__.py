@@ -17,9 +17,11 @@ from duly.codec import EncryptedPayload
 from duly.context import TaskContext
 from duly.enums import (
     AttemptOutcome,
+    BreakerState,
     CatchUp,
     EdgeCondition,
     FailureKind,
+    GateKind,
     GraphStatus,
     HostState,
     Outcome,
@@ -33,6 +35,7 @@ from duly.enums import (
 )
 from duly.errors import *  # noqa: F403 (each of its __all__)
 from duly.fleet import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
+from duly.gate import Breaker, Gate, GateHits
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import (
     CallbackOutcome,
@@ -66,6 +69,8 @@ __all__ = [
     "AuditEvent",
     "Backlog",
     "Backoff",
+    "Breaker",
+    "BreakerState",
     "CallbackOutcome",
     "Cancelled",
     "CatchUp",
@@ -76,6 +81,9 @@ __all__ = [
     "Failure",
     "FailureKind",
     "FatalFailure",
+    "Gate",
+    "GateHits",
+    "GateKind",
     "Grant",
     "Graph",
     "GraphDefinition",

@@ -22,6 +22,7 @@ from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
 from duly.fleet_calls import FleetCalls
+from duly.gate_calls import GateCalls
 from duly.graph_calls import GraphCalls
 from duly.lambda_calls import LambdaCalls
 from duly.resource_calls import ResourceCalls
@@ -52,6 +53,7 @@ class AsyncClient(
     GraphCalls,
     TimeTableCalls,
     ResourceCalls,
+    GateCalls,
     AccessCalls,
     LambdaCalls,
     FleetCalls,
