@@ -15,6 +15,7 @@ from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.rights import HSC
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
@@ -75,7 +76,7 @@ def build(
                     config.may_have_changed,
                     on_gate=gates.may_have_changed,
                 )
-                async with asyncio.TaskGroup() as group:
+                async with reporting(stores.results, "hsc", address), asyncio.TaskGroup() as group:
                     group.create_task(health.run(stop))
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))

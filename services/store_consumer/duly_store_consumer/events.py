@@ -60,6 +60,11 @@ _ticks_put_off = Counter(
 sessions_blocked = Gauge(
     "duly_sessions_blocked", "Sessions that a failed task blocks, up to 100,000; counted each minute."
 )
+hosts = Gauge(
+    "duly_hosts",
+    "Hosts by state: alive, draining, silent (missed three reports), stopped; kept for a day.",
+    ["state"],
+)
 oldest_ready = Gauge(
     "duly_oldest_ready_seconds", "How long the task that waits longest for a host has been due.", ["lambda"]
 )
