@@ -10,9 +10,10 @@ from pathlib import Path
 
 from duly_core.process import die_with_parent
 from tests.chaos.campaign import Campaign
-from tests.chaos.plan import KINDS, make_plan
+from tests.chaos.plan import KINDS
 from tests.chaos.shared import Shared
-from tests.chaos.single import run_single
+from tests.chaos.single import plan_of, run_single
+from tests.chaos.topology import TIMINGS, TOPOLOGIES
 
 
 def _arguments() -> argparse.Namespace:
@@ -31,6 +32,16 @@ def _arguments() -> argparse.Namespace:
         "--only", action="append", default=[], metavar="KIND", help="only such faults; may be repeated"
     )
     parser.add_argument("--no-faults", action="store_true", help="traffic only")
+    parser.add_argument(
+        "--topology", choices=tuple(TOPOLOGIES), default="any", help="several: services and hosts in twos and threes"
+    )
+    parser.add_argument(
+        "--profile", choices=tuple(TIMINGS), default="", help="of the timing (default: short leases if there are faults)"
+    )
+    parser.add_argument(
+        "--auth", action="store_true", help="each caller needs a token and a role (default: in every fourth seed)"
+    )
+    parser.add_argument("--subreaper", action="store_true", help="hosts without cgroups")
     parser.add_argument(
         "--folder", type=Path, help="where a run keeps its files (default: a temporary folder)"
     )
@@ -54,13 +65,7 @@ def main() -> int:
         print(*KINDS, sep="\n")
         return 0
     try:
-        plan = make_plan(
-            arguments.seed,
-            arguments.seconds,
-            queue=arguments.queue,
-            only=arguments.only,
-            faults=not arguments.no_faults,
-        )
+        plan = plan_of(arguments.seed, arguments)
     except ValueError as error:
         print(f"chaos: {error}", file=sys.stderr)
         return 2

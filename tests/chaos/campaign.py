@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from duly_core.process import PARENT_PID, die_with_parent
-from tests.chaos.plan import Plan, make_plan
+from tests.chaos.plan import Plan
 from tests.chaos.shared import Shared, sharing
-from tests.chaos.single import run_single
+from tests.chaos.single import plan_of, run_single
 
 _BEYOND_TRAFFIC_S = 400
 """A run that takes so much longer than its traffic is killed, and counts as failed."""
@@ -53,7 +53,8 @@ class Campaign:
         self._folder.mkdir(parents=True, exist_ok=True)
         # Postgres may run as another user: the way to its data must be open.
         self._folder.chmod(0o711)
-        plans = [self._plan(seed) for seed in range(arguments.seed, arguments.seed + arguments.runs)]
+        seeds = range(arguments.seed, arguments.seed + arguments.runs)
+        plans = [plan_of(seed, arguments) for seed in seeds]
         with sharing(self._folder, sqs=any(plan.queue == "sqs" for plan in plans)) as shared:
             self._run_all(plans, shared)
         cpu = _cpu_seconds()
@@ -62,16 +63,6 @@ class Campaign:
             f"in all      {cpu / len(plans):.1f} s of CPU a run, with Postgres, the SQS look-alike and the start"
         )
         return max((report["exit"] for report in self._reports), key=_badness)
-
-    def _plan(self, seed: int) -> Plan:
-        arguments = self._arguments
-        return make_plan(
-            seed,
-            arguments.seconds,
-            queue=arguments.queue,
-            only=arguments.only,
-            faults=not arguments.no_faults,
-        )
 
     def _run_all(self, plans: Sequence[Plan], shared: Shared) -> None:
         gc.collect()

@@ -13,13 +13,32 @@ import uvloop
 
 from tests.chaos.checker import check
 from tests.chaos.fork_client import ForkServer
-from tests.chaos.plan import Plan
+from tests.chaos.plan import Plan, make_plan
 from tests.chaos.report import as_json, show
 from tests.chaos.runner import Run, RunFailedError
 from tests.chaos.saved_history import dump
 from tests.chaos.shared import Shared
 
 EXIT_HELD, EXIT_BROKEN, EXIT_INCONCLUSIVE = 0, 1, 2
+
+
+def plan_of(seed: int, arguments: argparse.Namespace) -> Plan:
+    """Make a seed's plan as the command line wants it.
+
+    Raises:
+        ValueError: it names a kind of fault that there is not.
+    """
+    return make_plan(
+        seed,
+        arguments.seconds,
+        queue=arguments.queue,
+        only=arguments.only,
+        topology=arguments.topology,
+        faults=not arguments.no_faults,
+        profile=arguments.profile,
+        auth=arguments.auth,
+        weaker_containment=arguments.subreaper,
+    )
 
 
 def run_single(plan: Plan, arguments: argparse.Namespace, shared: Shared) -> int:
@@ -66,7 +85,10 @@ def replay_command(plan: Plan, arguments: argparse.Namespace) -> str:
     parts = ["python -m tests.chaos", f"--seed {plan.seed}", f"--seconds {plan.seconds:g}"]
     parts += [f"--rate {arguments.rate:g}", f"--queue {plan.queue}"]
     parts += [f"--only {kind}" for kind in arguments.only]
-    parts += ["--no-faults"] if arguments.no_faults else []
+    parts += [f"--topology {arguments.topology}"] if arguments.topology != "any" else []
+    parts += [f"--profile {arguments.profile}"] if arguments.profile else []
+    for option in ("no_faults", "auth", "subreaper"):
+        parts += [f"--{option.replace('_', '-')}"] if getattr(arguments, option) else []
     return " ".join(parts)
 
 
