@@ -16,9 +16,9 @@ from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from tests.chaos.access import AUDITOR, CLIENT, HOST, STRANGER
 from tests.chaos.kinds import KINDS
+from tests.chaos.loops import end_loop
 from tests.chaos.random_graphs import time_tables
 from tests.chaos.stack import System
-from tests.chaos.topology import FRONTEND
 from tests.fixtures.role_calls import REQUESTS, Thing, make
 
 _EVERY_S = 0.1
@@ -87,8 +87,7 @@ class Intruders:
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            self.problems += await end_loop(self._task)
         for channel in self._channels.values():
             await channel.close()
 
@@ -127,11 +126,10 @@ class Intruders:
         self.problems.append(f"C16.role {path} was answered to {principal}: {answer.text[:200]!r}")
 
     def _channel(self, path: str) -> grpc.aio.Channel:
-        """Return the one to the services of a kind, past all proxies."""
+        """Return one to a service that has this RPC, past all proxies."""
         topology = self._system.topology
         names = topology.hsc_names() if path.startswith(_HSC) else topology.frontend_names()
-        kind = _HSC if path.startswith(_HSC) else FRONTEND
-        if kind not in self._channels:
-            address = ",".join(self._system.addresses[name] for name in names)
-            self._channels[kind] = open_channel(address, RpcSettings())
-        return self._channels[kind]
+        address = self._system.addresses[self._random.choice(names)]
+        if address not in self._channels:
+            self._channels[address] = open_channel(address, RpcSettings())
+        return self._channels[address]

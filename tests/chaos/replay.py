@@ -28,6 +28,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
 from tests.chaos.access import HOST
 from tests.chaos.kinds import BY_NAME
+from tests.chaos.loops import end_loop
 from tests.chaos.stack import System
 from tests.chaos.topology import STALE_HSC
 
@@ -63,7 +64,7 @@ _LOST = hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM
 class Stale:
     """A claim that is over."""
 
-    def __init__(self, task_id: UUID, token: UUID, in_graph: bool) -> None:  # noqa: FBT001
+    def __init__(self, task_id: UUID, token: UUID, in_graph: bool) -> None:
         self.claim = hsc_pb2.Claim(task_id=task_id.bytes, token=token.bytes)
         self.in_graph = in_graph
 
@@ -128,8 +129,7 @@ class Replayer:
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            self.problems += await end_loop(self._task)
         await self._alone.close()
         await self._shared.close()
 

@@ -20,13 +20,13 @@ from tests.chaos.collect import Collected, collect, limits_of
 from tests.chaos.faults import inject
 from tests.chaos.fork_client import ForkServer
 from tests.chaos.history import Fault, History, Leftover
+from tests.chaos.intruders import Intruders
 from tests.chaos.plan import Fault as Planned
 from tests.chaos.plan import Plan
 from tests.chaos.process_tree import command, descendants, is_running, marked
 from tests.chaos.replay import Replayer
 from tests.chaos.shared import Shared
 from tests.chaos.stack import System
-from tests.chaos.intruders import Intruders
 from tests.chaos.watch import Watch
 from tests.chaos.workload import Workload
 

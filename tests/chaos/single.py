@@ -13,6 +13,7 @@ import uvloop
 
 from tests.chaos.checker import check
 from tests.chaos.fork_client import ForkServer
+from tests.chaos.mutations import MUTATIONS
 from tests.chaos.plan import Plan, make_plan
 from tests.chaos.report import as_json, show
 from tests.chaos.runner import Run, RunFailedError
@@ -28,21 +29,26 @@ def plan_of(seed: int, arguments: argparse.Namespace) -> Plan:
     Raises:
         ValueError: it names a kind of fault that there is not.
     """
+    mutation = MUTATIONS[arguments.mutation] if arguments.mutation else None
+    queue = mutation.queue if mutation is not None and arguments.queue == "any" else arguments.queue
     return make_plan(
         seed,
         arguments.seconds,
-        queue=arguments.queue,
+        queue=queue,
         only=arguments.only,
         topology=arguments.topology,
         faults=not arguments.no_faults,
         profile=arguments.profile,
-        auth=arguments.auth,
+        auth=arguments.auth or (mutation is not None and mutation.auth),
         weaker_containment=arguments.subreaper,
+        mutation=arguments.mutation,
     )
 
 
 def run_single(plan: Plan, arguments: argparse.Namespace, shared: Shared) -> int:
     """Run it, report it; the exit code. Call it before this process has threads or connections."""
+    if plan.mutation:
+        MUTATIONS[plan.mutation].plant()
     fork_server = ForkServer()
     replay = replay_command(plan, arguments)
     print(f"chaos: seed {plan.seed}; to replay: {replay}", flush=True)
@@ -87,6 +93,7 @@ def replay_command(plan: Plan, arguments: argparse.Namespace) -> str:
     parts += [f"--only {kind}" for kind in arguments.only]
     parts += [f"--topology {arguments.topology}"] if arguments.topology != "any" else []
     parts += [f"--profile {arguments.profile}"] if arguments.profile else []
+    parts += [f"--mutation {plan.mutation}"] if plan.mutation else []
     for option in ("no_faults", "auth", "subreaper"):
         parts += [f"--{option.replace('_', '-')}"] if getattr(arguments, option) else []
     return " ".join(parts)

@@ -11,6 +11,7 @@ from tests.chaos.environment import Environments, mark
 from tests.chaos.faulty_sqs import FaultySqs
 from tests.chaos.fork_client import ForkServer
 from tests.chaos.links import Links
+from tests.chaos.mutations import MUTATIONS
 from tests.chaos.plan import Plan
 from tests.chaos.ports import free_ports
 from tests.chaos.postgres import ChaosPostgres, SharedPostgres
@@ -67,6 +68,8 @@ class System:
             DulyError: a part cannot be started.
         """
         self.postgres.start()
+        if self.plan.mutation:
+            MUTATIONS[self.plan.mutation].plant_in(self.postgres.dsn)
         self.tokens.make(self.postgres.dsn)
         if self.plan.standby:
             self.postgres.add_standby()

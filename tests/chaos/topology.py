@@ -49,7 +49,7 @@ STALE_HSC = "stale-hsc"
 _SHARED, _TWO_SERVERS, _TWO_OF_ALL = 0.6, 0.2, 0.05
 """The parts of the topologies in which services share a process; in which there are two of those; two of everything."""
 
-_SEVERAL, _SEVERAL_SHARED = (2, 3), 0.3
+_SEVERAL, _SEVERAL_SHARED = (2, 3), 0.5
 
 
 @dataclass(frozen=True, slots=True)

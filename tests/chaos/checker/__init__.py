@@ -57,8 +57,8 @@ from tests.chaos.checker.losses import losses
 from tests.chaos.checker.moves import moves
 from tests.chaos.checker.overlaps import SignsOfLife, overlaps
 from tests.chaos.checker.sessions import membership, sessions
-from tests.chaos.checker.sufficiency import inconclusive
 from tests.chaos.checker.stale_writes import stale_writes
+from tests.chaos.checker.sufficiency import inconclusive
 from tests.chaos.checker.system import ends, samples, triggers
 from tests.chaos.checker.ticks import ticks
 from tests.chaos.checker.turns import Turn, note_releases, turns_of
