@@ -1,6 +1,5 @@
 """The database's own record of every write of a task's state (`audit.sql`), and how the tables stand at the end."""
 
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from duly_core.clock import since_boot_ns
@@ -139,7 +139,7 @@ def install(dsn: str) -> None:
 
 def as_stale_user(dsn: str) -> str:
     """The same address for the user of stale calls."""
-    return re.sub(r"//[^@]*@", f"//{STALE_USER}:{_STALE_PASSWORD}@", dsn)
+    return make_conninfo(dsn, user=STALE_USER, password=_STALE_PASSWORD)
 
 
 def boot_minus_wall_ns() -> int:

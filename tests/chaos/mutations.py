@@ -9,7 +9,7 @@ from duly_core.access.grants import Access, Grant
 from duly_core.access.principal import Principal
 from duly_core.access.roles import Role
 from tests.chaos.access import CLIENT
-from tests.fixtures.mutations import STORE_GUARDS, Edit, InCode, InFunction
+from tests.fixtures.guards import FUNCTION_GUARDS, STATEMENT_GUARDS, Edit, InCode, InFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ async def _take_nobody_for_a_client(self: Authorizer, credentials: Credentials) 
 
 
 def _store(what: str, queue: str = "any") -> Mutation:
-    return Mutation(what, STORE_GUARDS[what], queue)
+    edits = STATEMENT_GUARDS.get(what) or FUNCTION_GUARDS[what]
+    return Mutation(what, edits, queue)
 
 
 def _code(what: str, module: str, name: str, instead: Any) -> Mutation:

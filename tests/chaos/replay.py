@@ -11,7 +11,7 @@ Most of the tasks are held by another claim now. Nothing at all may be written:
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from random import Random
 from uuid import UUID
@@ -35,6 +35,8 @@ from tests.chaos.topology import STALE_HSC
 _EVERY_S = 0.2
 _MOST = 12
 _CALL_S = 3.0
+_RESULTS = 3
+"""Calls in a round, each with another result for each claim."""
 _ONE_IN_SHARED = 3
 """Rounds that go to the HSCs of all callers."""
 _CHECKPOINT = b'"stale"'
@@ -148,15 +150,10 @@ class Replayer:
         if not stale:
             return
         hsc = hsc_stub(self._alone if self._random.randrange(_ONE_IN_SHARED) else self._shared)
-        kinds = [self._choose(each) for each in stale]
-        calls: list[Callable[[], object]] = [
-            lambda: self._beat(hsc, stale, len(held)),
-            lambda: self._release(hsc, stale, len(held)),
-            lambda: self._set_results(hsc, stale, kinds, len(held)),
-        ]
+        calls = [self._beat, self._release, *[self._set_results] * _RESULTS]
         self._random.shuffle(calls)
         for call in calls:
-            await call()  # type: ignore[misc]
+            await call(hsc, stale, len(held))
 
     def _choose(self, stale: Stale) -> str:
         kinds = [kind for kind in _OUTCOMES if kind != "nodes" or stale.in_graph]
@@ -178,9 +175,8 @@ class Replayer:
         answer = await hsc.Release(request, timeout=_CALL_S)  # type: ignore[attr-defined]
         self._judge(["release"] * len(stale), stale, answer.verdicts, _VOID, held)
 
-    async def _set_results(
-        self, hsc: object, stale: Sequence[Stale], kinds: Sequence[str], held: int
-    ) -> None:
+    async def _set_results(self, hsc: object, stale: Sequence[Stale], held: int) -> None:
+        kinds = [self._choose(each) for each in stale]
         results = [each.result(kind) for each, kind in zip(stale, kinds, strict=True)]
         request = hsc_pb2.SetResultsRequest(results=results)
         answer = await hsc.SetResults(request, timeout=_CALL_S)  # type: ignore[attr-defined]

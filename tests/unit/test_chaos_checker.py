@@ -21,6 +21,7 @@ from tests.chaos.history import (
     Sample,
     Seen,
     SessionRow,
+    StaleWrite,
     TimeTableRow,
     UseRow,
 )
@@ -240,6 +241,22 @@ def test_a_statement_during_which_the_clock_was_moved_is_not_judged_by_it():
 
     assert rules(tape.history()) == ["C7.trigger"]
     assert rules(tape.history(clock_moves=((moved_ns, moved_ns + 1),))) == []
+
+
+def test_the_clock_may_be_moved_between_the_two_looks_of_a_write_though_their_clocks_differ():
+    """Seed 900003: a jump back by a minute, which the audit had seen, seemed to come after its write."""
+    tape = Tape()
+    task = tape.task().schedule().enqueue()
+    task.spoil(1, trigger_in_ns=LIMITS.enqueue_timeout_ns + 60 * SECOND)
+    written_ns = task.last.at_ns
+    task.succeed()
+
+    def moved(begun_ns):
+        return ((begun_ns, begun_ns + STEP),)
+
+    drift_ns = LIMITS.clock_slack_ns // 2
+    assert rules(tape.history(clock_moves=moved(written_ns + drift_ns))) == []
+    assert rules(tape.history(clock_moves=moved(written_ns + SECOND))) == ["C7.trigger"]
 
 
 def test_a_task_of_a_session_is_late_from_the_end_of_the_one_before_on():
@@ -462,6 +479,13 @@ def _(tape):
     task = again(tape.task()).claim().start().end("raised").retry()
     task.spoil(-1, last_token=task.moves[2].token)
     task.enqueue().succeed()
+
+
+@plants("C3.replayed: a heartbeat with an old token renews a lease")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    renewed = StaleWrite(tape.now, "update task_assoc", task.acked.task_id, "next_trigger_at 1 -> 2")
+    return tape.history(stale_writes=(renewed,))
 
 
 @plants("C3.token: a heartbeat changes the token")
