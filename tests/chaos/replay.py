@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from random import Random
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import grpc
@@ -31,6 +32,9 @@ from tests.chaos.kinds import BY_NAME
 from tests.chaos.loops import end_loop
 from tests.chaos.stack import System
 from tests.chaos.topology import STALE_HSC
+
+if TYPE_CHECKING:
+    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 _EVERY_S = 0.2
 _MOST = 12
@@ -159,12 +163,12 @@ class Replayer:
         kinds = [kind for kind in _OUTCOMES if kind != "nodes" or stale.in_graph]
         return self._random.choice(kinds)
 
-    async def _beat(self, hsc: object, stale: Sequence[Stale], held: int) -> None:
+    async def _beat(self, hsc: "HscServiceAsyncStub", stale: Sequence[Stale], held: int) -> None:
         request = hsc_pb2.HeartbeatRequest(items=[each.beat() for each in stale], holder="chaos")
-        answer = await hsc.Heartbeat(request, timeout=_CALL_S)  # type: ignore[attr-defined]
+        answer = await hsc.Heartbeat(request, timeout=_CALL_S)
         self._judge(["heartbeat"] * len(stale), stale, answer.verdicts, (_LOST,), held)
 
-    async def _release(self, hsc: object, stale: Sequence[Stale], held: int) -> None:
+    async def _release(self, hsc: "HscServiceAsyncStub", stale: Sequence[Stale], held: int) -> None:
         stopped = [
             hsc_pb2.StoppedRun(
                 task_id=each.claim.task_id, started_at=_started(), reason="stale", checkpoint=_CHECKPOINT
@@ -172,14 +176,14 @@ class Replayer:
             for each in stale
         ]
         request = hsc_pb2.ReleaseRequest(claims=[each.claim for each in stale], stopped=stopped)
-        answer = await hsc.Release(request, timeout=_CALL_S)  # type: ignore[attr-defined]
+        answer = await hsc.Release(request, timeout=_CALL_S)
         self._judge(["release"] * len(stale), stale, answer.verdicts, _VOID, held)
 
-    async def _set_results(self, hsc: object, stale: Sequence[Stale], held: int) -> None:
+    async def _set_results(self, hsc: "HscServiceAsyncStub", stale: Sequence[Stale], held: int) -> None:
         kinds = [self._choose(each) for each in stale]
         results = [each.result(kind) for each, kind in zip(stale, kinds, strict=True)]
         request = hsc_pb2.SetResultsRequest(results=results)
-        answer = await hsc.SetResults(request, timeout=_CALL_S)  # type: ignore[attr-defined]
+        answer = await hsc.SetResults(request, timeout=_CALL_S)
         self._judge(kinds, stale, answer.verdicts, _VOID, held)
 
     def _judge(

@@ -147,7 +147,10 @@ class Run:
             return min(watch.starved_ns - starved_ns, limits.most_starved_ns)
 
         with self._phase("settle"):
-            await self._settle(system, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS)
+            if self._plan.mutation:  # what it breaks may never end, and is found without that
+                await self._settle(system, lambda: healed_ns + _BEYOND_NS)
+            else:
+                await self._settle(system, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS)
         for each in (replayer, intruders, watch):
             await each.stop()
         faults = (*self._faults, *(() if self._plan.peaceful else watch.busy()))
