@@ -73,7 +73,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "release-without-token": _store("a release needs no token"),
     "heartbeat-without-token": _store("a heartbeat needs no token"),
     "checkpoint-without-token": _store("a checkpoint needs no token"),
-    "claim-of-what-is-held": _store("a claim takes what another holds", "sqs"),
+    "claim-of-what-is-held": _store("a claim takes what another holds"),
     "claim-work-of-any-status": _store("work is picked and claimed whatever its status", "store"),
     "claim-without-fence": _store("a claim of work leaves the fence as it was", "store"),
     "claim-before-due": _store("work is claimed before its time", "store"),

@@ -49,14 +49,14 @@ _NOTE = "stale heartbeat"
 
 # Tokens of claims that are over, of tasks that another claim holds now; some of tasks that nobody holds, or that ended.
 _HELD = """
-select distinct on (assoc.task_id) assoc.task_id, audit.token, assoc.graph is not null
+select distinct on (assoc.task_id) assoc.task_id, audit.token, assoc.lambda, assoc.graph is not null
 from task_assoc as assoc
 join chaos_audit as audit on audit.task_id = assoc.task_id and audit.token <> assoc.token and not audit.entity
 order by assoc.task_id, random()
 limit %s
 """
 _NOT_HELD = """
-select audit.task_id, audit.token, false
+select audit.task_id, audit.token, split_part(audit.line, '/', 1), false
 from chaos_audit as audit
 where audit.token is not null and not audit.entity
     and not exists (select from task_assoc as assoc where assoc.task_id = audit.task_id and assoc.token is not null)
@@ -64,15 +64,17 @@ order by audit.sequence desc
 limit %s
 """
 _VOID = (hsc_pb2.RESULT_VERDICT_LOST_CLAIM, hsc_pb2.RESULT_VERDICT_ALREADY_APPLIED)
+_NOT_CLAIMED = hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED
 _LOST = hsc_pb2.HEARTBEAT_VERDICT_LOST_CLAIM
 
 
 class Stale:
     """A claim that is over."""
 
-    def __init__(self, task_id: UUID, token: UUID, in_graph: bool) -> None:
+    def __init__(self, task_id: UUID, token: UUID, lambda_name: str, in_graph: bool) -> None:
         self.claim = hsc_pb2.Claim(task_id=task_id.bytes, token=token.bytes)
         self.in_graph = in_graph
+        self.proposal = hsc_pb2.ClaimProposal(claim=self.claim, **{"lambda": lambda_name})
 
     def beat(self) -> hsc_pb2.HeartbeatItem:
         return hsc_pb2.HeartbeatItem(
@@ -109,8 +111,6 @@ _OUTCOMES = {
     "snooze": hsc_pb2.OUTCOME_SNOOZED,
 }
 _FAILURES = (hsc_pb2.OUTCOME_RETRIABLE_FAILURE, hsc_pb2.OUTCOME_FATAL_FAILURE, hsc_pb2.OUTCOME_CRASHED)
-CALLS = ("heartbeat", "release", *_OUTCOMES)
-"""What is replayed."""
 
 
 class Replayer:
@@ -155,6 +155,8 @@ class Replayer:
             return
         hsc = hsc_stub(self._alone if self._random.randrange(_ONE_IN_SHARED) else self._shared)
         calls = [self._beat, self._release, *[self._set_results] * _RESULTS]
+        if self._system.plan.queue == "store":  # with a queue it may be enqueued by then, and may be claimed
+            calls.append(self._claim)
         self._random.shuffle(calls)
         for call in calls:
             await call(hsc, stale, len(held))
@@ -167,6 +169,12 @@ class Replayer:
         request = hsc_pb2.HeartbeatRequest(items=[each.beat() for each in stale], holder="chaos")
         answer = await hsc.Heartbeat(request, timeout=_CALL_S)
         self._judge(["heartbeat"] * len(stale), stale, answer.verdicts, (_LOST,), held)
+
+    async def _claim(self, hsc: "HscServiceAsyncStub", stale: Sequence[Stale], held: int) -> None:
+        request = hsc_pb2.ClaimTaskRequest(proposals=[each.proposal for each in stale], holder="chaos")
+        answer = await hsc.ClaimTask(request, timeout=_CALL_S)
+        verdicts = [each.verdict for each in answer.answers]
+        self._judge(["claim"] * len(stale), stale, verdicts, (_NOT_CLAIMED,), held)
 
     async def _release(self, hsc: "HscServiceAsyncStub", stale: Sequence[Stale], held: int) -> None:
         stopped = [
