@@ -234,9 +234,10 @@ class WorkMatcher:
         group.due_times.polling(polled, now)
         try:
             async with failpoints.around("hsc.claim_work"):
-                work = await store_claims.claim_work(
-                    self._store, picks, [waiter.caller for waiter in waiters], most, self._claim_timeout
-                )
+                with events.poll_seconds.time():
+                    work = await store_claims.claim_work(
+                        self._store, picks, [waiter.caller for waiter in waiters], most, self._claim_timeout
+                    )
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             group.due_times.unsure(polled, now)
             for waiter in waiters:

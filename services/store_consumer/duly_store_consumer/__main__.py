@@ -22,6 +22,7 @@ from duly_core.store.start import Migration
 from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.dead_letter_watch import DeadLetterWatch
 from duly_store_consumer.events import log
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.session_watch import count_blocked
@@ -84,6 +85,8 @@ def build(
                 audit_retention=store_settings.audit_retention,
             )
 
+            dead_letters = DeadLetterWatch(store)
+
             async def retain() -> timedelta:
                 done = await retention.run_once()
                 events.retention_round(done)
@@ -100,6 +103,9 @@ def build(
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
                 group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
+                group.create_task(
+                    repeat("dead letter watch", dead_letters.run_once, stop, asyncio.Event())
+                )
                 group.create_task(
                     repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())
                 )
