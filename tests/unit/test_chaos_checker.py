@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from duly.enums import SessionPolicy
 from tests.chaos import saved_history
 from tests.chaos.checker import check
-from tests.chaos.checker.reach import endangers
 from tests.chaos.checker.limits import _is_put_off
+from tests.chaos.checker.reach import endangers
 from tests.chaos.history import (
     SECOND,
     Execution,
