@@ -84,6 +84,11 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.TimeTableService/PauseTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/ResumeTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/BackfillTimeTable": Need(Action.REGISTER),
+    # Only of lambdas that the caller may run; of its own host: the servicer says which.
+    "/duly.v1.FleetService/ReportHost": _RUN,
+    "/duly.v1.FleetService/ListHosts": _READ,
+    "/duly.v1.FleetService/ListServices": Need(Action.READ, Reach.ALL),
+    "/duly.v1.FleetService/ListQueues": _READ,
     "/duly.v1.AccessService/AddGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/RemoveGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/ListGrants": Need(Action.AUDIT, Reach.ALL),

@@ -30,11 +30,8 @@ from duly_core.task import (
 
 _CLAIMED = named(ClaimedTask)
 
-_JUDGED_HEARTBEAT = Statement(
-    "heartbeat_judged",
-    TRANSITIONS["heartbeat"].sql
-    + ", assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates",
-)
+_JUDGED_BY = ", assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates"
+_JUDGED_HEARTBEAT = Statement("heartbeat_judged", TRANSITIONS["heartbeat"].sql + _JUDGED_BY)
 """Also tells what gates are judged by."""
 
 

@@ -15,6 +15,7 @@ from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.rights import HSC
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
@@ -62,7 +63,15 @@ def build(
                 notifications.subscribe(servicer.work)
             authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
             audit_log = StoredAuditLog(stores.results)
-            server = RpcServer(settings.listen, [servicer], rpc_settings, observe_call, authorizer, audit_log)
+            server = RpcServer(
+                settings.listen,
+                [servicer],
+                rpc_settings,
+                observe_call,
+                authorizer,
+                audit_log,
+                settings.health_listen,
+            )
             address = await server.start()
             if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)
@@ -75,7 +84,7 @@ def build(
                     config.may_have_changed,
                     on_gate=gates.may_have_changed,
                 )
-                async with asyncio.TaskGroup() as group:
+                async with reporting(stores.results, "hsc", address), asyncio.TaskGroup() as group:
                     group.create_task(health.run(stop))
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
