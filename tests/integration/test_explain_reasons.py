@@ -283,6 +283,18 @@ async def test_the_quota_of_a_lambda_is_a_resource_that_its_tasks_do_not_name(cl
     assert (reason.kind, reason.resource) == (ReasonKind.RESOURCE, f"lambda:{LAMBDA}")
 
 
+async def test_the_quota_of_a_namespace_is_a_resource_too(client, registered):
+    await client.put_resource("namespace:default", 0)
+    task = await client.schedule(LAMBDA)
+
+    explanation = await client.explain(task)
+    await pick(registered)
+    reason = await only(client, task)
+
+    assert explanation.reasons[0].resource == "namespace:default"
+    assert (reason.kind, reason.resource) == (ReasonKind.RESOURCE, "namespace:default")
+
+
 async def test_a_task_that_a_rate_puts_off_says_until_when(client, registered):
     await client.put_resource("mail", rate=duly.Rate(1, period=MINUTE))
     for _ in range(2):

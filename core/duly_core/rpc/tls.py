@@ -1,5 +1,6 @@
 """TLS of servers and channels, from files that are read again when they change."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import grpc
@@ -65,6 +66,10 @@ class _Files:
         if asks and settings.ca_file in ("", SYSTEM_AUTHORITIES):
             raise SettingsError(
                 "rpc.client_certificates = required needs rpc.ca_file: the authority that signs clients' certificates"
+            )
+        if asks and find_spec("cryptography") is None:
+            raise SettingsError(
+                "rpc.client_certificates = required needs cryptography, to read when they expire: pip install 'duly[services]'"
             )
         pair = (_read("key_file", settings.key_file), _read("cert_file", settings.cert_file))
         roots = _read("ca_file", settings.ca_file) if asks else None
