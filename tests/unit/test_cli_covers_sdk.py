@@ -94,6 +94,7 @@ OPTIONS_OF = {
     "change_table": TimeTableOptions,
 }
 ANOTHER_WAY = {
+    ("explain", "task"): "its id",
     ("get_graph", "nodes"): "always",
     ("list_graphs", "page_size"): "--limit decides",
     ("put_graph_definition", "graph"): "a file",
