@@ -24,9 +24,11 @@ from duly.enums import (
     GateKind,
     GraphStatus,
     HistoryKind,
+    HostState,
     Outcome,
     Overlap,
     Priority,
+    QueueOrder,
     ReasonKind,
     Role,
     SessionOrder,
@@ -35,6 +37,7 @@ from duly.enums import (
 )
 from duly.errors import *  # noqa: F403 (each of its __all__)
 from duly.explain import Explanation, HistoryEvent, Reason, RelatedTask
+from duly.fleet import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
 from duly.gate import Breaker, Gate, GateHits
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import (
@@ -77,6 +80,7 @@ __all__ = [
     "Client",
     "EdgeCondition",
     "EncryptedPayload",
+    "ExecutorInfo",
     "Explanation",
     "Failure",
     "FailureKind",
@@ -91,7 +95,10 @@ __all__ = [
     "GraphStatus",
     "HistoryEvent",
     "HistoryKind",
+    "Host",
+    "HostState",
     "Interrupted",
+    "LambdaQueue",
     "NewGraph",
     "NewNode",
     "NewTask",
@@ -99,6 +106,7 @@ __all__ = [
     "Outcome",
     "Overlap",
     "Priority",
+    "QueueOrder",
     "Rate",
     "Reason",
     "ReasonKind",
@@ -110,6 +118,8 @@ __all__ = [
     "Role",
     "ScheduledGraph",
     "ScheduledTask",
+    "ServedLambda",
+    "ServiceInstance",
     "Session",
     "SessionOrder",
     "SessionPolicy",
@@ -118,6 +128,7 @@ __all__ = [
     "Success",
     "Task",
     "TaskContext",
+    "TaskCount",
     "TaskStatus",
     "TaskUpdate",
     "Token",

@@ -22,6 +22,7 @@ from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
 from duly.explain_calls import ExplainCalls
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
+from duly.fleet_calls import FleetCalls
 from duly.gate_calls import GateCalls
 from duly.graph_calls import GraphCalls
 from duly.lambda_calls import LambdaCalls
@@ -57,6 +58,7 @@ class AsyncClient(
     AccessCalls,
     LambdaCalls,
     ExplainCalls,
+    FleetCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 

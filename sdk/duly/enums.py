@@ -249,6 +249,26 @@ class Role(IntEnum):
     AUDITOR = 5
 
 
+class HostState(IntEnum):
+    """What the last report of a host, or of a service's process, says of it."""
+
+    ALIVE = 1
+    # It takes no more tasks, and lets those that run end.
+    DRAINING = 2
+    # It said that it ended.
+    STOPPED = 3
+    # It did not, and has missed three reports.
+    SILENT = 4
+
+
+class QueueOrder(IntEnum):
+    """In which order queues are listed."""
+
+    # The most due tasks first; that whose oldest due task has waited longest first.
+    BACKLOG = 1
+    AGE = 2
+
+
 def member(field: str, value: object, kind: type[Member]) -> Member:
     """Return the member that is given, or whose number is; raise InvalidTaskError for others, and say how it is written."""
     for each in kind:

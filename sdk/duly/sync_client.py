@@ -195,6 +195,9 @@ class Client(Blocking):
     reset_settings = blocking(AsyncClient.reset_settings, drawn="names")
 
     explain = blocking(AsyncClient.explain)
+    hosts = iterating(AsyncClient.hosts, AsyncClient.host_pages)
+    services = blocking(AsyncClient.services)
+    queues = iterating(AsyncClient.queues, AsyncClient.queue_pages)
 
     access = blocking(AsyncClient.access)
     grants = blocking(AsyncClient.grants)

@@ -162,6 +162,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
                 "RegistryService": frontend.channel,
                 "SessionService": frontend.channel,
                 "ExplainService": frontend.channel,
+                "FleetService": frontend.channel,
                 "GraphService": frontend.channel,
                 "SettingsService": frontend.channel,
                 "TimeTableService": frontend.channel,

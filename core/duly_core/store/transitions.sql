@@ -533,7 +533,7 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 
 -- name: drop_gated
 -- move: new|retriable_failure -> dropped
--- Ends due tasks that a drop gate hits.
+-- Ends due tasks that a drop gate hits. To what waits for them it is a cancel: the skip of a node would let its graph succeed.
 with {{gate_in_force}}, {{hit_by_gate: }}, ended as (
     delete from task_assoc as assoc
     using picked, gate
@@ -542,7 +542,9 @@ with {{gate_in_force}}, {{hit_by_gate: }}, ended as (
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_run}}, {{no_result}},
         {{kind.gate_dropped}} as failure_kind,
         left('dropped by the gate ' || gate.name || coalesce(': ' || nullif(gate.reason, ''), ''), 1024) as failure_message
-), {{end_task: ended}}
+), cancelled as (
+    select task_id, 'cancelled' as status, session, session_policy, graph, doom, resources, taken from ended
+), {{end_task: cancelled}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
@@ -576,6 +578,33 @@ with {{gate_in_force}}, {{hit_by_gate: }}, parked as (
     returning assoc.lambda
 )
 select lambda, count(*) from parked group by lambda
+
+-- name: probe_gated
+-- move: new|retriable_failure -> new|retriable_failure
+-- Lets the tasks of a lambda that are due first pass the gate of its breaker, so many at most.
+with picked as (
+    select picked.task_id
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
+    cross join lateral (
+        select assoc.task_id, assoc.next_trigger_at
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select duly_now())
+            and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
+            and %(gate_id)b::int8 <> all (coalesce(assoc.passed_gates, array[]::int8[]))
+        order by assoc.next_trigger_at
+        limit %(limit)b
+        for update skip locked
+    ) as picked
+    order by picked.next_trigger_at
+    limit %(limit)b
+)
+update task_assoc as assoc
+set passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || %(gate_id)b::int8
+from picked
+where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+returning assoc.lambda, assoc.next_trigger_at
 
 -- name: release_gated
 -- move: waiting -> new
