@@ -28,6 +28,7 @@ from duly_cli import (
     completion,
     db,
     dead_letters,
+    explain,
     gates,
     grants,
     graphs,
@@ -92,6 +93,7 @@ stack.add_commands(app)
 run.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
+explain.add_command(app)
 lambdas.add_commands(app)
 update.add_command(app)
 cancel.add_command(app)

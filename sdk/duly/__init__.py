@@ -23,17 +23,20 @@ from duly.enums import (
     FailureKind,
     GateKind,
     GraphStatus,
+    HistoryKind,
     HostState,
     Outcome,
     Overlap,
     Priority,
     QueueOrder,
+    ReasonKind,
     Role,
     SessionOrder,
     SessionPolicy,
     TaskStatus,
 )
 from duly.errors import *  # noqa: F403 (each of its __all__)
+from duly.explain import Explanation, HistoryEvent, Reason, RelatedTask
 from duly.fleet import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
 from duly.gate import Breaker, Gate, GateHits
 from duly.new_task import NewTask, ScheduledTask
@@ -78,6 +81,7 @@ __all__ = [
     "EdgeCondition",
     "EncryptedPayload",
     "ExecutorInfo",
+    "Explanation",
     "Failure",
     "FailureKind",
     "FatalFailure",
@@ -89,6 +93,8 @@ __all__ = [
     "GraphDefinition",
     "GraphNode",
     "GraphStatus",
+    "HistoryEvent",
+    "HistoryKind",
     "Host",
     "HostState",
     "Interrupted",
@@ -102,6 +108,9 @@ __all__ = [
     "Priority",
     "QueueOrder",
     "Rate",
+    "Reason",
+    "ReasonKind",
+    "RelatedTask",
     "Resource",
     "ResourceKey",
     "ResourceNeed",

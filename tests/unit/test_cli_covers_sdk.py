@@ -15,6 +15,7 @@ from duly_cli.__main__ import app
 METHODS = {
     "schedule": "schedule",
     "schedule_many": "schedule",
+    "explain": "explain",
     "get": "get",
     "get_many": "get",
     "wait": "wait",
@@ -58,6 +59,13 @@ METHODS = {
     "queues": "queues",
     "put_resource": "resources set",
     "delete_resource": "resources delete",
+    "put_gate": "gates set",
+    "gate_hits": "gates set",
+    "delete_gate": "gates remove",
+    "gates": "gates list",
+    "put_breaker": "gates breaker",
+    "delete_breaker": "gates breaker",
+    "breakers": "gates breakers",
     "tables": "tables",
     "table": "tables show",
     "create_table": "tables create",
@@ -97,6 +105,11 @@ OPTIONS_OF = {
 }
 ANOTHER_WAY = {
     ("get_graph", "nodes"): "always",
+    ("put_gate", "kind"): "--pause, --drop or --delay",
+    ("put_gate", "owner"): "who runs the command",
+    ("put_gate", "duration"): "--until takes both",
+    ("put_gate", "expires_at"): "--until takes both",
+    ("put_breaker", "owner"): "who runs the command",
     ("list_graphs", "page_size"): "--limit decides",
     ("put_graph_definition", "graph"): "a file",
     ("run_graph", "timeout"): "the SDK's default",

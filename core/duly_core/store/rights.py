@@ -39,6 +39,7 @@ TABLES: dict[str, Rights] = {
         "service_instance": "siu",
         "session": "siud",
         "setting": "siud",
+        "store_epoch": "s",
         "task": "siud",
         "task_assoc": "siud",
         "time_table": "siud",

@@ -18,8 +18,10 @@ from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
+from duly_core.timing import Timing
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
+from duly_frontend.explain import ExplainServicer
 from duly_frontend.fleet import FleetServicer
 from duly_frontend.gates import GateServicer
 from duly_frontend.graphs import GraphServicer
@@ -45,6 +47,7 @@ def build(
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
     auth_settings = AuthSettings.load()
+    timing = Timing.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
@@ -60,6 +63,7 @@ def build(
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
+            explain = ExplainServicer(stores, timing)
             fleet = FleetServicer(stores)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             server = RpcServer(
@@ -70,8 +74,9 @@ def build(
                     registry,
                     sessions,
                     limits,
-                    GateServicer(stores),
                     live,
+                    explain,
+                    GateServicer(stores),
                     time_tables,
                     fleet,
                     AccessServicer(store),
@@ -80,6 +85,7 @@ def build(
                 observe_call,
                 open_authorizer(auth_settings, AccessCache(stores.reads)),
                 StoredAuditLog(store),
+                settings.health_listen,
             )
             address = await server.start()
             if await migration.done(store_settings, stop, FRONTEND):

@@ -22,6 +22,7 @@ from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc.events import log
 from duly_hsc.live_config import LiveConfig
+from duly_hsc.run_counts import RunCounts
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings, TriggerSettings
 from duly_hsc.stores import open_stores
@@ -45,6 +46,7 @@ def build(
         async with open_stores(store_settings, settings, timing) as stores:
             config = LiveConfig(stores.results, live_settings)
             gates = GateCache(stores.results)
+            counts = RunCounts(stores.results, lambda: gates.breaker_lambdas)
             servicer = HscServicer(
                 stores,
                 settings,
@@ -53,6 +55,7 @@ def build(
                 config.now,
                 rpc_settings,
                 gates=gates,
+                counts=counts,
             )
             config.on_change(servicer.work.settings_changed)
             gates.on_change(servicer.work.gates_changed)
@@ -60,7 +63,15 @@ def build(
                 notifications.subscribe(servicer.work)
             authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
             audit_log = StoredAuditLog(stores.results)
-            server = RpcServer(settings.listen, [servicer], rpc_settings, observe_call, authorizer, audit_log)
+            server = RpcServer(
+                settings.listen,
+                [servicer],
+                rpc_settings,
+                observe_call,
+                authorizer,
+                audit_log,
+                settings.health_listen,
+            )
             address = await server.start()
             if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)
@@ -78,6 +89,7 @@ def build(
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
                     group.create_task(repeat("gates", gates.run_once, stop, gates.wake))
+                    group.create_task(repeat("run counts", counts.run_once, stop, asyncio.Event()))
             servicer.work.close()
             servicer.streams.close()
             await server.stop()
