@@ -66,10 +66,12 @@ def raise_fences(
     """
     from duly_core.errors import DulyError, StoreUnavailableError
     from duly_core.store import fences
+    from duly_core.store.password import full_address
     from duly_core.store.settings import StoreSettings, direct
 
     try:
         settings = direct(StoreSettings.load(dsn=dsn))
+        settings = settings.model_copy(update={"dsn": dsn or full_address(settings)})
         done = fences.raise_fences(settings, above=above, dry_run=dry_run, force=force)
     except fences.InUseError as error:
         say(f"duly db raise-fences: {error}", err=True)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
 
+from duly_controller.settings import DrainSettings
 from duly_core.queues import sqs
 from duly_core.queues.settings import QueueSettings
 from duly_core.settings import parse_duration
@@ -199,6 +201,42 @@ def test_a_unit_drains_comes_back_and_holds_no_privileges(unit: Path) -> None:
     assert settings["Restart"] == "on-failure"
     assert settings["NoNewPrivileges"] == "yes"
     assert settings["User"] == ("duly-worker" if "worker" in unit.name else "duly")
+
+
+HARDENED = {
+    "AmbientCapabilities": "",
+    "CapabilityBoundingSet": "",
+    "LockPersonality": "yes",
+    "PrivateDevices": "yes",
+    "PrivateTmp": "yes",
+    "ProtectHome": "yes",
+    "ProtectKernelModules": "yes",
+    "ProtectKernelTunables": "yes",
+    "ProtectSystem": "strict",
+    "RestrictSUIDSGID": "yes",
+    "UMask": "0077",
+}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_is_hardened_and_a_worker_may_still_make_cgroups(unit: Path) -> None:
+    settings = unit_settings(unit)
+
+    assert settings.items() >= HARDENED.items()
+    if "worker" in unit.name:
+        assert settings["Delegate"] == "yes"
+        assert "ProtectControlGroups" not in settings  # it makes all groups read-only
+    else:
+        assert settings["ProtectControlGroups"] == "yes"
+        assert settings["SystemCallFilter"] == "@system-service"
+
+
+def test_a_worker_is_killed_by_systemd_only_after_its_drain() -> None:
+    (worker,) = [unit for unit in UNITS if "worker" in unit.name]
+
+    allowed = parse_duration(unit_settings(worker)["TimeoutStopSec"])
+
+    assert allowed >= DrainSettings().drain_grace + timedelta(seconds=20)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
