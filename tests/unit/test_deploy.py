@@ -141,10 +141,9 @@ def test_each_password_of_compose_is_made_and_each_user_gets_one(tmp_path: Path)
 
 
 def test_the_image_of_hosts_has_the_worker_alone() -> None:
-    stages = dict(re.findall(r"^FROM (\S+) AS (\S+)$", CONTAINERFILE, re.MULTILINE))
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", CONTAINERFILE, re.MULTILINE)
     installs = re.findall(r"pip install --quiet \"\.\[([^\]]+)\]\"", CONTAINERFILE)
 
-    assert {target for target in stages.values() if target in {"host", "duly"}} == {"host", "duly"}
     assert CONTAINERFILE.rindex("AS duly") > CONTAINERFILE.rindex(
         "AS host"
     )  # the last one is built if none is named
