@@ -19,6 +19,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.store import access
 from duly_core.store.access_cache import AccessCache
 from duly_local.certificates import make_authority, make_certificate
+from duly_local.ports import free_ports
 
 CHECK = health_pb2.HealthCheckRequest()
 
@@ -175,3 +176,45 @@ async def test_strangers_are_not_served_without_tls_unless_told_so():
 async def test_an_unusable_certificate_is_told_at_the_start(settings, message):
     with pytest.raises(SettingsError, match=message):
         await RpcServer("127.0.0.1:0", [], RpcSettings(**settings)).start()
+
+
+async def test_health_alone_is_served_without_tls_on_an_address_of_its_own(folder):
+    (port,) = free_ports(1)
+    health = f"127.0.0.1:{port}"
+    server = RpcServer("127.0.0.1:0", [_Frontend()], rpc_of(folder, "server"), health_listen=health)
+    address = await server.start()
+
+    before = (await check(health, RpcSettings())).status
+    await server.set_serving(serving=True)
+
+    assert before == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert (await check(health, RpcSettings())).status == health_pb2.HealthCheckResponse.SERVING
+    with pytest.raises(grpc.aio.AioRpcError):  # calls need TLS still
+        await check(address, RpcSettings())
+    async with grpc.aio.insecure_channel(health) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await frontend_pb2_grpc.FrontendServiceStub(channel).GetTask(
+                frontend_pb2.GetTaskRequest(), timeout=5
+            )
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    await server.stop()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await check(health, RpcSettings())
+
+
+async def test_strangers_are_asked_nothing_about_health_unless_it_is_allowed(folder):
+    strangers = "0.0.0.0:0"
+    server = RpcServer("127.0.0.1:0", [], RpcSettings(), health_listen=strangers)
+    with pytest.raises(SettingsError, match=r"rpc\.allow_plaintext"):
+        await server.start()
+    await server.stop()
+
+    allowed = RpcServer(
+        "127.0.0.1:0", [], rpc_of(folder, "server", allow_plaintext_health=True), health_listen=strangers
+    )
+    await allowed.start()
+    await allowed.stop()
+
+
+class _Frontend(frontend_pb2_grpc.FrontendServiceServicer):
+    """Serves nothing; its name is what counts."""

@@ -44,7 +44,8 @@ def refuse_strangers(listen: str) -> None:
     if not is_loopback(listen):
         raise SettingsError(
             f"{listen} can be reached from other machines, and there is no TLS: set rpc.cert_file and rpc.key_file "
-            "(`duly certs` makes some for development), or say rpc.allow_plaintext = true"
+            "(`duly certs` makes some for development), or say rpc.allow_plaintext = true (for an address of health checks "
+            "alone: rpc.allow_plaintext_health = true)"
         )
 
 
