@@ -66,9 +66,7 @@ def attempts_ended(ends: Iterable[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]
 
 
 _PRIORITIES = {int(priority): priority.name.lower() for priority in Priority}
-_OUTCOMES = {
-    number: name.removeprefix("OUTCOME_").lower() for name, number in hsc_pb2.Outcome.items()
-}
+_OUTCOMES = {number: name.removeprefix("OUTCOME_").lower() for name, number in hsc_pb2.Outcome.items()}
 
 
 def held(tasks: int) -> None:

@@ -37,7 +37,9 @@ _ended = Counter(
 )
 _queue_depth = GaugeByLambda(
     Gauge(
-        "duly_queue_depth", "References in the queue, as the Store Consumer estimates.", ["lambda", "priority"]
+        "duly_queue_depth",
+        "References in the queue, as the Store Consumer estimates.",
+        ["lambda", "priority"],
     ),
     combine=sum,
 )

@@ -1,5 +1,6 @@
 """Caches the registered lambdas and live settings that a round uses."""
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 
@@ -33,11 +34,16 @@ class LiveConfig:
         self._known = False
         self._write_at = float("-inf")
         """When to write this process's own settings to the store: once, but for failures."""
+        self._followers: list[Callable[[Mapping[str, str]], object]] = []
 
     @property
     def settings(self) -> StoreConsumerSettings:
         """Return the settings that hold now."""
         return self._effective.now
+
+    def follow(self, take: Callable[[Mapping[str, str]], object]) -> None:
+        """Call `take` with what operators have set, each time it is read."""
+        self._followers.append(take)
 
     def changed(self) -> None:
         """Read again in the next round."""
@@ -72,9 +78,13 @@ class LiveConfig:
         if self._write_at <= now:
             self._write_at = now + _WRITE_AGAIN
             with suppress(StoreUnavailableError):  # people see it, nothing depends on it
-                await store_live_settings.tell_own(self._store, live_settings.own(self._own))
+                await store_live_settings.tell_own(
+                    self._store, live_settings.own(self._own, self._store.settings)
+                )
                 self._write_at = float("inf")
         if found.lambdas != self._lambdas:
             self._lambdas = found.lambdas
             self.queues = [QueueKey(name, priority) for name in found.lambdas for priority in Priority]
         self._effective.take(found.settings)
+        for take in self._followers:
+            take(found.settings)
