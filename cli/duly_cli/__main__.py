@@ -29,6 +29,7 @@ from duly_cli import (
     dead_letters,
     grants,
     graphs,
+    inspection,
     lambdas,
     purge,
     register,
@@ -95,6 +96,7 @@ purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
 backlog.add_command(app)
+inspection.add_commands(app)
 register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)

@@ -30,6 +30,7 @@ from duly.enums import (
     TaskStatus,
 )
 from duly.errors import *  # noqa: F403 (each of its __all__)
+from duly.inspection import Activity
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import (
     CallbackOutcome,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Access",
+    "Activity",
     "App",
     "AsyncClient",
     "Attempt",

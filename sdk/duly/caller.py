@@ -24,6 +24,7 @@ from duly.v1 import frontend_pb2
 from duly.v1.access_pb2_grpc import AccessServiceStub
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 from duly.v1.graphs_pb2_grpc import GraphServiceStub
+from duly.v1.inspection_pb2_grpc import InspectionServiceStub
 from duly.v1.limits_pb2_grpc import LimitServiceStub
 from duly.v1.registry_pb2_grpc import RegistryServiceStub
 from duly.v1.sessions_pb2_grpc import SessionServiceStub
@@ -109,6 +110,7 @@ class Caller:
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)
         self.sessions = SessionServiceStub(self._channel)
+        self.inspection = InspectionServiceStub(self._channel)
         self.limits = LimitServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)
         self.graphs = GraphServiceStub(self._channel)

@@ -22,6 +22,7 @@ from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
 from duly.graph_calls import GraphCalls
+from duly.inspection_calls import InspectionCalls
 from duly.lambda_calls import LambdaCalls
 from duly.resource_calls import ResourceCalls
 from duly.schedule_calls import ScheduleCalls
@@ -53,6 +54,7 @@ class AsyncClient(
     ResourceCalls,
     AccessCalls,
     LambdaCalls,
+    InspectionCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 

@@ -54,6 +54,9 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.GraphService/PutGraphDefinition": _REGISTER,
     "/duly.v1.GraphService/GetGraphDefinition": _READ,
     "/duly.v1.GraphService/ListGraphDefinitions": _READ,
+    # payloads are not for auditors
+    "/duly.v1.InspectionService/RevealTask": _CHANGE,
+    "/duly.v1.InspectionService/GetActivity": {},
     "/duly.v1.LimitService/PutResource": {},
     "/duly.v1.LimitService/DeleteResource": {},
     "/duly.v1.LimitService/ListResources": _READ,

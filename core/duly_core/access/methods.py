@@ -53,6 +53,8 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.GraphService/PutGraphDefinition": Need(Action.REGISTER),
     "/duly.v1.GraphService/GetGraphDefinition": _READ,
     "/duly.v1.GraphService/ListGraphDefinitions": _READ,
+    "/duly.v1.InspectionService/RevealTask": Need(Action.READ_PAYLOAD),
+    "/duly.v1.InspectionService/GetActivity": Need(Action.READ, Reach.ALL),
     "/duly.v1.LimitService/PutResource": _OPERATE,
     "/duly.v1.LimitService/DeleteResource": _OPERATE,
     "/duly.v1.LimitService/ListResources": _READ,
@@ -97,9 +99,11 @@ NEEDS: Mapping[str, Need] = {
 AUDITED = frozenset(
     path
     for path, need in NEEDS.items()
-    if need.action in {Action.CHANGE, Action.REDRIVE, Action.REGISTER, Action.OPERATE, Action.GRANT}
+    if need.action
+    in {Action.CHANGE, Action.REDRIVE, Action.REGISTER, Action.OPERATE, Action.GRANT, Action.READ_PAYLOAD}
 )
-"""Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it."""
+"""Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it. Programs read
+payloads and results with GetTask and WaitTask, which are not; people with RevealTask, which is."""
 
 KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess"})
 """Methods that need no role: who calls must only say who it is."""

@@ -1,4 +1,4 @@
-"""The application: which address is served by which page."""
+"""The application: pages, files, and the headers of every answer."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,24 +9,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly_console.browser_checks import HEADERS
-from duly_console.guard import Guard, MakePage
-from duly_console.pages import overview, tasks
+from duly_console.guard import Guard
 from duly_console.pages.sign_in import SignIn
+from duly_console.routes import CHANGES, PAGES
 from duly_console.static_files import StaticFiles
-
-_PAGES: tuple[tuple[str, str, MakePage], ...] = (
-    ("/", "overview", overview.show),
-    ("/live", "live", overview.live),
-    ("/tasks", "tasks", tasks.show_list),
-    ("/tasks/{task_id}", "task", tasks.show),
-)
-"""What is read: path, name in metrics, function."""
-
-_CHANGES: tuple[tuple[str, str, MakePage], ...] = (
-    ("/tasks/{task_id}/cancel", "cancel task", tasks.cancel),
-    ("/tasks/{task_id}/redrive", "redrive task", tasks.redrive),
-)
-"""What changes something, or is written into the audit log."""
 
 
 def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
@@ -39,10 +25,12 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
         Route("/sign-in", guard.open_page("sign in", sign_in.sign_in), methods=["POST"]),
         Route("/sign-out", guard.open_page("sign out", sign_in.sign_out), methods=["POST"]),
         Route("/theme", guard.open_page("theme", sign_in.set_theme), methods=["POST"]),
-        *(Route(path, guard.page(name, make), methods=["GET"]) for path, name, make in _PAGES),
-        *(Route(path, guard.page(name, make), methods=["POST"]) for path, name, make in _CHANGES),
+        *(Route(path, guard.page(name, make), methods=["GET"]) for path, name, make in PAGES),
+        *(Route(path, guard.page(name, make), methods=["POST"]) for path, name, make in CHANGES),
     ]
-    return _with_headers(Starlette(routes=routes))
+    return _with_headers(
+        Starlette(routes=routes, exception_handlers={404: guard.not_found, 500: guard.went_wrong})
+    )
 
 
 async def _healthy(_request: Request) -> Response:

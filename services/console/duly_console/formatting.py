@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from duly.time_conversion import to_datetime, to_timedelta
 from duly.v1 import access_pb2, graphs_pb2, settings_pb2, task_pb2, time_tables_pb2
 
-_ENUMS = {
+_ENUMS: dict[str, tuple[Any, str]] = {
     "status": (task_pb2.TaskStatus, "TASK_STATUS_"),
     "priority": (task_pb2.Priority, "PRIORITY_"),
     "failure": (task_pb2.FailureKind, "FAILURE_KIND_"),
@@ -34,7 +34,7 @@ def word(number: int, kind: str) -> str:
     """Return an enum's value in words: `retriable failure`."""
     enum, prefix = _ENUMS[kind]
     try:
-        name: str = enum.Name(number)  # type: ignore[attr-defined]
+        name: str = enum.Name(number)
     except ValueError:
         return f"unknown ({number})"
     return name.removeprefix(prefix).lower().replace("_", " ")
@@ -45,15 +45,15 @@ def words(kind: str) -> list[tuple[str, str]]:
     enum, prefix = _ENUMS[kind]
     return [
         (name.removeprefix(prefix).lower(), name.removeprefix(prefix).lower().replace("_", " "))
-        for name, number in enum.items()  # type: ignore[attr-defined]
+        for name, number in enum.items()
         if number
     ]
 
 
-def number(text: str, kind: str) -> int:
+def number(text: str, kind: str) -> Any:
     """Return the number of what a form sent; 0: it is unknown."""
     enum, prefix = _ENUMS[kind]
-    known: dict[str, int] = dict(enum.items())  # type: ignore[attr-defined]
+    known: dict[str, int] = dict(enum.items())
     return known.get(f"{prefix}{text.upper()}", 0)
 
 
@@ -84,7 +84,8 @@ def span(delta: timedelta) -> str:
         return f"{seconds:.1f} s"
     if seconds < 60:
         return f"{seconds:.0f} s"
-    left, parts = int(seconds), []
+    left = int(seconds)
+    parts: list[str] = []
     for size, unit in _UNITS:
         if left >= size and len(parts) < 2:
             parts.append(f"{left // size} {unit}")

@@ -9,6 +9,7 @@ from duly.v1 import (
     access_pb2_grpc,
     frontend_pb2_grpc,
     graphs_pb2_grpc,
+    inspection_pb2_grpc,
     limits_pb2_grpc,
     registry_pb2_grpc,
     sessions_pb2_grpc,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from duly.v1.access_pb2_grpc import AccessServiceAsyncStub
     from duly.v1.frontend_pb2_grpc import FrontendServiceAsyncStub
     from duly.v1.graphs_pb2_grpc import GraphServiceAsyncStub
+    from duly.v1.inspection_pb2_grpc import InspectionServiceAsyncStub
     from duly.v1.limits_pb2_grpc import LimitServiceAsyncStub
     from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
     from duly.v1.sessions_pb2_grpc import SessionServiceAsyncStub
@@ -36,6 +38,9 @@ class FrontendStubs:
         self.access = cast("AccessServiceAsyncStub", access_pb2_grpc.AccessServiceStub(channel))
         self.frontend = cast("FrontendServiceAsyncStub", frontend_pb2_grpc.FrontendServiceStub(channel))
         self.graphs = cast("GraphServiceAsyncStub", graphs_pb2_grpc.GraphServiceStub(channel))
+        self.inspection = cast(
+            "InspectionServiceAsyncStub", inspection_pb2_grpc.InspectionServiceStub(channel)
+        )
         self.limits = cast("LimitServiceAsyncStub", limits_pb2_grpc.LimitServiceStub(channel))
         self.registry = cast("RegistryServiceAsyncStub", registry_pb2_grpc.RegistryServiceStub(channel))
         self.sessions = cast("SessionServiceAsyncStub", sessions_pb2_grpc.SessionServiceStub(channel))

@@ -149,6 +149,15 @@ class Guard:
             self.keep(response, replace(known, notice=page.notice))
         return response
 
+    async def not_found(self, request: Request, _error: Exception) -> Response:
+        """Answer for an address that no page has."""
+        return self._failed(request, PageError(404, "There is no such page."))
+
+    async def went_wrong(self, request: Request, error: Exception) -> Response:
+        """Answer for an error that nobody foresaw: the log has it, the page has not."""
+        events.log.error("page failed unexpectedly", path=request.url.path, exc_info=error)
+        return self._failed(request, PageError(500, "The console's log says what went wrong."))
+
     def _check_host(self, request: Request, *, is_anonymous: bool) -> None:
         if problem := self.checks.host_problem(request.headers.get("host", ""), is_anonymous=is_anonymous):
             raise PageError(421, problem)

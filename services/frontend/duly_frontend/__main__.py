@@ -20,6 +20,7 @@ from duly_core.telemetry import observe_call
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
 from duly_frontend.graphs import GraphServicer
+from duly_frontend.inspection import InspectionServicer
 from duly_frontend.limits import LimitServicer
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
@@ -58,9 +59,20 @@ def build(
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
+            inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(
                 settings.listen,
-                [frontend, graphs, registry, sessions, limits, live, time_tables, AccessServicer(store)],
+                [
+                    frontend,
+                    graphs,
+                    registry,
+                    sessions,
+                    limits,
+                    live,
+                    time_tables,
+                    inspection,
+                    AccessServicer(store),
+                ],
                 rpc_settings,
                 observe_call,
                 open_authorizer(auth_settings, AccessCache(stores.reads)),

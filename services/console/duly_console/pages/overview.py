@@ -1,13 +1,16 @@
 """The overview: what waits and runs now, and the figures that its plots poll."""
 
+import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
+from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
-from duly.v1 import limits_pb2
+from duly.time_conversion import to_datetime, to_timedelta
+from duly.v1 import inspection_pb2, limits_pb2
 from duly_console.page import PAGE_SIZE, Page
 
 
@@ -19,30 +22,21 @@ class Totals:
     held: int
     enqueued: int
     parked: int
-    oldest_at: float | None
-    """When the oldest due task was due, in seconds since 1970."""
+    oldest: float
+    """For how many seconds the oldest due task has waited; 0: none is due."""
 
     @classmethod
     def of(cls, backlog: Iterable[limits_pb2.LambdaBacklog]) -> "Totals":
         """Add up."""
         found = list(backlog)
-        since = [
-            each.ready_since.seconds + each.ready_since.nanos / 1e9
-            for each in found
-            if each.HasField("ready_since")
-        ]
+        since = [to_datetime(each.ready_since).timestamp() for each in found if each.HasField("ready_since")]
         return cls(
             sum(each.ready for each in found),
             sum(each.held for each in found),
             sum(each.enqueued for each in found),
             sum(each.parked for each in found),
-            min(since, default=None),
+            max(0.0, time.time() - min(since)) if since else 0.0,
         )
-
-    @property
-    def oldest(self) -> float | None:
-        """For how many seconds the oldest due task has waited."""
-        return None if self.oldest_at is None else max(0.0, time.time() - self.oldest_at)
 
 
 async def _backlog(page: Page) -> list[limits_pb2.LambdaBacklog]:
@@ -52,23 +46,42 @@ async def _backlog(page: Page) -> list[limits_pb2.LambdaBacklog]:
     return list(answer.lambdas)
 
 
+async def _activity(page: Page) -> inspection_pb2.GetActivityResponse | None:
+    """Return the activity of all lambdas; None: the person may not see them all."""
+    if not page.viewer.may_everywhere("READ"):
+        return None
+    return await page.call(page.stubs.inspection.GetActivity, inspection_pb2.GetActivityRequest())
+
+
 async def show(page: Page) -> Response:
     """Show the totals, and the lambdas with the most due tasks."""
-    backlog = await _backlog(page)
+    backlog, activity = await asyncio.gather(_backlog(page), _activity(page))
     totals = Totals.of(backlog)
     busy = [each for each in backlog if each.ready or each.held or each.parked or each.enqueued]
     busy.sort(key=lambda each: (-each.ready, -each.parked, -each.held))
     return page.render(
         "overview.html",
         totals=totals,
-        oldest=None if totals.oldest is None else timedelta(seconds=totals.oldest),
+        oldest=timedelta(seconds=totals.oldest),
+        activity=activity,
         backlog=busy[:PAGE_SIZE],
     )
 
 
 async def live(page: Page) -> Response:
-    """Answer the plots."""
-    totals = Totals.of(await _backlog(page))
-    return JSONResponse(
-        {"at": time.time(), "ready": totals.ready, "held": totals.held, "oldest": totals.oldest or 0}
-    )
+    """Answer the plots: counters, and what is so now."""
+    backlog, activity = await asyncio.gather(_backlog(page), _activity(page))
+    told: dict[str, float | None] = {"at": time.time(), **asdict(Totals.of(backlog))}
+    if activity is not None:
+        told |= {
+            "at": to_datetime(activity.at).timestamp(),
+            "scheduled": activity.scheduled,
+            "ended": activity.ended,
+            "median_lateness": _seconds(activity, "median_lateness"),
+            "p99_lateness": _seconds(activity, "p99_lateness"),
+        }
+    return JSONResponse(told)
+
+
+def _seconds(message: Message, name: str) -> float | None:
+    return to_timedelta(getattr(message, name)).total_seconds() if message.HasField(name) else None

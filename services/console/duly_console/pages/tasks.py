@@ -3,6 +3,7 @@
 import uuid
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from starlette.responses import RedirectResponse, Response
 
@@ -14,9 +15,9 @@ from duly_console.errors import PageError
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
 
-FINAL = frozenset(status for status in TaskStatus if status.is_final)
+FINAL: frozenset[int] = frozenset(status.value for status in TaskStatus if status.is_final)
 """The statuses in which a task has ended."""
-_LIVE = tuple(status.value for status in TaskStatus if not status.is_final)
+_LIVE: Any = tuple(status.value for status in TaskStatus if not status.is_final)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Wanted:
         return request
 
 
-def _number(text: str, kind: str) -> int:
+def _number(text: str, kind: str) -> Any:
     found = formatting.number(text, kind)
     if not found:
         raise PageError(400, f"There is no {kind} {text[:50]!r}.")
@@ -134,19 +135,24 @@ async def read_task(page: Page) -> task_pb2.Task:
     return answer.results[0].task
 
 
+def facts(page: Page, task: task_pb2.Task) -> dict[str, Any]:
+    """Return what the page of a task needs beside the task."""
+    lambda_name = getattr(task, "lambda")
+    is_final = task.status in FINAL
+    is_dead = task.status == task_pb2.TASK_STATUS_FATAL_FAILURE
+    return {
+        "path_of_task": f"/tasks/{task.task_id}",
+        "is_final": is_final,
+        "can_cancel": not is_final and page.viewer.may("CHANGE", lambda_name),
+        "can_redrive": is_dead and page.viewer.may("REDRIVE", lambda_name),
+        "can_reveal": page.viewer.may("READ_PAYLOAD", lambda_name),
+    }
+
+
 async def show(page: Page) -> Response:
     """Show a task."""
     task = await read_task(page)
-    lambda_name = getattr(task, "lambda")
-    is_final = task.status in FINAL
-    return page.render(
-        "task.html",
-        task=task,
-        is_final=is_final,
-        can_cancel=not is_final and page.viewer.may("CHANGE", lambda_name),
-        can_redrive=task.status == task_pb2.TASK_STATUS_FATAL_FAILURE
-        and page.viewer.may("REDRIVE", lambda_name),
-    )
+    return page.render("task.html", task=task, is_revealed=False, **facts(page, task))
 
 
 async def cancel(page: Page) -> Response:

@@ -19,11 +19,16 @@
   });
 
   const live = document.getElementById("live");
-  const refreshed = () => document.querySelector('[hx-trigger*="duly:tick"]');
-  let running = null;
+  const SLOW = 5; // ticks from one refresh of a larger part to the next
+  const refreshed = () => document.querySelector('[hx-trigger^="duly:"]');
+  let running = null, ticks = 0;
   const tick = () => {
     if (document.hidden) return;
-    if (refreshed()) document.body.dispatchEvent(new CustomEvent("duly:tick"));
+    if (refreshed() && ticks > 0) {
+      document.body.dispatchEvent(new CustomEvent("duly:tick"));
+      if (ticks % SLOW === 0) document.body.dispatchEvent(new CustomEvent("duly:slow-tick"));
+    }
+    ticks += 1;
     if (live && !live.dataset.failed) poll();
   };
   const startOrStop = () => {
