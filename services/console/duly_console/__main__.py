@@ -6,16 +6,11 @@ from typing import Any
 
 from duly.credentials import Credentials, check_secrecy
 from duly.errors import CredentialsError
-from duly_console.app import build_app
-from duly_console.browser_checks import BrowserChecks
+from duly_console.app import console_app
 from duly_console.events import log
-from duly_console.frontend_calls import FrontendStubs
-from duly_console.guard import Guard
 from duly_console.http_server import HttpServer
-from duly_console.rendering import open_templates
 from duly_console.session_cookie import SessionCookies
 from duly_console.settings import ConsoleSettings
-from duly_console.static_files import StaticFiles
 from duly_core.errors import SettingsError
 from duly_core.ready_pipe import tell_serving
 from duly_core.rpc.channel import open_channel
@@ -34,17 +29,9 @@ def build(**overrides: object) -> Serve:
         # a call without a person's token has none: the process's own is no person's
         channel = open_channel(settings.frontend_address, rpc_settings.model_copy(update={"token_file": ""}))
         try:
-            static = StaticFiles()
             is_secure = bool(rpc_settings.cert_file) or settings.public_url.startswith("https:")
-            guard = Guard(
-                settings,
-                FrontendStubs(channel),
-                cookies,
-                open_templates(static.version),
-                BrowserChecks(settings.listen, settings.public_url),
-                secure=is_secure,
-            )
-            server = HttpServer(build_app(guard, static), settings, rpc_settings)
+            app = console_app(settings, cookies, channel, secure=is_secure)
+            server = HttpServer(app, settings, rpc_settings)
             log.info("console serves", address=server.address, url=settings.public_url or server.url)
             tell_serving(server.address)
             await server.serve(stop)

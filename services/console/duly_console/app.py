@@ -2,16 +2,21 @@
 
 from collections.abc import Awaitable, Callable
 
+import grpc
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from duly_console.browser_checks import HEADERS
+from duly_console.browser_checks import HEADERS, BrowserChecks
+from duly_console.frontend_calls import FrontendStubs
 from duly_console.guard import Guard
 from duly_console.pages.sign_in import SignIn
+from duly_console.rendering import open_templates
 from duly_console.routes import CHANGES, PAGES
+from duly_console.session_cookie import SessionCookies
+from duly_console.settings import ConsoleSettings
 from duly_console.static_files import StaticFiles
 
 
@@ -31,6 +36,29 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
     return _with_headers(
         Starlette(routes=routes, exception_handlers={404: guard.not_found, 500: guard.went_wrong})
     )
+
+
+def console_app(
+    settings: ConsoleSettings, cookies: SessionCookies, channel: grpc.aio.Channel, *, secure: bool
+) -> ASGIApp:
+    """Return the application of a console.
+
+    Args:
+        settings: of the console.
+        cookies: keep sessions.
+        channel: to the Frontend; it must show no token of its own.
+        secure: whether browsers come by TLS.
+    """
+    static = StaticFiles()
+    guard = Guard(
+        settings,
+        FrontendStubs(channel),
+        cookies,
+        open_templates(static.version),
+        BrowserChecks(settings.listen, settings.public_url),
+        secure=secure,
+    )
+    return build_app(guard, static)
 
 
 async def _healthy(_request: Request) -> Response:

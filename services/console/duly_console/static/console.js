@@ -2,7 +2,8 @@
 "use strict";
 (() => {
   const EVERY = 2000; // ms, while the page is visible
-  const KEPT = 150; // points of a plot: five minutes
+  const KEPT = 150; // points of a plot
+  const WINDOW = 300; // seconds that a plot shows; its times are UTC, as those of the pages
   document.documentElement.classList.add("with-js");
 
   document.addEventListener("keydown", (event) => {
@@ -54,8 +55,8 @@
     const axis = () => ({ stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" });
     const plot = new uPlot({
       width: Math.max(200, canvas.clientWidth), height: 170, legend: { show: false }, cursor: { show: false },
-      scales: { y: { range: (_u, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis(), space: 70 }, { ...axis(), size: 56, values: (_u, values) => values.map((value) => value === 0 ? "0" : write(value)) }],
+      scales: { x: { range: (_u, _low, high) => [(high || Date.now() / 1000) - WINDOW, high || Date.now() / 1000] }, y: { range: (_u, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      axes: [{ ...axis(), space: 80, values: (_u, values) => values.map((value) => new Date(value * 1000).toISOString().slice(11, 19)) }, { ...axis(), size: 66, values: (_u, values) => values.map((value) => value === 0 ? "0" : write(value)) }],
       series: [{}, ...series.map((each) => ({ stroke: colour(COLOURS[each.mark]), width: 2, points: { show: false }, spanGaps: true }))],
     }, [[], ...series.map(() => [])], canvas);
     return { plot, series, canvas, write, data: [[], ...series.map(() => [])] };
