@@ -65,6 +65,9 @@ bench: $(STAMP) ## Measure Duly and its rivals on the same work (an hour; ARGS="
 bench-recovery: $(STAMP) ## Kill parts of a local stack and measure how long until work goes on (about 20 minutes; ARGS="--only hot")
 	@$(BIN)/python -m benchmarks.recovery $(ARGS)
 
+soak: $(STAMP) ## Run a steady load for two hours and judge memory, connections, files, WAL and bloat (ARGS="--hours 0.5 --json soak.json")
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
+
 models: $(STAMP) ## Hold the store and the protocol against their models at length (an hour; spin and gcc for the protocol)
 	@DULY_MODEL_EXHAUSTIVE=1 DULY_MODEL_EXAMPLES=$${DULY_MODEL_EXAMPLES:-5000} \
 		$(BIN)/python -m pytest -n $(or $(WORKERS),2) -q -o faulthandler_timeout=0 tests/models $(ARGS)
@@ -140,5 +143,5 @@ $(AUDIT_VENV)/.installed: Makefile
 	@$(AUDIT_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-input 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
 	@touch $@
 
-.PHONY: demo setup test test-all lint types format chaos bench bench-recovery verify proto proto-baseline constraints clean help
+.PHONY: demo setup test test-all lint types format chaos bench bench-recovery soak verify proto proto-baseline constraints clean help
 .PHONY: models fuzz docs reference sbom audit

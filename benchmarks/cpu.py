@@ -28,7 +28,7 @@ def seconds_by_process(root: int) -> Counter[str]:
     What children used that have ended is their parent's, so that nothing is lost between two readings.
     """
     total: Counter[str] = Counter()
-    for pid, name in _descendants(root):
+    for pid, name in processes(root):
         fields = _stat(pid)
         if fields:
             own, ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
@@ -40,7 +40,7 @@ def seconds_by_process(root: int) -> Counter[str]:
 def scheduled_seconds_by_process(root: int) -> Counter[str]:
     """As above but to the nanosecond, for work that takes few of the other's ticks; what has ended is left out."""
     total: Counter[str] = Counter()
-    for pid, name in _descendants(root):
+    for pid, name in processes(root):
         for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
             try:
                 nanoseconds = int(thread.read_text(encoding="ascii").split()[0])
@@ -53,7 +53,7 @@ def scheduled_seconds_by_process(root: int) -> Counter[str]:
 def memory_by_process(root: int) -> Counter[str]:
     """MiB by process: each page counted once, shared ones in equal parts (PSS)."""
     total: Counter[str] = Counter()
-    for pid, name in _descendants(root):
+    for pid, name in processes(root):
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
         except OSError:
@@ -64,10 +64,11 @@ def memory_by_process(root: int) -> Counter[str]:
 
 def count_by_process(root: int) -> Counter[str]:
     """How many processes of each kind there are."""
-    return Counter(name for _, name in _descendants(root))
+    return Counter(name for _, name in processes(root))
 
 
-def _descendants(root: int) -> Iterator[tuple[int, str]]:
+def processes(root: int) -> Iterator[tuple[int, str]]:
+    """Yield the pid and the kind of `root` ("bench") and of all its descendants."""
     parents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():

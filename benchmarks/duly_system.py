@@ -80,6 +80,9 @@ class Duly(System):
             "Postgres, synchronous_commit on: an accepted task survives a server crash",
         )
 
+    def admit(self, stack: LocalStack, folder: Path) -> None:
+        """Do what the services need before they admit the worker and the submitter: here nothing."""
+
     @asynccontextmanager
     async def running(self, folder: Path) -> AsyncIterator[RunningDuly]:
         noted = folder / "marks"
@@ -99,6 +102,7 @@ class Duly(System):
                 options = replace(options, endpoint_url=moto.endpoint_url)
             output = MergedOutput(log)
             async with LocalStack(options, output, SupervisionTiming(ready_within=_READY_WITHIN)) as stack:
+                self.admit(stack, folder)
                 environment = {
                     "DULY_BENCH_FRONTEND": stack.frontend_address,
                     "DULY_BENCH_DSN": stack.dsn,

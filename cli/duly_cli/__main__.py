@@ -27,6 +27,7 @@ from duly_cli import (
     certs,
     db,
     dead_letters,
+    gates,
     grants,
     graphs,
     inspection,
@@ -95,6 +96,7 @@ dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
+gates.add_commands(app)
 backlog.add_command(app)
 inspection.add_commands(app)
 register.add_command(app)

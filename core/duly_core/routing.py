@@ -18,6 +18,11 @@ QUEUE_NAME = re.compile(f"{LAMBDA_NAME.pattern}(@{PINNED_VERSION.pattern})?")
 """What hosts ask for: a lambda, or the queue of one of its versions."""
 
 
+def base_name(name: str) -> str:
+    """Return the lambda of a queue; that of a queue of a version, too."""
+    return name.partition("@")[0]
+
+
 def namespace_of(lambda_name: str) -> str:
     """Return the namespace of a lambda; empty: the default one."""
     return lambda_name.rpartition("/")[0]

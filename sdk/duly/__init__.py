@@ -17,9 +17,11 @@ from duly.codec import EncryptedPayload
 from duly.context import TaskContext
 from duly.enums import (
     AttemptOutcome,
+    BreakerState,
     CatchUp,
     EdgeCondition,
     FailureKind,
+    GateKind,
     GraphStatus,
     Outcome,
     Overlap,
@@ -30,6 +32,7 @@ from duly.enums import (
     TaskStatus,
 )
 from duly.errors import *  # noqa: F403 (each of its __all__)
+from duly.gate import Breaker, Gate, GateHits
 from duly.inspection import Activity
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import (
@@ -65,6 +68,8 @@ __all__ = [
     "AuditEvent",
     "Backlog",
     "Backoff",
+    "Breaker",
+    "BreakerState",
     "CallbackOutcome",
     "Cancelled",
     "CatchUp",
@@ -74,6 +79,9 @@ __all__ = [
     "Failure",
     "FailureKind",
     "FatalFailure",
+    "Gate",
+    "GateHits",
+    "GateKind",
     "Grant",
     "Graph",
     "GraphDefinition",

@@ -23,6 +23,7 @@ from duly.retry_info import pause_of
 from duly.v1 import frontend_pb2
 from duly.v1.access_pb2_grpc import AccessServiceStub
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
+from duly.v1.gates_pb2_grpc import GateServiceStub
 from duly.v1.graphs_pb2_grpc import GraphServiceStub
 from duly.v1.inspection_pb2_grpc import InspectionServiceStub
 from duly.v1.limits_pb2_grpc import LimitServiceStub
@@ -110,6 +111,7 @@ class Caller:
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)
         self.sessions = SessionServiceStub(self._channel)
+        self.gates = GateServiceStub(self._channel)
         self.inspection = InspectionServiceStub(self._channel)
         self.limits = LimitServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)

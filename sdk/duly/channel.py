@@ -6,7 +6,7 @@ from typing import cast
 
 import grpc
 
-from duly.credentials import Credentials, check_secrecy, interceptors, plaintext_is_allowed, show_blocking
+from duly.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly.errors import AddressError
 from duly.peer_channel import PeerChannel
 from duly.peers import (
@@ -18,6 +18,7 @@ from duly.peers import (
 )
 from duly.reloading_channel import ReloadingChannel
 from duly.tls_files import TlsFiles
+from duly.token_channel import show_token, show_token_blocking
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 ADDRESS_VARIABLE = "DULY_ADDRESS"
@@ -86,16 +87,17 @@ def open_channel(address: str, credentials: Credentials, avoided: Avoided | None
 
 def _open_one(address: str, credentials: Credentials, *, is_one_of_several: bool) -> grpc.aio.Channel:
     options = _options(address, is_one_of_several=is_one_of_several)
-    shown = interceptors(credentials.token)
 
     def secure(tls: grpc.ChannelCredentials) -> grpc.aio.Channel:
-        return grpc.aio.secure_channel(address, tls, options=options, interceptors=shown)
+        return grpc.aio.secure_channel(address, tls, options=options)
 
     if credentials.tls is None:
-        return grpc.aio.insecure_channel(address, options=options, interceptors=shown)
-    if isinstance(credentials.tls, TlsFiles):
-        return ReloadingChannel(credentials.tls, secure)
-    return secure(credentials.tls)
+        channel = grpc.aio.insecure_channel(address, options=options)
+    elif isinstance(credentials.tls, TlsFiles):
+        channel = ReloadingChannel(credentials.tls, secure)
+    else:
+        channel = secure(credentials.tls)
+    return show_token(channel, credentials.token)
 
 
 def open_blocking_channel(address: str, credentials: Credentials, *, is_one_of_several: bool) -> grpc.Channel:
@@ -108,7 +110,7 @@ def open_blocking_channel(address: str, credentials: Credentials, *, is_one_of_s
     else:
         newest = tls.newest if isinstance(tls, TlsFiles) else tls
         channel = grpc.secure_channel(address, newest, options=options)
-    return show_blocking(channel, credentials.token)
+    return show_token_blocking(channel, credentials.token)
 
 
 def _options(address: str, *, is_one_of_several: bool) -> list[tuple[str, str | int]]:

@@ -21,6 +21,7 @@ from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
+from duly.gate_calls import GateCalls
 from duly.graph_calls import GraphCalls
 from duly.inspection_calls import InspectionCalls
 from duly.lambda_calls import LambdaCalls
@@ -52,6 +53,7 @@ class AsyncClient(
     GraphCalls,
     TimeTableCalls,
     ResourceCalls,
+    GateCalls,
     AccessCalls,
     LambdaCalls,
     InspectionCalls,

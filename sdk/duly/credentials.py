@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import grpc
 
@@ -25,7 +24,6 @@ TOKEN_FILE = "DULY_RPC_TOKEN_FILE"  # noqa: S105 (as above)
 ALLOW_PLAINTEXT = "DULY_RPC_ALLOW_PLAINTEXT"
 
 _SCHEME = re.compile(r"^(?:ipv4|ipv6|dns):(?:///)?")
-_HEADER = "authorization"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,57 +115,3 @@ class TokenFile:
             if not self._token:
                 raise CredentialsError(f"the token file {self._file} cannot be read: {error}") from error
         return self._token
-
-
-def interceptors(token: Callable[[], str] | None) -> Sequence[grpc.aio.ClientInterceptor] | None:
-    """Return what shows a token on an asyncio channel; None: none is shown."""
-    return None if token is None else [_OfCalls(token), _OfStreams(token)]
-
-
-def show_blocking(channel: grpc.Channel, token: Callable[[], str] | None) -> grpc.Channel:
-    """Return a channel for blocking calls that shows the token."""
-    return channel if token is None else grpc.intercept_channel(channel, _Blocking(token))
-
-
-class _Showing:
-    def __init__(self, token: Callable[[], str]) -> None:
-        self._token = token
-
-    def _header(self) -> tuple[str, str]:
-        return _HEADER, f"Bearer {self._token()}"
-
-
-class _OfCalls(_Showing, grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-        return await continuation(_with(details, self._header()), request)
-
-
-class _OfStreams(_Showing, grpc.aio.StreamStreamClientInterceptor):
-    async def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
-        return await continuation(_with(details, self._header()), requests)
-
-
-def _with(details: Any, header: tuple[str, str]) -> Any:
-    metadata = grpc.aio.Metadata(*(details.metadata or ()))
-    metadata.add(*header)
-    return details._replace(metadata=metadata)
-
-
-class _Details(grpc.ClientCallDetails):
-    """What a blocking interceptor passes on: gRPC has only the interface of it."""
-
-    def __init__(self, details: Any, header: tuple[str, str]) -> None:
-        self.method = details.method
-        self.timeout = details.timeout
-        self.metadata = [*(details.metadata or ()), header]
-        self.credentials = details.credentials
-        self.wait_for_ready = details.wait_for_ready
-        self.compression = details.compression
-
-
-class _Blocking(_Showing, grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
-    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-        return continuation(_Details(details, self._header()), request)
-
-    def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
-        return continuation(_Details(details, self._header()), requests)

@@ -122,6 +122,26 @@ class FailureKind(IntEnum):
     GRAPH_SKIPPED = 12
     # The worker cannot decrypt the payload, or what an attempt before kept.
     NOT_DECRYPTED = 13
+    # It did not run: an operator's gate dropped it.
+    GATE_DROPPED = 14
+
+
+class GateKind(IntEnum):
+    """What a gate does to the tasks that it hits."""
+
+    # They wait; they end as DROPPED; their due time moves, once for each task.
+    PAUSE = 1
+    DROP = 2
+    DELAY = 3
+
+
+class BreakerState(IntEnum):
+    """Where the breaker of a lambda stands."""
+
+    # The lambda runs; its gate holds it back; its gate lets probes through.
+    CLOSED = 1
+    OPEN = 2
+    HALF_OPEN = 3
 
 
 class SettingSource(IntEnum):

@@ -104,7 +104,7 @@ async def test_a_change_that_makes_a_task_due_sooner_wakes_who_looks_for_it(fron
         ("CancelTasks", {"limit": 1001}, "limit"),
         ("CancelTasks", {"after": "nonsense"}, "after"),
         ("PurgeTasks", {"statuses": [task_pb2.TASK_STATUS_NEW]}, "statuses"),
-        ("PurgeTasks", {"lambda": "x" * 129}, "lambda"),
+        ("PurgeTasks", {"lambda": "x" * 194}, "lambda"),
         ("PurgeTasks", {"limit": -1}, "limit"),
     ],
 )

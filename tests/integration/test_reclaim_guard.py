@@ -282,6 +282,7 @@ async def test_a_role_without_privileges_of_its_own_may_look(dsn, store, execute
     execute("create role duly_plain_looker")
     try:
         execute("grant select, insert, update on store_epoch to duly_plain_looker")
+        execute("grant execute on function duly_now, duly_server to duly_plain_looker")
         async with store.connection() as connection:
             await connection.execute("set role duly_plain_looker")
             try:

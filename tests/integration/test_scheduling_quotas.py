@@ -76,6 +76,62 @@ async def test_each_priority_has_a_quota_of_its_own_if_it_is_per_key(client, clo
     assert urgent == [duly.ScheduledTask]
 
 
+SHOP = ("shop/mail.send", "shop/order.price")
+
+
+@pytest.fixture
+async def shop(task_states, clock):
+    for name in (*SHOP, f"{SHOP[0]}@2"):
+        await task_states.register(name)
+    return clock
+
+
+async def test_a_namespaces_quota_of_scheduling_bounds_all_its_lambdas_together(client, shop):
+    rate = duly.Rate(1, timedelta(minutes=1), burst=3)
+    await client.put_resource("schedule-namespace:shop", rate=rate)
+    pinned = duly.NewTask(SHOP[0], lambda_version="2")
+
+    found = await outcomes(
+        client, [duly.NewTask(SHOP[0]), duly.NewTask(SHOP[1]), pinned, duly.NewTask(SHOP[1])]
+    )
+    others = await outcomes(client, [duly.NewTask(LAMBDA)] * 2)
+
+    assert found == [*[duly.ScheduledTask] * 3, duly.QuotaExceededError]
+    assert others == [duly.ScheduledTask] * 2
+
+
+async def test_what_one_quota_refuses_counts_for_no_other(client, shop):
+    await client.put_resource(f"schedule:{SHOP[0]}", rate=duly.Rate(1, timedelta(minutes=1)))
+    await client.put_resource("schedule-namespace:shop", rate=duly.Rate(1, timedelta(minutes=1), burst=2))
+
+    found = await outcomes(client, [duly.NewTask(SHOP[0])] * 3 + [duly.NewTask(SHOP[1])] * 2)
+
+    refused = duly.QuotaExceededError
+    assert found == [duly.ScheduledTask, refused, refused, duly.ScheduledTask, refused]
+
+
+async def test_pinned_tasks_count_for_the_quota_of_their_lambda(client, shop):
+    await client.put_resource(f"schedule:{SHOP[0]}", rate=duly.Rate(1, timedelta(minutes=1)))
+
+    found = await outcomes(client, [duly.NewTask(SHOP[0], lambda_version="2"), duly.NewTask(SHOP[0])])
+
+    assert found == [duly.ScheduledTask, duly.QuotaExceededError]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("lambda:shop/mail.send@2", "versions have no quotas: lambda:shop/mail.send counts"),
+        ("schedule:mail.send@2", "versions have no quotas: schedule:mail.send counts"),
+        ("namespace:shop/mail", "must be 1 to 128 of the characters"),
+        ("schedule-namespace:shop/*", "must be 1 to 128 of the characters"),
+    ],
+)
+async def test_there_are_no_quotas_of_versions_and_none_of_patterns(client, clock, name, told):
+    with pytest.raises(duly.InvalidTaskError, match=told):
+        await client.put_resource(name, rate=duly.Rate(1, timedelta(minutes=1)))
+
+
 async def test_a_quota_that_is_removed_bounds_nothing(client, clock):
     await client.put_resource(QUOTA, rate=duly.Rate(1, timedelta(minutes=1)))
     await client.schedule(LAMBDA)
@@ -100,6 +156,7 @@ async def test_a_quota_of_scheduling_has_a_rate_and_no_capacity(client, clock, c
         await client.put_resource(QUOTA, capacity)
 
 
-async def test_no_task_names_a_quota(client, clock):
-    with pytest.raises(duly.InvalidTaskError, match="is a quota of a lambda"):
-        await client.schedule(LAMBDA, resources=[QUOTA])
+@pytest.mark.parametrize("quota", [QUOTA, f"lambda:{LAMBDA}", "namespace:shop", "schedule-namespace:shop"])
+async def test_no_task_names_a_quota(client, clock, quota):
+    with pytest.raises(duly.InvalidTaskError, match="is a quota: leave it out"):
+        await client.schedule(LAMBDA, resources=[quota])

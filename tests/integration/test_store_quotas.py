@@ -1,13 +1,15 @@
-"""Quotas of lambdas: each task takes a unit of `lambda:NAME`, though neither client nor owner names it."""
+"""Quotas of lambdas and namespaces: each task takes a unit, though neither client nor owner names the quota."""
 
 from datetime import timedelta
 
 import pytest
 
 from duly.enums import Outcome, Priority
+from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store import polling, resources, schedule, tasks
 from duly_core.store.resources import Deletion, Rate, ResourceLimit
+from duly_core.store.statements import Statement
 from duly_core.task import ResourceNeed
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 from tests.integration.test_store_resources import OTHER, a_task, claim_all, end, scheduled, state
@@ -112,3 +114,98 @@ async def test_what_is_enqueued_counts(registered):
     assert await polling.put_back(registered, [due[0].task_id], timedelta(hours=1)) == {LAMBDA}
 
     assert len(await polling.enqueue(registered, room, ENQUEUE_TIMEOUT)) == 1
+
+
+SHOP = ("shop/mail.send", "shop/order.price")
+NAMESPACE = "namespace:shop"
+
+
+@pytest.fixture
+async def shop(registered, task_states):
+    for name in (*SHOP, f"{SHOP[1]}@2"):
+        await task_states.register(name)
+    return registered
+
+
+async def test_the_quota_of_a_namespace_limits_all_its_lambdas_together_and_no_others(shop):
+    await scheduled(
+        shop, *(plain(lambda_name=name) for name in (*SHOP, f"{SHOP[1]}@2", LAMBDA) for _ in range(3))
+    )
+    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 4))
+
+    running = await claim_all(shop, *SHOP, f"{SHOP[1]}@2", LAMBDA)
+
+    assert [task.lambda_name for task in running].count(LAMBDA) == 3
+    assert len(running) == 4 + 3
+    assert await state(shop, NAMESPACE) == (4, 5)
+    await end(shop, running)
+    assert len(await claim_all(shop, *SHOP, f"{SHOP[1]}@2")) == 4
+
+
+async def test_lambdas_without_a_namespace_are_in_the_default_one(shop):
+    await scheduled(shop, *(plain(lambda_name=name) for name in (LAMBDA, OTHER, SHOP[0])))
+    await resources.put_resource(shop, ResourceLimit("namespace:default", 1))
+
+    assert len(await claim_all(shop, LAMBDA, OTHER)) == 1
+    assert len(await claim_all(shop, SHOP[0])) == 1
+
+
+async def test_a_task_that_is_pinned_to_a_version_takes_a_unit_of_its_lambdas_quota(registered, task_states):
+    await task_states.register(f"{LAMBDA}@2")
+    await resources.put_resource(registered, ResourceLimit(QUOTA, 2))
+    await scheduled(registered, plain(), *(plain(lambda_name=f"{LAMBDA}@2") for _ in range(3)))
+
+    assert len(await claim_all(registered, LAMBDA, f"{LAMBDA}@2")) == 2
+    assert await state(registered, QUOTA) == (2, 2)
+
+
+async def test_a_task_takes_one_unit_of_each_quota_also_when_one_is_declared_after_it_was_picked(shop):
+    quota = f"lambda:{SHOP[0]}"
+    await resources.put_resource(shop, ResourceLimit(quota, 5))
+    await scheduled(shop, plain(lambda_name=SHOP[0]), a_task(lambda_name=SHOP[0], name="database"))
+    running = await claim_all(shop, SHOP[0])
+    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 5))
+    await end(shop, running, Outcome.RETRIABLE_FAILURE, retry_after=timedelta())
+
+    again = await claim_all(shop, SHOP[0])
+
+    assert len(again) == 2
+    assert await state(shop, quota) == (2, 0)
+    assert await state(shop, NAMESPACE) == (2, 0)
+    await end(shop, again)
+    assert await state(shop, quota) == await state(shop, NAMESPACE) == (0, 0)
+
+
+async def test_the_quota_of_a_namespace_may_have_a_rate(shop):
+    rate = Rate(1, timedelta(hours=1), burst=3)
+    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 100, rate=rate))
+    await scheduled(shop, *(plain(lambda_name=name) for name in SHOP for _ in range(3)))
+
+    assert len(await claim_all(shop, *SHOP)) == 3
+
+
+async def test_a_namespace_without_units_is_paused_until_there_are_some(shop):
+    await scheduled(shop, plain(lambda_name=SHOP[0]), plain(lambda_name=SHOP[1]))
+    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 0))
+    assert await claim_all(shop, *SHOP) == []
+    cancelled = await tasks.cancel_tasks(shop, [(await parked(shop))[0]])
+    assert [*cancelled.statuses.values()] == [Status.CANCELLED]
+
+    assert len(await resources.put_resource(shop, ResourceLimit(NAMESPACE, 10))) == 1
+
+    assert len(await claim_all(shop, *SHOP)) == 1
+
+
+async def parked(store):
+    statement = Statement(
+        "parked", "select task_id from task_assoc where parked_on = 'namespace:shop' order by task_id"
+    )
+    return [row[0] for row in await store.run(statement, {})]
+
+
+async def test_what_is_enqueued_counts_for_its_namespace(shop):
+    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 2))
+    await scheduled(shop, *(plain(lambda_name=name) for name in SHOP for _ in range(2)))
+    room = {QueueKey(name, Priority.NORMAL): 100 for name in SHOP}
+
+    assert len(await polling.enqueue(shop, room, ENQUEUE_TIMEOUT)) == 2

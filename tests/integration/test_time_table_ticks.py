@@ -310,5 +310,6 @@ async def test_a_transaction_that_stood_still_too_long_is_an_unavailable_store(t
                 )
             await connection.execute("select")
 
-    with pytest.raises(StoreUnavailableError, match="idle-in-transaction"):
+    # what is sent to the closed connection may be answered by a reset, which takes Postgres's last words away
+    with pytest.raises(StoreUnavailableError, match=r"idle-in-transaction|server closed the connection"):
         await stand_still()

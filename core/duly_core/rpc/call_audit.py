@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from duly_core.access.audit import AuditEntry, AuditLog, describe
 from duly_core.access.current import current_access
+from duly_core.access.item_refusals import ItemRefusals
 from duly_core.access.methods import AUDITED
 from duly_core.errors import DulyError
 
@@ -40,7 +41,7 @@ class CallAudit:
     async def record(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
-        request: Message | None,
+        request: Message | ItemRefusals | None,
         response: Message | None,
         code: str,
     ) -> None:
@@ -54,7 +55,7 @@ class CallAudit:
     def _entry(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
-        request: Message | None,
+        request: Message | ItemRefusals | None,
         response: Message | None,
         code: str,
     ) -> AuditEntry:
@@ -63,7 +64,7 @@ class CallAudit:
             context.peer(),
             self._method,
             code,
-            describe(request),
+            request.describe() if isinstance(request, ItemRefusals) else describe(request),
             describe(response),
         )
 
@@ -81,8 +82,16 @@ class CallAudit:
         except DulyError as error:
             log.warning("cancelled call not audited", method=self._method, error=str(error))
 
+    async def record_items(self, context: grpc.aio.ServicerContext[Any, Any], refusals: ItemRefusals) -> None:
+        """Store which items of a call that was served were refused, if any were."""
+        if refusals:
+            await self.record_refusal(context, refusals, "PERMISSION_DENIED")
+
     async def record_refusal(
-        self, context: grpc.aio.ServicerContext[Any, Any], request: Message | None, code: str
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        request: Message | ItemRefusals | None,
+        code: str,
     ) -> None:
         """Store that a call was refused, if there is room and the store answers: it is refused anyway."""
         if code in _REFUSALS:

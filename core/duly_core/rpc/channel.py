@@ -5,12 +5,13 @@ from typing import cast
 
 import grpc
 
-from duly.credentials import Credentials, TokenFile, check_secrecy, interceptors
+from duly.credentials import Credentials, TokenFile, check_secrecy
 from duly.errors import CredentialsError
 from duly.peer_channel import PeerChannel
 from duly.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
 from duly.reloading_channel import ReloadingChannel
 from duly.tls_files import TlsFiles
+from duly.token_channel import show_token
 from duly_core.errors import SettingsError
 from duly_core.rpc.settings import RpcSettings
 
@@ -74,11 +75,12 @@ def _open_one(
         options |= dict(FAST_KEEPALIVE)
     if stands_for_several(address):
         options |= dict([ROUND_ROBIN])
-    shows = interceptors(credentials.token)
 
     def secure(tls: grpc.ChannelCredentials) -> grpc.aio.Channel:
-        return grpc.aio.secure_channel(address, tls, options=[*options.items()], interceptors=shows)
+        return grpc.aio.secure_channel(address, tls, options=[*options.items()])
 
     if isinstance(credentials.tls, TlsFiles) and not address.startswith("unix"):
-        return ReloadingChannel(credentials.tls, secure)
-    return grpc.aio.insecure_channel(address, options=[*options.items()], interceptors=shows)
+        channel: grpc.aio.Channel = ReloadingChannel(credentials.tls, secure)
+    else:
+        channel = grpc.aio.insecure_channel(address, options=[*options.items()])
+    return show_token(channel, credentials.token)

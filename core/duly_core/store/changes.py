@@ -74,7 +74,13 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> Changes
             elif answer := _answer(asked[row[0]], *row[1:]):
                 answers[row[0]] = answer
         if waiting:
-            answers |= await _update_waiting(store, waiting)
+            # those that are parked on gates are taken from them, and changed at the next try
+            task_ids = uuids(sorted(change.task_id for change in waiting))
+            unparked = {
+                row[0] for row in await store.run(TRANSITIONS["unpark_gated"], {"task_ids": task_ids})
+            }
+            waiting = [change for change in waiting if change.task_id not in unparked]
+            answers |= await _update_waiting(store, waiting) if waiting else {}
         left = [change for change in left if change.task_id not in answers]
         if not left:
             break

@@ -66,11 +66,6 @@ def pinned_name(lambda_name: str, version: str) -> str:
     return f"{lambda_name}@{version}"
 
 
-def base_name(name: str) -> str:
-    """Return the lambda of a queue; that of a queue of a version, too."""
-    return name.partition("@")[0]
-
-
 def _is_newer(version: str, than: str, superseded: Collection[str]) -> bool:
     if version == than or version in superseded:
         return False

@@ -9,16 +9,79 @@ between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_
 -- fragment: eligible
 -- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.
 -- Yields the tasks of one `queue` (lambda, priority, size, skip) that may run at `clock`, oldest first, and locks them;
--- rows that somebody else works on are skipped.
+-- rows that somebody else works on are skipped. `gates` is nothing in the statement of this name, and `unless_gated` in
+-- the one with which lambdas are picked that gates hold in part (GATED in statements.py).
 select assoc.task_id, assoc.resources
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority
     and assoc.status in ('new', 'retriable_failure')
     and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock)) {{gates}}
 order by assoc.next_trigger_at
 limit queue.size offset queue.skip
 for update skip locked
+
+-- fragment: gated
+-- Whether a gate holds `assoc`, of gates whose patterns are resolved: one row for each lambda. What is null holds any.
+exists (
+    select
+    from unnest(
+        %(gate_ids)b::int8[], %(gate_lambdas)b::text[], %(gate_priorities)b::int2[], %(gate_collections)b::text[],
+        %(gate_sessions)b::text[]
+    ) as gate (gate_id, lambda, priority, collection, session)
+    where gate.lambda = assoc.lambda
+        and (gate.priority is null or gate.priority = assoc.priority)
+        and (gate.collection is null or gate.collection = assoc.collection)
+        and (gate.session is null or gate.session = assoc.session)
+        and gate.gate_id <> all (coalesce(assoc.passed_gates, array[]::int8[]))
+)
+
+-- fragment: unless_gated
+-- Keeps what gates hold out of `eligible`. Of a lambda whose breaker lets probes through, none is due after a given time:
+-- so the read does not go through all that waits behind them.
+and not {{gated}}
+    and assoc.next_trigger_at <= coalesce((
+        select min(probed.until)
+        from unnest(%(probe_lambdas)b::text[], %(probe_until)b::timestamptz[]) as probed (lambda, until)
+        where probed.lambda = queue.lambda
+    ), 'infinity')
+
+-- fragment: gate_columns
+-- What a Gate is made of.
+gate.gate_id, gate.name, gate.kind, gate.lambda, gate.collection, gate.priority::int4, gate.session, gate.delay, gate.owner,
+    gate.reason, gate.created_at, gate.expires_at, gate.probes_until
+
+-- fragment: gate_in_force
+-- The gate of a sweep, locked so that it is not removed meanwhile: whoever removes it then sees what it parked.
+gate as materialized (
+    select gate_id, name, reason, delay, created_at
+    from gate
+    where gate_id = %(gate_id)b::int8 and (expires_at is null or expires_at > (select duly_now()))
+    for share
+)
+
+-- fragment: hit_by_gate
+-- The due tasks that the gate of a sweep hits, from a due time on, and TEXT.
+picked as (
+    select picked.task_id
+    from gate
+    cross join unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
+    cross join lateral (
+        select assoc.task_id
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select duly_now())
+            and assoc.next_trigger_at >= coalesce(%(since)b::timestamptz, '-infinity')
+            and (%(collection)b::text is null or assoc.collection = %(collection)b::text)
+            and (%(session)b::text is null or assoc.session = %(session)b::text)
+            {{}}
+        order by assoc.next_trigger_at
+        limit %(limit)b
+        for update skip locked
+    ) as picked
+    limit %(limit)b
+)
 
 -- fragment: eligible_in
 -- How long until a `queue` has a task that is eligible, of those that were not at `clock`; null: it has none.
@@ -134,7 +197,7 @@ union all select null, {{}}released.lambda, released.due_in from released
 
 -- fragment: park
 -- Of what the CTE `due` picked, gives units to those tasks that need resources, and parks those for which there are too
--- few. All are picked before the first is looked at. `due` has task_id and resources, the quota of the lambda among them:
+-- few. All are picked before the first is looked at. `due` has task_id and resources, quotas among them:
 -- the statement writes them to what it takes, with what that took (`taken_by`). `parked` has what was parked, with `taken` null.
 parked as materialized (
     select parked.task_id, parked.taken
@@ -156,20 +219,39 @@ case
 end
 
 -- fragment: quotas
--- What each task of a lambda needs by the quota of the lambda, by lambda; null: there are no quotas.
+-- What a task needs by each quota of a lambda or a namespace, by the name of the quota; null: there are no quotas.
 quotas as materialized (
     select jsonb_object_agg(
-        substr(name, 8), jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as of_lambda
+        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
+    ) as by_name
     from resource
-    where name like 'lambda:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%'
 )
 
+-- fragment: quota_of
+-- What a task of the lambda that TEXT names needs by the quotas of this lambda and of its namespace; null: nothing. The queue
+-- of a version (NAME@VERSION) has those of its lambda.
+case
+    when (select by_name from quotas) is not null then nullif(
+        coalesce((select by_name from quotas) -> concat('lambda:', split_part({{}}, '@', 1)), '[]')
+            || coalesce((select by_name from quotas) -> concat(
+                'namespace:', case when strpos({{}}, '/') > 0 then split_part({{}}, '/', 1) else 'default' end
+            ), '[]'),
+        '[]'
+    )
+end
+
 -- fragment: needs
--- What `picked`, of `queue`, needs of resources: those that it names, and the quota of its lambda (`queue.quota`).
+-- What `picked`, of `queue`, needs of resources: those that it names, and its quotas (`queue.quota`). An earlier pick may have
+-- written those that were declared then.
 case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
-    else coalesce(picked.resources, '[]') || queue.quota
+    when picked.resources is null then queue.quota
+    else picked.resources || (
+        select coalesce(jsonb_agg(need), '[]')
+        from jsonb_array_elements(queue.quota) as need
+        where not picked.resources @> jsonb_build_array(need)
+    )
 end
 
 -- fragment: free

@@ -7,7 +7,8 @@ from typing import Any
 
 from psycopg.rows import dict_row
 
-from duly_core.store.declarations import IN_FORCE, Standing, Verdict, base_name, decide
+from duly_core.routing import base_name
+from duly_core.store.declarations import IN_FORCE, Standing, Verdict, decide
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.pool import Connection, Store
 

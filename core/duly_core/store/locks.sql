@@ -1,12 +1,12 @@
 -- Statements that lock the sessions and graphs in which tasks wait, and the resources that they name. A statement sees rows as
 -- they were before it waited for a lock: what is done to the tasks is for the next one, in the same transaction. A task keeps
--- its session, its graph and what it names; the quota of its lambda comes to that when it is picked, so it is locked as well.
+-- its session, its graph and what it names; quotas come to that when it is picked, so they are locked as well.
 
 -- name: lock_waiting
 -- Locks what these tasks wait in; returns those that wait.
 with {{quotas}}, waiting as materialized (
     select assoc.task_id, assoc.session, assoc.graph,
-        coalesce(assoc.resources, '[]') || coalesce((select of_lambda from quotas) -> assoc.lambda, '[]') as resources
+        coalesce(assoc.resources, '[]') || coalesce({{quota_of: assoc.lambda}}, '[]') as resources
     from unnest(%(task_ids)b::uuid[]) as asked (task_id)
     join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.status::text = 'waiting'
@@ -31,7 +31,7 @@ select task_id from found where (select count(*) from locked_resources) >= 0
 -- somebody else works on is left to the next round.
 with {{quotas}}, over as materialized (
     select task_id, session, graph,
-        coalesce(resources, '[]') || coalesce((select of_lambda from quotas) -> lambda, '[]') as resources
+        coalesce(resources, '[]') || coalesce({{quota_of: lambda}}, '[]') as resources
     from task_assoc
     where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
     order by next_trigger_at
@@ -74,7 +74,7 @@ for update
 -- Locks the resources of nodes that wait in a graph, which the caller's transaction has locked; returns these nodes.
 with {{quotas}}, waiting as materialized (
     select assoc.task_id,
-        coalesce(assoc.resources, '[]') || coalesce((select of_lambda from quotas) -> assoc.lambda, '[]') as resources
+        coalesce(assoc.resources, '[]') || coalesce({{quota_of: assoc.lambda}}, '[]') as resources
     from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
     where node.graph_id = %(graph_id)b::uuid and assoc.status::text = 'waiting' and assoc.doom is null
 ), {{lock_resources: waiting}}

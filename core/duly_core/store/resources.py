@@ -7,15 +7,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from duly_core.routing import base_name, namespace_of
 from duly_core.store.arrays import texts
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, Statement
 
 QUOTA = "lambda:"
 """Begins the names of quotas: each task of the lambda takes a unit, without naming the resource."""
+NAMESPACE_QUOTA = "namespace:"
+"""The same of all lambdas of a namespace together."""
 
 SCHEDULING = "schedule:"
 """Begins the names of quotas of scheduling: how many tasks of the lambda clients may schedule over time."""
+NAMESPACE_SCHEDULING = "schedule-namespace:"
+"""The same of all lambdas of a namespace together."""
+
+DEFAULT_NAMESPACE = "default"
+"""In the names of quotas: the namespace of lambdas without one."""
+_PREFIXES = (QUOTA, NAMESPACE_QUOTA, SCHEDULING, NAMESPACE_SCHEDULING)
 
 UNLIMITED = 1_000_000
 """The largest capacity: that of a resource which only a rate limits."""
@@ -202,19 +211,30 @@ async def list_keys(store: Store, name: str, *, after: str = "", limit: int) -> 
     return [KeyState(*row) for row in rows]
 
 
+def is_quota(name: str) -> bool:
+    """Whether a resource is a quota, which no task names."""
+    return name.startswith(_PREFIXES)
+
+
 def bare_name(name: str) -> str:
     """Return a resource's name without what makes it a quota."""
-    return name.removeprefix(QUOTA) if name.startswith(QUOTA) else name.removeprefix(SCHEDULING)
+    return name.removeprefix(next((prefix for prefix in _PREFIXES if name.startswith(prefix)), ""))
+
+
+def scheduling_quotas_of(lambda_name: str) -> tuple[str, str]:
+    """Return the names of the quotas of scheduling of a lambda, and of its namespace."""
+    namespace = namespace_of(lambda_name) or DEFAULT_NAMESPACE
+    return f"{SCHEDULING}{base_name(lambda_name)}", f"{NAMESPACE_SCHEDULING}{namespace}"
 
 
 async def scheduling_quotas(store: Store) -> dict[str, ResourceLimit]:
-    """Return the quotas of scheduling by lambda.
+    """Return the quotas of scheduling by name.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
     return {
-        bare_name(name): ResourceLimit(name, UNLIMITED, per_key, rate=Rate(rate, period, burst))
+        name: ResourceLimit(name, UNLIMITED, per_key, rate=Rate(rate, period, burst))
         for name, per_key, rate, period, burst in await store.run(READS["scheduling_quotas"], {})
     }
 

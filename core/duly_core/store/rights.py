@@ -39,6 +39,10 @@ TABLES: dict[str, Rights] = {
         "task": "siud",
         "task_assoc": "siud",
         "time_table": "siud",
+        "gate": "siud",
+        "gate_version": "su",
+        "breaker": "siud",
+        "breaker_count": "sd",
     },
     STORE_CONSUMER: {
         "alembic_version": "s",
@@ -58,6 +62,11 @@ TABLES: dict[str, Rights] = {
         "task": "siud",
         "task_assoc": "siud",
         "time_table": "su",
+        "gate": "siud",
+        "gate_version": "su",
+        "breaker": "su",
+        "breaker_count": "sd",
+        "audit_event": "i",
     },
     HSC: {
         "access_token": "s",
@@ -79,6 +88,10 @@ TABLES: dict[str, Rights] = {
         "setting": "s",
         "task": "siud",
         "task_assoc": "siud",
+        "gate": "s",
+        "gate_version": "s",
+        "breaker": "s",
+        "breaker_count": "siu",
     },
 }
 """By role and table: s(elect), i(nsert), u(pdate), d(elete)."""

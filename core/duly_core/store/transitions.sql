@@ -282,7 +282,7 @@ select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due
 with clock as materialized (
     select duly_now() as now
 ), {{quotas}}, queue as (
-    select *, 0 as skip, (select of_lambda from quotas) -> queue.lambda as quota
+    select *, 0 as skip, {{quota_of: queue.lambda}} as quota
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as queue (lambda, priority, size)
 ), due as (
     select picked.task_id, {{needs}} as resources
@@ -306,7 +306,7 @@ returning assoc.task_id, assoc.lambda, assoc.priority
 with clock as materialized (
     select duly_now() as now
 ), {{quotas}}, queue as (
-    select *, (select of_lambda from quotas) -> queue.lambda as quota
+    select *, {{quota_of: queue.lambda}} as quota
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[])
         as queue (lambda, priority, size, skip)
 ), due as (
@@ -364,6 +364,25 @@ from silent
 where assoc.task_id = any (array[silent.task_id]) and assoc.status::text = 'enqueued'
     and assoc.next_trigger_at <= (select duly_now())
 returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
+
+-- name: dequeue_gated
+-- move: enqueued -> new
+-- A gate came while these were in a queue: they wait in the store. Their messages are refused at the claim.
+with sent as (
+    select assoc.task_id, assoc.taken
+    from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.status::text = 'enqueued' and {{gated}}
+    for update of assoc
+), back as (
+    update task_assoc as assoc
+    set status = 'new', next_trigger_at = (select duly_now()), taken = null
+    from sent
+    where assoc.task_id = any (array[sent.task_id]) and assoc.status::text = 'enqueued'
+    returning assoc.task_id, assoc.resources, sent.taken
+), {{free: back}}
+select task_id, null::text as lambda from back
+union all select null, freed.lambda from freed
 
 -- name: put_back
 -- move: enqueued -> new
@@ -499,6 +518,76 @@ with late as (
 ), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
+
+-- name: drop_gated
+-- move: new|retriable_failure -> dropped
+-- Ends due tasks that a drop gate hits.
+with {{gate_in_force}}, {{hit_by_gate: }}, ended as (
+    delete from task_assoc as assoc
+    using picked, gate
+    where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.task_id, 'dropped'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
+        {{kind.gate_dropped}} as failure_kind,
+        left('dropped by the gate ' || gate.name || coalesce(': ' || nullif(gate.reason, ''), ''), 1024) as failure_message
+), {{end_task: ended}}
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
+
+-- name: delay_gated
+-- move: new|retriable_failure -> new|retriable_failure
+-- Moves the due time of due tasks that a delay gate hits, once for each task, from when the gate was set at the earliest.
+with {{gate_in_force}}, {{hit_by_gate: and %(gate_id)b::int8 <> all (coalesce(assoc.passed_gates, array[]::int8[]))}}, delayed as (
+    update task_assoc as assoc
+    set next_trigger_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
+        due_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
+        passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || gate.gate_id
+    from picked, gate
+    where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.lambda, assoc.next_trigger_at
+)
+select lambda, count(*), min(next_trigger_at) - (select duly_now()) as due_in from delayed group by lambda
+
+-- name: park_gated
+-- move: new|retriable_failure -> waiting
+-- Parks due tasks that a pause gate holds, so that nobody reads them again while it does.
+with {{gate_in_force}}, {{hit_by_gate: }}, parked as (
+    update task_assoc as assoc
+    set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
+        parked_on = 'gate:' || gate.name, parked_key = gate.gate_id::text
+    from picked, gate
+    where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.lambda
+)
+select lambda, count(*) from parked group by lambda
+
+-- name: release_gated
+-- move: waiting -> new
+-- Releases tasks that are parked on a gate which is not in force any more, some at a time. No gate gets its id again.
+with parked as (
+    select task_id
+    from task_assoc
+    where parked_on = %(parked_on)b::text and parked_key = %(parked_key)b::text and status = 'waiting'
+    limit %(limit)b
+    for update skip locked
+), released as (
+    update task_assoc as assoc
+    set status = 'new', parked_on = null, parked_key = null,
+        next_trigger_at = greatest(assoc.due_at, (select duly_now()))
+    from parked
+    where assoc.task_id = any (array[parked.task_id]) and assoc.status::text = 'waiting'
+    returning assoc.lambda
+)
+select lambda, count(*) from released group by lambda
+
+-- name: unpark_gated
+-- move: waiting -> new
+-- Takes these tasks from the gates that they are parked on, to be changed; a gate that still holds them parks them again.
+update task_assoc as assoc
+set status = 'new', parked_on = null, parked_key = null, next_trigger_at = greatest(assoc.due_at, (select duly_now()))
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and starts_with(assoc.parked_on, 'gate:')
+returning assoc.task_id
 
 -- name: end_waiting
 -- move: waiting -> fatal_failure|dropped

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
@@ -23,6 +24,7 @@ from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.containment import open_containment
 from duly_executor.events import log
+from duly_executor.gated_claims import hand_back_gated
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.heartbeat_channel import HeartbeatChannel
 from duly_executor.held_claims import HeldClaims
@@ -94,6 +96,7 @@ class Executor:
             timing,
             KillTimer(),
             self._pool,
+            partial(hand_back_gated, self._pool, self._held_claims),
         )
         self._failure: BaseException | None = None
 

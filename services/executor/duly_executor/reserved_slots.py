@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from duly.enums import Priority
 from duly.v1 import hsc_pb2
+from duly_core.routing import base_name
 from duly_core.task import TaskId
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.prefetch import Prefetch
@@ -56,7 +57,7 @@ class ReservedSlots:
     def _line_of(self, task: hsc_pb2.ClaimedTask | None) -> _Line:
         if task is None:
             return self._lines[None]
-        name = getattr(task, "lambda")
+        name = base_name(getattr(task, "lambda"))
         line = self._by_queue.get((name, None))
         line = line or self._by_queue.get((name, task.priority or Priority.NORMAL))
         return line or self._lines[None]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from duly.v1 import task_pb2
+from duly_core.routing import base_name
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.held_claims import HeldClaims
 from duly_executor.reservations import Reservation
@@ -40,6 +41,7 @@ def make_shares(
     shares = [WorkShare(make(ALL), lambdas)]
     for each in reservations:
         priorities = () if each.priority is None else (task_pb2.Priority.ValueType(each.priority),)
-        only = Queues((each.lambda_name,), priorities)
+        queues = tuple(sorted(name for name in lambdas if base_name(name) == each.lambda_name))
+        only = Queues(queues, priorities)
         shares.append(WorkShare(make(only), frozenset(only.lambdas), each))
     return shares

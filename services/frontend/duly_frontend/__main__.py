@@ -19,6 +19,7 @@ from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
+from duly_frontend.gates import GateServicer
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.inspection import InspectionServicer
 from duly_frontend.limits import LimitServicer
@@ -48,7 +49,7 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings) as stores:
             store = stores.writes
-            known = LambdaCache(store, adds_versions=True)
+            known = LambdaCache(store)
             notifier = Notifier(store, notifications)
             resources = ResourceCache(stores.reads)
             quotas = SchedulingQuotas(stores.reads)
@@ -68,6 +69,7 @@ def build(
                     registry,
                     sessions,
                     limits,
+                    GateServicer(stores),
                     live,
                     time_tables,
                     inspection,

@@ -1,8 +1,9 @@
 """Says what a host's log should say about a declaration that did not simply take the place of the one before."""
 
 from duly.v1 import task_pb2
+from duly_core.routing import base_name
 from duly_core.rpc.problem import Problem
-from duly_core.store.declarations import Verdict, base_name
+from duly_core.store.declarations import Verdict
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.lambdas import Registered
 

@@ -4,12 +4,32 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from duly.enums import GraphStatus
-from duly.v1 import graphs_pb2
+from duly.v1 import graphs_pb2, task_pb2
 from duly_core.lifecycle import Status
+from duly_core.rpc.problem import Problem
 from duly_core.store.graph_definitions import Definition
 from duly_core.store.graph_reads import GraphRow, NodeRow
+from duly_core.store.graphs import GraphScheduling
 from duly_frontend.convert import STATUS_TO_WIRE
 
+REFUSALS = {
+    GraphScheduling.CONFLICT: Problem(
+        "graph_id",
+        "another graph has this id: use another id for another graph",
+        task_pb2.ERROR_CODE_KEY_CONFLICT,
+    ),
+    GraphScheduling.TASK_CONFLICT: Problem(
+        "nodes.task.task_id",
+        "another task has the id of a node: leave the ids out, or make new ones",
+        task_pb2.ERROR_CODE_KEY_CONFLICT,
+    ),
+    GraphScheduling.UNKNOWN_LAMBDA: Problem(
+        "nodes.task.lambda",
+        "a lambda was unregistered meanwhile: start a worker that declares it",
+        task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
+    ),
+}
+FINISHED = Problem("graph_id", "it has finished already", task_pb2.ERROR_CODE_ALREADY_FINAL)
 _COUNTS = ("total", "succeeded", "failed", "skipped", "cancelled")
 
 

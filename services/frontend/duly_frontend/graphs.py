@@ -29,24 +29,6 @@ from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 
 _DEFAULT_WAIT = timedelta(seconds=20)
-_REFUSALS = {
-    GraphScheduling.CONFLICT: Problem(
-        "graph_id",
-        "another graph has this id: use another id for another graph",
-        task_pb2.ERROR_CODE_KEY_CONFLICT,
-    ),
-    GraphScheduling.TASK_CONFLICT: Problem(
-        "nodes.task.task_id",
-        "another task has the id of a node: leave the ids out, or make new ones",
-        task_pb2.ERROR_CODE_KEY_CONFLICT,
-    ),
-    GraphScheduling.UNKNOWN_LAMBDA: Problem(
-        "nodes.task.lambda",
-        "a lambda was unregistered meanwhile: start a worker that declares it",
-        task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
-    ),
-}
-_FINISHED = Problem("graph_id", "it has finished already", task_pb2.ERROR_CODE_ALREADY_FINAL)
 
 
 class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
@@ -90,9 +72,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         answer = await store_graphs.schedule_graph(self._stores.writes, graph)
-        if answer.verdict in _REFUSALS:
+        if answer.verdict in graph_answers.REFUSALS:
             events.graphs_refused.inc()
-            return graphs_pb2.ScheduleGraphResponse(error=_REFUSALS[answer.verdict].to_wire())
+            return graphs_pb2.ScheduleGraphResponse(error=graph_answers.REFUSALS[answer.verdict].to_wire())
         if answer.due_in is not None:
             roots = store_graphs.roots(graph)
             self._notifier.due_in(answer.due_in, {task.lambda_name for task in roots}, len(roots))
@@ -182,7 +164,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             if state.status != graphs_pb2.GRAPH_STATUS_RUNNING:
                 if state.cancel_requested:  # by an earlier call, of which the reply may have been lost
                     return graphs_pb2.CancelGraphResponse(graph=state)
-                return graphs_pb2.CancelGraphResponse(error=_FINISHED.to_wire())
+                return graphs_pb2.CancelGraphResponse(error=graph_answers.FINISHED.to_wire())
             cancelled = await store_graphs.cancel_graph(self._stores.writes, graph_id)
             if cancelled.released:
                 self._notifier.due_in(min(cancelled.released.values()), cancelled.released)

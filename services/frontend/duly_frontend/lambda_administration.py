@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from duly.v1 import registry_pb2, task_pb2
 from duly_core.access.current import current_access, denied
 from duly_core.access.roles import Action
+from duly_core.routing import base_name
 from duly_core.rpc.names import check_lambda_name, unknown_lambda
 from duly_core.rpc.problem import Problem
 from duly_core.store import lambda_changes
-from duly_core.store.declarations import base_name
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.lambda_changes import (
     LambdaDetail,

@@ -8,6 +8,7 @@ from duly_core.access.current import require, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
+from duly_core.routing import base_name
 from duly_core.rpc.checks import check_count, check_text, page_size, read_duration
 from duly_core.rpc.names import check_lambda_name, check_name
 from duly_core.rpc.problem import Problem
@@ -18,6 +19,9 @@ from duly_core.store.lambdas import list_lambdas
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
 from duly_core.store.resources import (
+    DEFAULT_NAMESPACE,
+    NAMESPACE_QUOTA,
+    NAMESPACE_SCHEDULING,
     QUOTA,
     SCHEDULING,
     UNLIMITED,
@@ -27,6 +31,7 @@ from duly_core.store.resources import (
     ResourceLimit,
     ResourceState,
     bare_name,
+    is_quota,
 )
 from duly_frontend import events, page_token
 from duly_frontend.resource_needs import ResourceCache
@@ -37,6 +42,7 @@ _MOST = 100
 _LARGEST_CAPACITY = UNLIMITED
 _LONGEST_NOTE = 1024
 _LARGEST_RATE = 1_000_000
+_OF_NAMESPACES = (NAMESPACE_QUOTA, NAMESPACE_SCHEDULING)
 _SHORTEST_PERIOD, _LONGEST_PERIOD = timedelta(milliseconds=1), timedelta(days=1)
 
 
@@ -161,8 +167,13 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
 
 
 def _is_seen(scope: Scope, name: str) -> bool:
-    """Tell whether a resource is no lambda's quota, or that of a lambda that the caller may see."""
-    return not name.startswith((QUOTA, SCHEDULING)) or scope.covers(bare_name(name))
+    """Tell whether a resource is no quota, or that of a lambda or a whole namespace that the caller may see."""
+    if not is_quota(name):
+        return True
+    if name.startswith(_OF_NAMESPACES):
+        namespace = bare_name(name)
+        return scope.covers("" if namespace == DEFAULT_NAMESPACE else f"{namespace}/")
+    return scope.covers(bare_name(name))
 
 
 def _backlog(each: LambdaBacklog) -> limits_pb2.LambdaBacklog:
@@ -182,17 +193,24 @@ async def _keys(store: Store, state: ResourceState, most: int) -> list[KeyState]
 
 
 def _check_resource_name(name: str) -> None:
+    bare = bare_name(name)
     if name.startswith((QUOTA, SCHEDULING)):
-        check_lambda_name("name", bare_name(name))
+        check_lambda_name("name", bare)
+        if base_name(bare) != bare:
+            raise Problem(
+                "name", f"versions have no quotas: {name.partition('@')[0]} counts the tasks of all versions"
+            )
     else:
-        check_name("name", name)
+        check_name("name", bare)
 
 
 def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:
     _check_resource_name(asked.name)
-    if asked.per_key and asked.name.startswith(QUOTA):
-        raise Problem("per_key", f"{asked.name} is the quota of a lambda, which has no keys: leave it out")
-    if asked.name.startswith(SCHEDULING) and (asked.HasField("capacity") or not asked.HasField("rate")):
+    if asked.per_key and asked.name.startswith((QUOTA, NAMESPACE_QUOTA)):
+        raise Problem("per_key", f"{asked.name} is a quota, which has no keys: leave it out")
+    if asked.name.startswith((SCHEDULING, NAMESPACE_SCHEDULING)) and (
+        asked.HasField("capacity") or not asked.HasField("rate")
+    ):
         raise Problem(
             "rate", f"{asked.name} bounds how fast tasks are scheduled: give a rate, and no capacity"
         )

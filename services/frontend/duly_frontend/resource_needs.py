@@ -83,10 +83,8 @@ def resource_needs(
 
 
 def _need(field: str, asked: task_pb2.ResourceNeed, kinds: Mapping[str, bool]) -> ResourceNeed:
-    if asked.name.startswith((store_resources.QUOTA, store_resources.SCHEDULING)):
-        raise Problem(
-            f"{field}.name", f"{asked.name[:128]} is a quota of a lambda: leave it out, it counts anyway"
-        )
+    if store_resources.is_quota(asked.name):
+        raise Problem(f"{field}.name", f"{asked.name[:128]} is a quota: leave it out, it counts anyway")
     per_key = kinds.get(asked.name)
     if per_key is None:
         raise Problem(

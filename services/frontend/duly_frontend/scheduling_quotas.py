@@ -1,4 +1,4 @@
-"""Bounds how many tasks of a lambda clients may schedule over time."""
+"""Bounds how many tasks of a lambda or a namespace clients may schedule over time."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.store import resources as store_resources
 from duly_core.store.pool import Store
-from duly_core.store.resources import ResourceLimit
+from duly_core.store.resources import Rate, ResourceLimit, scheduling_quotas_of
 from duly_core.task import NewTask
 
 FRESH = timedelta(seconds=5)
@@ -58,28 +58,39 @@ class SchedulingQuotas:
         }
 
     def take(self, task: NewTask) -> Problem | None:
-        """Count a task that is to be scheduled; a Problem if its lambda's quota is used up, and then it does not count."""
-        quota = self._quotas.get(task.lambda_name)
-        if quota is None or quota.rate is None:
+        """Count a task that is to be scheduled; a Problem if a quota of its lambda or namespace is used up, and then it does not count."""
+        if not self._quotas:
             return None
+        quotas = [
+            quota for name in scheduling_quotas_of(task.lambda_name) if (quota := self._quotas.get(name))
+        ]
         said = (task.lambda_name, task.idempotency_key) if task.idempotency_key else task.task_id
-        if said in self._let_through:  # a repeat, perhaps of a call that is still under way
+        if not quotas or said in self._let_through:  # a repeat, perhaps of a call that is still under way
             return None
-        key = (task.lambda_name, task.priority if quota.per_key else None)
         now = monotonic()
-        pace = quota.rate.period.total_seconds() / quota.rate.units
-        until = max(self._used_until.get(key, now), now)
-        wait = until - now - (quota.rate.burst - 1) * pace
-        if wait <= _ROUNDING:
-            self._used_until[key] = until + pace
-            self._let_through[said] = None
-            if len(self._let_through) > _REMEMBERED:
-                self._let_through.popitem(last=False)
-            return None
-        rate = f"{quota.rate.units:,}/{format_duration(quota.rate.period)}"
-        return Problem(
-            "lambda",
-            f"the quota of {quota.name} is used up, {rate} and {quota.rate.burst:,} at once: schedule it again in "
-            f"{wait:.3f}s, or let an operator raise the quota (duly resources set {quota.name} --rate ...)",
-            task_pb2.ERROR_CODE_QUOTA_EXCEEDED,
-        )
+        used_until: dict[tuple[str, Priority | None], float] = {}
+        for quota in quotas:
+            if quota.rate is None:
+                continue
+            key = (quota.name, task.priority if quota.per_key else None)
+            pace = quota.rate.period.total_seconds() / quota.rate.units
+            until = max(self._used_until.get(key, now), now)
+            wait = until - now - (quota.rate.burst - 1) * pace
+            if wait > _ROUNDING:
+                return _used_up(quota.name, quota.rate, wait)
+            used_until[key] = until + pace
+        self._used_until |= used_until
+        self._let_through[said] = None
+        if len(self._let_through) > _REMEMBERED:
+            self._let_through.popitem(last=False)
+        return None
+
+
+def _used_up(name: str, rate: Rate, wait: float) -> Problem:
+    said = f"{rate.units:,}/{format_duration(rate.period)}"
+    return Problem(
+        "lambda",
+        f"the quota of {name} is used up, {said} and {rate.burst:,} at once: schedule it again in "
+        f"{wait:.3f}s, or let an operator raise the quota (duly resources set {name} --rate ...)",
+        task_pb2.ERROR_CODE_QUOTA_EXCEEDED,
+    )

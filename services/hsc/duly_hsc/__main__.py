@@ -10,6 +10,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.access_cache import AccessCache
 from duly_core.store.audit import StoredAuditLog
+from duly_core.store.gate_cache import GateCache
 from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
@@ -42,6 +43,7 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings, timing) as stores:
             config = LiveConfig(stores.results, live_settings)
+            gates = GateCache(stores.results)
             servicer = HscServicer(
                 stores,
                 settings,
@@ -49,8 +51,10 @@ def build(
                 Notifier(stores.results, notifications),
                 config.now,
                 rpc_settings,
+                gates=gates,
             )
             config.on_change(servicer.work.settings_changed)
+            gates.on_change(servicer.work.gates_changed)
             if notifications is not None:
                 notifications.subscribe(servicer.work)
             authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
@@ -62,11 +66,17 @@ def build(
                 health = HealthFollower(
                     server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
                 )
-                listener = Listener(store_settings, servicer.work.note_due, config.may_have_changed)
+                listener = Listener(
+                    store_settings,
+                    servicer.work.note_due,
+                    config.may_have_changed,
+                    on_gate=gates.may_have_changed,
+                )
                 async with asyncio.TaskGroup() as group:
                     group.create_task(health.run(stop))
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
+                    group.create_task(repeat("gates", gates.run_once, stop, gates.wake))
             servicer.work.close()
             servicer.streams.close()
             await server.stop()

@@ -25,7 +25,7 @@ class Poll:
 
     sent: Count[QueueKey] = field(default_factory=Count)
     full: frozenset[QueueKey] = frozenset()
-    """Queues without room."""
+    """Queues without room, or of which gates hold a part."""
     due_at: float | None = None
     """When something is due, on the loop's clock; None: not known yet."""
 
@@ -49,9 +49,13 @@ class DuePoller:
                 return Poll(due_at=asyncio.get_running_loop().time() + due_in.total_seconds())
         settings = self._live_config.settings
         room = await self._room.for_due(now)
-        due = await polling.enqueue(self._store, room, settings.enqueue_timeout)
+        gates = self._live_config.gates
+        due = await polling.enqueue(self._store, room, settings.enqueue_timeout, gates)
         await self._sender.send(due, "due", now, settings.put_back_delay)
-        return Poll(Count(task.queue for task in due), frozenset(self._live_config.queues) - room.keys())
+        full = frozenset(self._live_config.open_queues) - room.keys()
+        # until they are parked, what gates hold in part of a queue is due and not enqueued
+        full |= {queue for queue in room if gates.of(queue.lambda_name).of_rows}
+        return Poll(Count(task.queue for task in due), full)
 
     async def next_due_at(self, poll: Poll) -> float:
         """Return when something is due after this poll, on the loop's clock."""
@@ -62,6 +66,6 @@ class DuePoller:
 
     async def _due_in(self, full: frozenset[QueueKey] = frozenset()) -> timedelta:
         """Ask how long until something is due; a full queue is tried again soon, but not at once."""
-        ahead = await polling.next_triggers(self._store, self._live_config.queues)
+        ahead = await polling.next_triggers(self._store, self._live_config.open_queues)
         waits = [max(_FULL_QUEUE_PAUSE, wait) if key in full else wait for key, wait in ahead.items()]
         return min(waits, default=self._live_config.settings.poll_interval)

@@ -7,6 +7,7 @@ from datetime import timedelta
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from duly_core.gates import Gate
 from duly_core.routing import QueueKey
 from duly_core.store.polling import TimedOut
 from duly_core.store.retention import RetentionRound
@@ -61,6 +62,8 @@ sessions_blocked = Gauge(
 oldest_ready = Gauge(
     "duly_oldest_ready_seconds", "How long the task that waits longest for a host has been due.", ["lambda"]
 )
+_gated = Counter("duly_gated_tasks_total", "Tasks that gates parked, dropped or delayed.", ["kind"])
+_gate_released = Counter("duly_gate_released_tasks_total", "Parked tasks that were released from gates.")
 last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
 
@@ -142,3 +145,16 @@ def ticked(fired: Fired) -> None:
         log.info("running tasks cancelled by the next tick", count=fired.cancelled)
     for name, problem in fired.put_off.items():
         log.warning("time table put off", time_table=name, reason=problem)
+
+
+def gate_swept(gate: Gate, tasks: int) -> None:
+    """Count and log tasks that a gate parked, dropped or delayed."""
+    _gated.labels(gate.kind).inc(tasks)
+    log.info("tasks gated", gate=gate.name, kind=str(gate.kind), count=tasks)
+
+
+def gate_released(released: Mapping[str, int]) -> None:
+    """Count and log tasks that were parked on gates that are gone; by lambda."""
+    count = sum(released.values())
+    _gate_released.inc(count)
+    log.info("gated tasks released", count=count)

@@ -730,9 +730,11 @@ end $$;
 create table resource (
     -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it. The rate of
     -- `schedule:NAME` bounds how many of its tasks clients schedule; Frontends count them.
-    -- With `lambda:` or `schedule:` the quota of a lambda, which may have a namespace.
+    -- With `lambda:` or `schedule:` the quota of a lambda, which may have a namespace. `namespace:NAME` and
+    -- `schedule-namespace:NAME` are the same for all lambdas of a namespace.
     name text primary key check (
-        name ~ '^((lambda|schedule):([a-z0-9][a-z0-9_.-]*/)?)?[a-z0-9][a-z0-9_.-]*$' and length(name) <= 137
+        name ~ '^((lambda|schedule):([a-z0-9][a-z0-9_.-]*/)?|(namespace|schedule-namespace):)?[a-z0-9][a-z0-9_.-]*$'
+        and length(name) <= 147
     ),
     capacity integer not null check (capacity between 0 and 1000000),
     -- Whether each key of the resource has units of its own.
@@ -748,8 +750,9 @@ create table resource (
     constraint resource_rate_is_whole check ((rate is null) = (period is null) and (rate is null) = (burst is null))
 );
 
-create index resource_quotas on resource (name) where name like 'lambda:%';
-create index resource_scheduling_quotas on resource (name) where name like 'schedule:%';
+create index resource_quotas on resource (name) where name like 'lambda:%' or name like 'namespace:%';
+create index resource_scheduling_quotas on resource (name)
+    where name like 'schedule:%' or name like 'schedule-namespace:%';
 
 -- How much of a resource is taken: one row for a resource, or for each of its keys that is in use. Whoever takes, frees,
 -- parks or releases locks it first, in the order of resource and key.
