@@ -7,7 +7,16 @@ import pytest
 
 from duly.enums import Outcome
 from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, graphs_pb2, limits_pb2, limits_pb2_grpc, registry_pb2, time_tables_pb2
+from duly.v1 import (
+    frontend_pb2,
+    gates_pb2,
+    gates_pb2_grpc,
+    graphs_pb2,
+    limits_pb2,
+    limits_pb2_grpc,
+    registry_pb2,
+    time_tables_pb2,
+)
 from duly_console.page import PAGE_SIZE
 from duly_console.routes import PAGES
 from duly_core.store.results import set_results
@@ -268,3 +277,43 @@ async def test_graphs_time_tables_sessions_and_lambdas_are_changed(browser, fill
     assert "The time table is resumed." in resumed.text
     assert "other-team" in transferred.text
     assert unblocked.status_code == 409  # it is not blocked
+
+
+async def test_a_gate_is_counted_set_and_removed(browser, task_states):
+    await task_states.register()
+    await task_states.new()
+    await browser.get("/gates")
+    said = {"name": "sale", "kind": "pause", "lambda": LAMBDA, "duration": "2h", "reason": NASTY}
+
+    asked = await browser.post("/gates/put", **said)
+    done = await browser.confirmed("/gates/put", **said)
+    refused = await browser.post("/gates/put", name="sale", kind="delay", delay="soon")
+    removed = await browser.confirmed("/gates/remove", name="sale")
+
+    assert "1 new" in asked.text
+    assert "Gate sale is in force." in done.text
+    assert NASTY not in done.text
+    assert "in 1 h 59 min" in done.text or "in 2 h" in done.text
+    assert refused.status_code == 400
+    assert "Gate sale was removed." in removed.text
+    assert "No gate is in force." in removed.text
+
+
+async def test_breakers_are_shown_and_removed(browser, frontend, task_states):
+    from datetime import timedelta
+
+    from duly.time_conversion import to_duration
+
+    await task_states.register()
+    gates = gates_pb2_grpc.GateServiceStub(frontend.channel)
+    minute = to_duration(timedelta(minutes=1))
+    breaker = gates_pb2.Breaker(
+        failure_rate=0.5, minimum=20, window=minute, pause=minute, probes=3, **{"lambda": LAMBDA}
+    )
+    await gates.PutBreaker(gates_pb2.PutBreakerRequest(breaker=breaker))
+
+    page = await browser.get("/gates")
+    removed = await browser.confirmed("/gates/remove-breaker", **{"lambda": LAMBDA})
+
+    assert "50 % of 20 or more in 1 min" in page.text
+    assert f"The breaker of {LAMBDA} was removed." in removed.text

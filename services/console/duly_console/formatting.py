@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly.time_conversion import to_datetime, to_timedelta
-from duly.v1 import access_pb2, graphs_pb2, settings_pb2, task_pb2, time_tables_pb2
+from duly.v1 import access_pb2, gates_pb2, graphs_pb2, settings_pb2, task_pb2, time_tables_pb2
 
 _ENUMS: dict[str, tuple[Any, str]] = {
     "status": (task_pb2.TaskStatus, "TASK_STATUS_"),
@@ -24,6 +24,8 @@ _ENUMS: dict[str, tuple[Any, str]] = {
     "catch_up": (time_tables_pb2.CatchUp, "CATCH_UP_"),
     "overlap": (time_tables_pb2.Overlap, "OVERLAP_"),
     "role": (access_pb2.Role, "ROLE_"),
+    "gate_kind": (gates_pb2.GateKind, "GATE_KIND_"),
+    "breaker": (gates_pb2.BreakerState, "BREAKER_STATE_"),
 }
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _MOST_SHOWN = 64 * 1024

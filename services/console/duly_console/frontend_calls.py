@@ -8,6 +8,7 @@ import grpc
 from duly.v1 import (
     access_pb2_grpc,
     frontend_pb2_grpc,
+    gates_pb2_grpc,
     graphs_pb2_grpc,
     inspection_pb2_grpc,
     limits_pb2_grpc,
@@ -20,6 +21,7 @@ from duly.v1 import (
 if TYPE_CHECKING:
     from duly.v1.access_pb2_grpc import AccessServiceAsyncStub
     from duly.v1.frontend_pb2_grpc import FrontendServiceAsyncStub
+    from duly.v1.gates_pb2_grpc import GateServiceAsyncStub
     from duly.v1.graphs_pb2_grpc import GraphServiceAsyncStub
     from duly.v1.inspection_pb2_grpc import InspectionServiceAsyncStub
     from duly.v1.limits_pb2_grpc import LimitServiceAsyncStub
@@ -37,6 +39,7 @@ class FrontendStubs:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.access = cast("AccessServiceAsyncStub", access_pb2_grpc.AccessServiceStub(channel))
         self.frontend = cast("FrontendServiceAsyncStub", frontend_pb2_grpc.FrontendServiceStub(channel))
+        self.gates = cast("GateServiceAsyncStub", gates_pb2_grpc.GateServiceStub(channel))
         self.graphs = cast("GraphServiceAsyncStub", graphs_pb2_grpc.GraphServiceStub(channel))
         self.inspection = cast(
             "InspectionServiceAsyncStub", inspection_pb2_grpc.InspectionServiceStub(channel)

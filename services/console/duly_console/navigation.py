@@ -26,6 +26,7 @@ SECTIONS = (
         Link("/time-tables", "Time tables"),
     )),
     ("Operation", (
+        Link("/gates", "Gates"),
         Link("/resources", "Resources"),
         Link("/settings", "Settings", everywhere=True),
         Link("/audit", "Audit", "AUDIT", everywhere=True),
