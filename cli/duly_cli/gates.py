@@ -1,6 +1,5 @@
 """`duly gates`: what operators pause, drop or delay of the tasks that nobody runs yet."""
 
-import getpass
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Annotated
@@ -8,17 +7,21 @@ from typing import Annotated
 import typer
 
 import duly
+from duly_cli import breakers
 from duly_cli.formatting import moment_text
 from duly_cli.json_text import as_object, show_all
 from duly_cli.option_values import invalid, parse_duration, parse_moment_or_distance, parse_priority
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
+from duly_cli.user import user_name
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly gates list` lists it.")]
 _Reason = Annotated[str, typer.Option(help="For people: why.")]
 
 _gates = typer.Typer(add_completion=False, no_args_is_help=True)
+_gates.command("breaker")(breakers.set_breaker)
+_gates.command("breakers")(breakers.list_breakers)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -99,7 +102,7 @@ def set_gate(
             reason=reason,
             expires_at=expires_at,
             duration=duration,
-            owner=_user(),
+            owner=user_name(),
         )
         show_all([gate], _table, as_object, as_json=as_json)
 
@@ -131,13 +134,6 @@ def _name(kind: duly.GateKind, pattern: str, collection: str, priority: str | No
     parts = [kind.name.lower(), pattern.replace("*", "all"), collection, priority or "", session]
     joined = "-".join(filter(None, parts)).lower()
     return "".join(each if each.isalnum() or each in "_.-" else "-" for each in joined)[:128]
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def _scope(gate: duly.Gate) -> str:

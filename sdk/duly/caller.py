@@ -22,6 +22,8 @@ from duly.peers import Avoided, split_addresses
 from duly.retry_info import pause_of
 from duly.v1 import frontend_pb2
 from duly.v1.access_pb2_grpc import AccessServiceStub
+from duly.v1.explain_pb2_grpc import ExplainServiceStub
+from duly.v1.fleet_pb2_grpc import FleetServiceStub
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 from duly.v1.gates_pb2_grpc import GateServiceStub
 from duly.v1.graphs_pb2_grpc import GraphServiceStub
@@ -116,6 +118,8 @@ class Caller:
         self.limits = LimitServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)
         self.graphs = GraphServiceStub(self._channel)
+        self.explains = ExplainServiceStub(self._channel)
+        self.fleet = FleetServiceStub(self._channel)
         self._stream = CallStream(
             self.frontend.ScheduleStream,
             frontend_pb2.ScheduleStreamRequest,

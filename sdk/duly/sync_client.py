@@ -194,6 +194,11 @@ class Client(Blocking):
     set_settings = blocking(AsyncClient.set_settings)
     reset_settings = blocking(AsyncClient.reset_settings, drawn="names")
 
+    explain = blocking(AsyncClient.explain)
+    hosts = iterating(AsyncClient.hosts, AsyncClient.host_pages)
+    services = blocking(AsyncClient.services)
+    queues = iterating(AsyncClient.queues, AsyncClient.queue_pages)
+
     access = blocking(AsyncClient.access)
     grants = blocking(AsyncClient.grants)
     add_grants = blocking(AsyncClient.add_grants, drawn="grants")

@@ -13,6 +13,7 @@ from duly_core.access.audit import describe
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.store import access, access_cache
+from duly_core.store.audit import list_events
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 from tests.integration.test_access import access_stub, give_token, guarded, guarded_hsc, headers, operator
@@ -148,6 +149,29 @@ async def test_events_are_found_by_actor_method_and_what_they_mention(guarded, s
     page.page_token = first.next_page_token
     second = await access_stub(guarded).ListAuditEvents(page, metadata=headers())
     assert [first.events[0].event_id > second.events[0].event_id, second.next_page_token] == [True, ""]
+
+
+async def test_where_nobody_is_asked_who_they_are_cancels_of_single_tasks_are_not_kept_and_settings_are(
+    frontend, store, task_states
+):
+    await task_states.register()
+    task = new_task(LAMBDA)
+    await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]))
+    cancelled = await frontend.stub.CancelTask(frontend_pb2.CancelTaskRequest(task_ids=[task.task_id]))
+    many = frontend_pb2.CancelTasksRequest(**{"lambda": LAMBDA})
+    await frontend.stub.CancelTasks(many)
+
+    kept = await list_events(store, before=2**62, limit=10)
+
+    assert not cancelled.results[0].HasField("error")
+    assert [event.entry.method for event in kept] == ["FrontendService/CancelTasks"]
+
+
+async def test_a_known_callers_cancel_of_a_single_task_is_kept(guarded, store):
+    await operator(store)
+    await guarded.stub.CancelTask(frontend_pb2.CancelTaskRequest(task_ids=["x"]), metadata=headers())
+
+    assert [event.method for event in await events(guarded)] == ["FrontendService/CancelTask"]
 
 
 async def test_the_log_is_for_auditors(guarded, store):

@@ -54,6 +54,12 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.GraphService/PutGraphDefinition": _REGISTER,
     "/duly.v1.GraphService/GetGraphDefinition": _READ,
     "/duly.v1.GraphService/ListGraphDefinitions": _READ,
+    "/duly.v1.GateService/PutGate": {},
+    "/duly.v1.GateService/DeleteGates": {},
+    "/duly.v1.GateService/ListGates": _READ,
+    "/duly.v1.GateService/PutBreaker": {},
+    "/duly.v1.GateService/DeleteBreakers": {},
+    "/duly.v1.GateService/ListBreakers": _READ,
     # payloads are not for auditors
     "/duly.v1.InspectionService/RevealTask": _CHANGE,
     "/duly.v1.InspectionService/GetActivity": {},
@@ -81,6 +87,11 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.TimeTableService/PauseTimeTables": _REGISTER,
     "/duly.v1.TimeTableService/ResumeTimeTables": _REGISTER,
     "/duly.v1.TimeTableService/BackfillTimeTable": _REGISTER,
+    "/duly.v1.ExplainService/ExplainTask": _READ,
+    "/duly.v1.FleetService/ReportHost": _RUN,
+    "/duly.v1.FleetService/ListHosts": _READ,
+    "/duly.v1.FleetService/ListServices": {},
+    "/duly.v1.FleetService/ListQueues": _READ,
     "/duly.v1.AccessService/AddGrants": {"operator": "OK"},
     "/duly.v1.AccessService/RemoveGrants": {"operator": "OK"},
     "/duly.v1.AccessService/ListGrants": {},
@@ -228,6 +239,7 @@ _OF_CLAIMS = {f"/duly.v1.HscService/{name}" for name in ("Heartbeat", "SetResult
         f"/duly.v1.{name}"
         for name in (
             "FrontendService/GetTask",
+            "ExplainService/ExplainTask",
             "FrontendService/WaitTask",
             "FrontendService/CancelTask",
             "FrontendService/UpdateTask",

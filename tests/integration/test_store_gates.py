@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Priority
+from duly.enums import EdgeCondition, FailureKind, Priority
 from duly.ids import new_task_id
 from duly_core.gates import GateScope, Kind
 from duly_core.lifecycle import Status
@@ -20,6 +20,7 @@ from duly_core.store.gate_cache import GateCache
 from duly_core.store.gates import NewGate
 from duly_core.task import Encoding, HeartbeatAnswer, NewTask, Proposal, Session, TaskChange, TaskHeartbeat
 from duly_store_consumer.gate_loop import GateLoop
+from tests.fixtures.graph_states import write_graph
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 OTHER = "report.make"
@@ -281,6 +282,23 @@ async def test_the_next_task_of_a_session_runs_when_the_head_was_dropped(
 
     assert await task_states.status(head) == "dropped"
     assert await pick(store, cache.now) == {behind}
+
+
+async def test_a_node_that_is_dropped_counts_as_cancelled_in_its_graph(put, store, loop, task_states):
+    await task_states.register()
+    waits = {"next": {"first": EdgeCondition.SUCCEEDED}, "cleanup": {"first": EdgeCondition.FINISHED}}
+    graph = await write_graph(store, waits)
+    gate = await put(kind=Kind.DROP)
+    await gate_sweeps.sweep(store, gate, [*ROOM], None)
+    await gates.delete_gates(store, ["held"])
+
+    await polling.handle_timeouts(store, None, ENQUEUE_TIMEOUT, 100)
+
+    statuses = {label: await task_states.status(task_id) for label, task_id in graph.ids.items()}
+    assert statuses == {"first": "dropped", "next": "dropped", "cleanup": "new"}
+    async with store.connection() as connection:
+        cursor = await connection.execute("select cancelled, skipped, open from graph")
+        assert await cursor.fetchall() == [(1, 1, 1)]
 
 
 async def test_a_delay_gate_moves_the_due_time_once(put, cache, store, loop, clock, task_states):

@@ -45,6 +45,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.FrontendService/RedriveTask": _REDRIVE,
     "/duly.v1.FrontendService/RedriveTasks": _REDRIVE,
     "/duly.v1.FrontendService/PurgeTasks": _REDRIVE,
+    "/duly.v1.ExplainService/ExplainTask": _READ,
     "/duly.v1.GraphService/ScheduleGraph": _SCHEDULE,
     "/duly.v1.GraphService/GetGraph": _READ,
     "/duly.v1.GraphService/WaitGraph": _READ,
@@ -85,6 +86,11 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.TimeTableService/PauseTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/ResumeTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/BackfillTimeTable": Need(Action.REGISTER),
+    # Only of lambdas that the caller may run; of its own host: the servicer says which.
+    "/duly.v1.FleetService/ReportHost": _RUN,
+    "/duly.v1.FleetService/ListHosts": _READ,
+    "/duly.v1.FleetService/ListServices": Need(Action.READ, Reach.ALL),
+    "/duly.v1.FleetService/ListQueues": _READ,
     "/duly.v1.AccessService/AddGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/RemoveGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/ListGrants": Need(Action.AUDIT, Reach.ALL),
@@ -110,6 +116,15 @@ AUDITED = frozenset(
 )
 """Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it. Programs read
 payloads and results with GetTask and WaitTask, which are not; people with RevealTask, which is."""
+
+AUDITED_IF_KNOWN = frozenset(
+    {
+        "/duly.v1.FrontendService/CancelTask",
+        "/duly.v1.FrontendService/UpdateTask",
+        "/duly.v1.GraphService/CancelGraph",
+    }
+)
+"""Of these, those that clients make for single tasks all the time: kept only where it is known who calls (decision 0038)."""
 
 KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess"})
 """Methods that need no role: who calls must only say who it is."""

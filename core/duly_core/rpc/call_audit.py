@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from duly_core.access.audit import AuditEntry, AuditLog, describe
 from duly_core.access.current import current_access
 from duly_core.access.item_refusals import ItemRefusals
-from duly_core.access.methods import AUDITED
+from duly_core.access.methods import AUDITED, AUDITED_IF_KNOWN
 from duly_core.errors import DulyError
 
 log = structlog.get_logger()
@@ -29,10 +29,15 @@ class CallAudit:
     def __init__(self, audit_log: AuditLog, path: str) -> None:
         self._log = audit_log
         self._method = path.rpartition(".")[2]
-        self.keeps_all = path in AUDITED
-        """Whether each call is kept, and not only those that are refused."""
+        self._keeps_all = path in AUDITED
+        self._only_known = path in AUDITED_IF_KNOWN
         self._refused_at: deque[float] = deque(maxlen=_MOST_REFUSALS)
         self._storing: set[asyncio.Task[None]] = set()
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether this call is kept, and not only if it is refused."""
+        return self._keeps_all and (not self._only_known or bool(current_access().principal))
 
     def keeps(self, code: str) -> bool:
         """Whether a call that ended with this status is kept."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from duly_core.access.current import scheduler
 from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import LIVE, Status
 from duly_core.store.arrays import byteas, int2s, intervals, timestamps, uuids
@@ -156,4 +157,5 @@ def _columns(changes: Sequence[TaskChange]) -> dict[str, object]:
         "priorities": int2s([change.priority for change in changes]),
         "scheduled_at": timestamps([change.scheduled_at for change in changes]),
         "delays": intervals([change.delay for change in changes]),
+        "by": scheduler(),
     }

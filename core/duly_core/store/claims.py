@@ -277,7 +277,11 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
         if rows:
             # a cancel that was asked for while it ran need not wait for another run
             released = uuids(sorted(row[0] for row in rows))
-            await fetch(connection, TRANSITIONS["cancel"], {"task_ids": released, "only_if_requested": True})
+            await fetch(
+                connection,
+                TRANSITIONS["cancel"],
+                {"task_ids": released, "only_if_requested": True, "by": None},
+            )
     claims = [(release.task_id, release.token) for release in releases]
     return await answer(store, claims, {row[1] for row in rows}), timedelta() if rows else None
 

@@ -48,6 +48,8 @@ class GateCache:
         """Make one; `changed` is called when others are in force than before."""
         self.wake = asyncio.Event()
         self.now = NO_GATES
+        self.breaker_lambdas: frozenset[str] = frozenset()
+        """Those that have breakers."""
         self._store = store
         self._changed = changed
         self.changes = 0
@@ -95,6 +97,7 @@ class GateCache:
         # the answer came later than that: so no gate ends early
         self._clock = found.read_at, asyncio.get_running_loop().time()
         if found.gates is not None:
+            self.breaker_lambdas = await store_gates.breaker_lambdas(self._store)
             self._version, self._gates = found.version, found.gates
             self._take()
 

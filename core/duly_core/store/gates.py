@@ -72,6 +72,15 @@ async def read_gates(store: Store, known: int) -> Snapshot:
     return Snapshot(version, read_at, [gate_of(row[2:]) for row in rows if row[2] is not None])
 
 
+async def breaker_lambdas(store: Store) -> frozenset[str]:
+    """Return the lambdas that have breakers.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    return frozenset(row[0] for row in await store.run(GATES["breaker_lambdas"], {}))
+
+
 async def list_gates(store: Store) -> list[ListedGate]:
     """Return the gates in force, by name."""
     return [
@@ -147,7 +156,7 @@ async def count_hits(store: Store, scope: GateScope) -> tuple[dict[str, int], bo
             "most": MOST_HITS + 1,
         },
     )
-    counts = dict(rows)
+    counts: dict[str, int] = dict(rows)
     return counts, sum(counts.values()) > MOST_HITS
 
 

@@ -20,6 +20,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
 from duly_core.settings import format_duration
 from duly_core.timing import Timing
+from duly_core.version import duly_version
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.containment import open_containment
@@ -174,6 +175,9 @@ class Executor:
                 pid=os.getpid(),
                 lambdas=lambdas,
                 board_fd=self._board.descriptor,
+                version=duly_version(),
+                processes=settings.processes,
+                slots=settings.slots,
             )
         )
         done = asyncio.Event()

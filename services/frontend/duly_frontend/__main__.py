@@ -14,11 +14,15 @@ from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Notifier
 from duly_core.store.rights import FRONTEND
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
+from duly_core.timing import Timing
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
+from duly_frontend.explain import ExplainServicer
+from duly_frontend.fleet import FleetServicer
 from duly_frontend.gates import GateServicer
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.inspection import InspectionServicer
@@ -44,6 +48,7 @@ def build(
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
     auth_settings = AuthSettings.load()
+    timing = Timing.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
@@ -59,6 +64,8 @@ def build(
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store)
+            explain = ExplainServicer(stores, timing)
+            fleet = FleetServicer(stores)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(
@@ -69,9 +76,11 @@ def build(
                     registry,
                     sessions,
                     limits,
-                    GateServicer(stores),
                     live,
+                    explain,
+                    GateServicer(stores),
                     time_tables,
+                    fleet,
                     inspection,
                     AccessServicer(store),
                 ],
@@ -83,9 +92,11 @@ def build(
             address = await server.start()
             if await migration.done(store_settings, stop, FRONTEND):
                 log.info("frontend serves", address=address)
-                await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
+                async with reporting(stores.lists, "frontend", address):
+                    await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
             frontend.close()
             graphs.close()
+            fleet.close()
             await server.stop()
 
     return serve

@@ -1,42 +1,26 @@
-"""GateService: sets gates and breakers, and shows them."""
+"""GateService: sets gates, and shows them."""
 
-from datetime import timedelta
-
-from duly.enums import Priority
 from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import gates_pb2, gates_pb2_grpc, task_pb2
-from duly_core.access.current import current_access, restriction
-from duly_core.access.grants import pattern_problem
+from duly.v1 import gates_pb2, task_pb2
+from duly_core.access.current import restriction
 from duly_core.access.roles import Action
-from duly_core.gates import EVERYTHING, Gate, GateScope, Kind
+from duly_core.gates import Gate
 from duly_core.lifecycle import Status
-from duly_core.rpc.checks import check_count, check_text, read_duration, read_instant
-from duly_core.rpc.names import check_lambda_name, check_name
+from duly_core.rpc.checks import check_count
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import gates as store_gates
-from duly_core.store.gates import NewGate
 from duly_core.store.lambdas import list_lambdas
 from duly_frontend import events
+from duly_frontend.breakers import BreakerCalls
 from duly_frontend.convert import STATUS_TO_WIRE
+from duly_frontend.gate_checks import KINDS, MOST, read_gate
 from duly_frontend.stores import FrontendStores
 
-_MOST = 100
-_LONGEST_REASON = 1024
-_LONGEST_OWNER = 255
-_LONGEST_SESSION = 255
-_LONGEST = timedelta(days=365)
-_SHORTEST_DELAY = timedelta(milliseconds=1)
-_SHORTEST = timedelta(seconds=1)
-_KINDS = {
-    gates_pb2.GATE_KIND_PAUSE: Kind.PAUSE,
-    gates_pb2.GATE_KIND_DROP: Kind.DROP,
-    gates_pb2.GATE_KIND_DELAY: Kind.DELAY,
-}
-_KIND_TO_WIRE = {kind: number for number, kind in _KINDS.items()}
+_KIND_TO_WIRE = {kind: number for number, kind in KINDS.items()}
 
 
-class GateServicer(gates_pb2_grpc.GateServiceServicer):
+class GateServicer(BreakerCalls):
     """Every service hears of a change at once, or within a second."""
 
     def __init__(self, stores: FrontendStores) -> None:
@@ -45,7 +29,7 @@ class GateServicer(gates_pb2_grpc.GateServiceServicer):
     async def PutGate(  # noqa: N802 (the wire's name)
         self, request: gates_pb2.PutGateRequest, _context: Context
     ) -> gates_pb2.PutGateResponse:
-        asked = _read(request)
+        asked = read_gate(request)
         if request.dry_run:
             with self._stores.listing("PutGate") as lists:
                 counts, is_truncated = await store_gates.count_hits(lists, asked.scope)
@@ -67,7 +51,7 @@ class GateServicer(gates_pb2_grpc.GateServiceServicer):
     async def DeleteGates(  # noqa: N802
         self, request: gates_pb2.DeleteGatesRequest, _context: Context
     ) -> gates_pb2.DeleteGatesResponse:
-        check_count("names", len(request.names), _MOST)
+        check_count("names", len(request.names), MOST)
         gone = await store_gates.delete_gates(self._stores.writes, [*request.names])
         events.gates_changed.inc(len(gone))
         for name in sorted(gone):
@@ -93,70 +77,6 @@ def _deleted(was_there: bool, name: str) -> gates_pb2.DeleteGateResult:  # noqa:
         return gates_pb2.DeleteGateResult()
     problem = Problem("name", f"there is no gate {name!r}", task_pb2.ERROR_CODE_UNKNOWN_GATE)
     return gates_pb2.DeleteGateResult(error=problem.to_wire())
-
-
-def check_pattern(field: str, pattern: str) -> None:
-    """Check which lambdas a gate covers.
-
-    Raises:
-        Problem: no lambda can have such a name.
-    """
-    if not pattern:
-        raise Problem(field, "is missing: write a lambda, a prefix and *, or * for all")
-    if pattern.endswith(EVERYTHING):
-        if reason := pattern_problem(pattern):
-            raise Problem(field, reason)
-    else:
-        check_lambda_name(field, pattern)
-
-
-def owner_of(asked: str) -> str:
-    """Return who sets a gate: the caller, or what the request says where nobody is asked who they are."""
-    check_text("owner", asked, _LONGEST_OWNER)
-    return current_access().principal or asked
-
-
-def _read(request: gates_pb2.PutGateRequest) -> NewGate:
-    asked = request.gate
-    check_name("gate.name", asked.name)
-    kind = _KINDS.get(asked.kind)
-    if kind is None:
-        raise Problem("gate.kind", "must be PAUSE, DROP or DELAY")
-    check_text("gate.reason", asked.reason, _LONGEST_REASON)
-    delay = None
-    if kind is Kind.DELAY:
-        delay = read_duration("gate.delay", asked.delay, _LONGEST, least=_SHORTEST_DELAY)
-    elif asked.HasField("delay"):
-        raise Problem("gate.delay", "only a gate of kind DELAY has one")
-    expires_at = read_instant("gate.expires_at", asked.expires_at) if asked.HasField("expires_at") else None
-    duration = None
-    if request.HasField("duration"):
-        if expires_at is not None:
-            raise Problem("duration", "say either gate.expires_at or duration")
-        duration = read_duration("duration", request.duration, _LONGEST, least=_SHORTEST)
-    return NewGate(
-        asked.name,
-        kind,
-        _scope(asked.scope),
-        delay,
-        owner_of(asked.owner),
-        asked.reason,
-        expires_at,
-        duration,
-    )
-
-
-def _scope(asked: gates_pb2.GateScope) -> GateScope:
-    pattern: str = getattr(asked, "lambda")
-    check_pattern("gate.scope.lambda", pattern)
-    if asked.collection:
-        check_name("gate.scope.collection", asked.collection)
-    check_text("gate.scope.session", asked.session, _LONGEST_SESSION)
-    try:
-        priority = Priority(asked.priority) if asked.priority else None
-    except ValueError:
-        raise Problem("gate.scope.priority", "must be URGENT, HIGH, NORMAL or LOW") from None
-    return GateScope(pattern, asked.collection or None, priority, asked.session or None)
 
 
 def to_wire(gate: Gate, parked: int = 0) -> gates_pb2.Gate:

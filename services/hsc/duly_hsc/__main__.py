@@ -15,12 +15,14 @@ from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.rights import HSC
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import observe_call
 from duly_core.timing import Timing
 from duly_hsc.events import log
 from duly_hsc.live_config import LiveConfig
+from duly_hsc.run_counts import RunCounts
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings, TriggerSettings
 from duly_hsc.stores import open_stores
@@ -44,6 +46,7 @@ def build(
         async with open_stores(store_settings, settings, timing) as stores:
             config = LiveConfig(stores.results, live_settings)
             gates = GateCache(stores.results)
+            counts = RunCounts(stores.results, lambda: gates.breaker_lambdas)
             servicer = HscServicer(
                 stores,
                 settings,
@@ -52,6 +55,7 @@ def build(
                 config.now,
                 rpc_settings,
                 gates=gates,
+                counts=counts,
             )
             config.on_change(servicer.work.settings_changed)
             gates.on_change(servicer.work.gates_changed)
@@ -72,11 +76,12 @@ def build(
                     config.may_have_changed,
                     on_gate=gates.may_have_changed,
                 )
-                async with asyncio.TaskGroup() as group:
+                async with reporting(stores.results, "hsc", address), asyncio.TaskGroup() as group:
                     group.create_task(health.run(stop))
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
                     group.create_task(repeat("gates", gates.run_once, stop, gates.wake))
+                    group.create_task(repeat("run counts", counts.run_once, stop, asyncio.Event()))
             servicer.work.close()
             servicer.streams.close()
             await server.stop()

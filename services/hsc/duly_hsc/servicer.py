@@ -42,6 +42,7 @@ from duly_hsc.access import require_run
 from duly_hsc.caller_groups import Claimed
 from duly_hsc.children import Children
 from duly_hsc.retry_budget import RetryBudget
+from duly_hsc.run_counts import RunCounts
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
 from duly_hsc.work_answers import fitting, size_of
@@ -70,6 +71,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         rpc: RpcSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
         gates: Gates | None = None,
+        counts: RunCounts | None = None,
     ) -> None:
         """Make one.
 
@@ -82,7 +84,9 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             rpc: the limits of calls; None: the defaults.
             now: tells seconds that no clock setting moves.
             gates: knows what may not be claimed; None: there are none.
+            counts: counts for breakers; None: there are none.
         """
+        self._counts = counts
         rpc = rpc or RpcSettings()
         self._gates = gates or FixedGates()
         self._stores = stores
@@ -240,6 +244,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self._budget.retried(written.retried)
         if written.due_in is not None:
             self._notifier.due_in(written.due_in, written.due_lambdas)
+        if self._counts is not None:
+            self._counts.note(results, written.verdicts)
         events.results_written(results, written.verdicts)
         events.retries_written(written.retried, held_back)
         return written.verdicts

@@ -18,13 +18,16 @@ from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.pool import Store
 from duly_core.store.retention import Retention
 from duly_core.store.rights import STORE_CONSUMER
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.timing import Timing
 from duly_store_consumer import events
+from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.events import log
 from duly_store_consumer.gate_loop import GateLoop
+from duly_store_consumer.host_watch import watch_hosts
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.session_watch import count_blocked
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -92,6 +95,7 @@ def build(
             gate_loop = GateLoop(
                 store, gates, lambda: consumer.lambdas, notifier.due_in, has_queues=has_queues
             )
+            breaker_loop = BreakerLoop(store, gates, lambda: consumer.lambdas, notifier.due_in)
             retention = Retention(
                 store,
                 store_settings.retention,
@@ -110,13 +114,15 @@ def build(
             health = HealthFollower(
                 server, [store], store_settings.unhealthy_after, consumer.unhealthy_reason
             )
-            async with asyncio.TaskGroup() as group:
+            async with reporting(store, "store-consumer", address), asyncio.TaskGroup() as group:
                 group.create_task(health.run(stop))
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
                 group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
                 group.create_task(repeat("gates", gate_loop.run_once, stop, gates.wake))
+                group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
+                group.create_task(repeat("host watch", partial(watch_hosts, store), stop, asyncio.Event()))
                 group.create_task(
                     repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())
                 )

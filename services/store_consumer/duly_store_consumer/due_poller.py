@@ -17,6 +17,8 @@ from duly_store_consumer.queue_room import QueueRoom
 from duly_store_consumer.reference_sender import ReferenceSender
 
 _FULL_QUEUE_PAUSE = timedelta(milliseconds=20)
+_GATED_QUEUE_PAUSE = timedelta(milliseconds=100)
+"""A gate holds some of what is due there: until it is parked, or the gate's probes have ended, it stands first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Poll:
 
     sent: Count[QueueKey] = field(default_factory=Count)
     full: frozenset[QueueKey] = frozenset()
-    """Queues without room, or of which gates hold a part."""
+    """Queues without room."""
     due_at: float | None = None
     """When something is due, on the loop's clock; None: not known yet."""
 
@@ -52,10 +54,7 @@ class DuePoller:
         gates = self._live_config.gates
         due = await polling.enqueue(self._store, room, settings.enqueue_timeout, gates)
         await self._sender.send(due, "due", now, settings.put_back_delay)
-        full = frozenset(self._live_config.open_queues) - room.keys()
-        # until they are parked, what gates hold in part of a queue is due and not enqueued
-        full |= {queue for queue in room if gates.of(queue.lambda_name).of_rows}
-        return Poll(Count(task.queue for task in due), full)
+        return Poll(Count(task.queue for task in due), frozenset(self._live_config.open_queues) - room.keys())
 
     async def next_due_at(self, poll: Poll) -> float:
         """Return when something is due after this poll, on the loop's clock."""
@@ -68,4 +67,9 @@ class DuePoller:
         """Ask how long until something is due; a full queue is tried again soon, but not at once."""
         ahead = await polling.next_triggers(self._store, self._live_config.open_queues)
         waits = [max(_FULL_QUEUE_PAUSE, wait) if key in full else wait for key, wait in ahead.items()]
+        if gates := self._live_config.gates:
+            waits = [
+                max(_GATED_QUEUE_PAUSE, wait) if gates.of(key.lambda_name).of_rows else wait
+                for key, wait in zip(ahead, waits, strict=True)
+            ]
         return min(waits, default=self._live_config.settings.poll_interval)

@@ -9,6 +9,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from duly_core.gates import Gate
 from duly_core.routing import QueueKey
+from duly_core.store.breakers import Moved
 from duly_core.store.polling import TimedOut
 from duly_core.store.retention import RetentionRound
 from duly_core.store.ticks import Fired
@@ -59,11 +60,19 @@ _ticks_put_off = Counter(
 sessions_blocked = Gauge(
     "duly_sessions_blocked", "Sessions that a failed task blocks, up to 100,000; counted each minute."
 )
+hosts = Gauge(
+    "duly_hosts",
+    "Hosts by state: alive, draining, silent (missed three reports), stopped; kept for a day.",
+    ["state"],
+)
 oldest_ready = Gauge(
     "duly_oldest_ready_seconds", "How long the task that waits longest for a host has been due.", ["lambda"]
 )
 _gated = Counter("duly_gated_tasks_total", "Tasks that gates parked, dropped or delayed.", ["kind"])
 _gate_released = Counter("duly_gate_released_tasks_total", "Parked tasks that were released from gates.")
+_breaker_changes = Counter(
+    "duly_breaker_changes_total", "How often the breaker of a lambda moved to a state.", ["lambda", "state"]
+)
 last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
 
@@ -158,3 +167,9 @@ def gate_released(released: Mapping[str, int]) -> None:
     count = sum(released.values())
     _gate_released.inc(count)
     log.info("gated tasks released", count=count)
+
+
+def breaker_moved(moved: Moved) -> None:
+    """Count and log that a breaker opened, lets probes through, or closed."""
+    _breaker_changes.labels(moved.lambda_name, moved.state).inc()
+    log.warning("breaker moved", **{"lambda": moved.lambda_name}, state=str(moved.state), reason=moved.reason)
