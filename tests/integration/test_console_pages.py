@@ -8,6 +8,7 @@ import pytest
 from duly.enums import Outcome
 from duly.ids import new_task_id
 from duly.v1 import (
+    fleet_pb2_grpc,
     frontend_pb2,
     gates_pb2,
     gates_pb2_grpc,
@@ -21,6 +22,7 @@ from duly_console.page import PAGE_SIZE
 from duly_console.routes import PAGES
 from duly_core.store.results import set_results
 from duly_core.task import Result
+from tests.integration.test_fleet_hosts import a_report
 
 LAMBDA = "mail.send"
 NASTY = '<script>alert("x")</script>'
@@ -56,7 +58,10 @@ async def filled(frontend, task_states):
     limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
     resource = {"name": "database", "capacity": 3, "note": NASTY}
     await limits.PutResource(limits_pb2.PutResourceRequest(resources=[resource]))
+    fleet = fleet_pb2_grpc.FleetServiceStub(frontend.channel)
+    await fleet.ReportHost(a_report(lambdas=(LAMBDA,)))
     return {
+        "/hosts/{host_id}": "/hosts/rack-1:1:a",
         "/tasks/{task_id}": f"/tasks/{dead}",
         "/lambdas/{name:path}": f"/lambdas/{LAMBDA}",
         "/sessions/session": "/sessions/session?key=a/b%20c",
@@ -72,6 +77,7 @@ async def test_every_page_is_served_with_what_is_there(browser, filled):
         assert answer.status_code == 200, (path, answer.text)
         assert NASTY not in answer.text
     assert "database" in (await browser.get("/resources")).text
+    assert "rack-1" in (await browser.get("/hosts")).text
     assert "a/b c" in (await browser.get("/sessions")).text
     assert "nightly" in (await browser.get("/time-tables")).text
 
@@ -317,3 +323,28 @@ async def test_breakers_are_shown_and_removed(browser, frontend, task_states):
 
     assert "50 % of 20 or more in 1 min" in page.text
     assert f"The breaker of {LAMBDA} was removed." in removed.text
+
+
+async def test_a_task_that_waits_says_why_and_what_happened(browser, task_states):
+    await task_states.register()
+    task = await task_states.new()
+
+    page = await browser.get(f"/tasks/{text_id(task.task_id)}")
+
+    assert "Why it stands so" in page.text
+    assert 'data-label="What">scheduled' in page.text
+
+
+async def test_queues_are_filtered_and_ordered(browser, task_states):
+    await task_states.register()
+    await task_states.register("bill.pay")
+    await task_states.new()
+    await task_states.new(lambda_name="bill.pay")
+
+    found = await browser.get("/queues?lambda=bill.*&order=age")
+    none = await browser.get("/queues?priority=urgent")
+
+    assert "bill.pay" in found.text
+    assert LAMBDA not in found.text
+    assert "No queue with tasks matches." in none.text
+    assert (await browser.get("/queues?order=odd")).status_code == 400

@@ -1,6 +1,7 @@
 """How pages write what the wire says: times, durations, names of enums, payloads."""
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,16 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly.time_conversion import to_datetime, to_timedelta
-from duly.v1 import access_pb2, gates_pb2, graphs_pb2, settings_pb2, task_pb2, time_tables_pb2
+from duly.v1 import (
+    access_pb2,
+    explain_pb2,
+    fleet_pb2,
+    gates_pb2,
+    graphs_pb2,
+    settings_pb2,
+    task_pb2,
+    time_tables_pb2,
+)
 
 _ENUMS: dict[str, tuple[Any, str]] = {
     "status": (task_pb2.TaskStatus, "TASK_STATUS_"),
@@ -25,6 +35,8 @@ _ENUMS: dict[str, tuple[Any, str]] = {
     "overlap": (time_tables_pb2.Overlap, "OVERLAP_"),
     "role": (access_pb2.Role, "ROLE_"),
     "gate_kind": (gates_pb2.GateKind, "GATE_KIND_"),
+    "host_state": (fleet_pb2.HostState, "HOST_STATE_"),
+    "history": (explain_pb2.HistoryKind, "HISTORY_KIND_"),
     "breaker": (gates_pb2.BreakerState, "BREAKER_STATE_"),
 }
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -144,3 +156,8 @@ def body(data: bytes, encoding: int) -> str:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except ValueError:
         return text
+
+
+def total_slots(executors: Iterable[fleet_pb2.Executor]) -> int:
+    """Return how many callbacks Executors may run at a time."""
+    return sum(each.processes * each.slots for each in executors)

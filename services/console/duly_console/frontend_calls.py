@@ -7,6 +7,8 @@ import grpc
 
 from duly.v1 import (
     access_pb2_grpc,
+    explain_pb2_grpc,
+    fleet_pb2_grpc,
     frontend_pb2_grpc,
     gates_pb2_grpc,
     graphs_pb2_grpc,
@@ -20,6 +22,8 @@ from duly.v1 import (
 
 if TYPE_CHECKING:
     from duly.v1.access_pb2_grpc import AccessServiceAsyncStub
+    from duly.v1.explain_pb2_grpc import ExplainServiceAsyncStub
+    from duly.v1.fleet_pb2_grpc import FleetServiceAsyncStub
     from duly.v1.frontend_pb2_grpc import FrontendServiceAsyncStub
     from duly.v1.gates_pb2_grpc import GateServiceAsyncStub
     from duly.v1.graphs_pb2_grpc import GraphServiceAsyncStub
@@ -38,6 +42,8 @@ class FrontendStubs:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.access = cast("AccessServiceAsyncStub", access_pb2_grpc.AccessServiceStub(channel))
+        self.explain = cast("ExplainServiceAsyncStub", explain_pb2_grpc.ExplainServiceStub(channel))
+        self.fleet = cast("FleetServiceAsyncStub", fleet_pb2_grpc.FleetServiceStub(channel))
         self.frontend = cast("FrontendServiceAsyncStub", frontend_pb2_grpc.FrontendServiceStub(channel))
         self.gates = cast("GateServiceAsyncStub", gates_pb2_grpc.GateServiceStub(channel))
         self.graphs = cast("GraphServiceAsyncStub", graphs_pb2_grpc.GraphServiceStub(channel))

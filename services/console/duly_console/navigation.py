@@ -21,11 +21,13 @@ SECTIONS = (
         Link("/tasks", "Tasks"),
         Link("/dead-letters", "Dead letters"),
         Link("/lambdas", "Lambdas"),
+        Link("/queues", "Queues"),
         Link("/sessions", "Sessions", everywhere=True),
         Link("/graphs", "Graphs"),
         Link("/time-tables", "Time tables"),
     )),
     ("Operation", (
+        Link("/hosts", "Hosts"),
         Link("/gates", "Gates"),
         Link("/resources", "Resources"),
         Link("/settings", "Settings", everywhere=True),

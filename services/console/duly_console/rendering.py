@@ -27,7 +27,19 @@ def open_templates(static_version: str) -> jinja2.Environment:
     }
     filters: dict[str, Any] = {
         name: getattr(formatting, name)
-        for name in ("word", "moment", "iso", "ago", "span", "duration", "count", "size", "body", "field")
+        for name in (
+            "word",
+            "moment",
+            "iso",
+            "ago",
+            "span",
+            "duration",
+            "count",
+            "size",
+            "body",
+            "field",
+            "total_slots",
+        )
     }
     environment.filters |= filters | {"query": query}
     environment.tests["having"] = formatting.has

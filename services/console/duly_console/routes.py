@@ -4,6 +4,7 @@ from duly_console.guard import MakePage
 from duly_console.pages import (
     audit,
     dead_letters,
+    fleet,
     gates,
     graphs,
     lambdas,
@@ -30,6 +31,9 @@ PAGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/graphs/{graph_id}", "graph", graphs.show),
     ("/time-tables", "time tables", time_tables.show_list),
     ("/time-tables/{name}", "time table", time_tables.show),
+    ("/queues", "queues", fleet.show_queues),
+    ("/hosts", "hosts", fleet.show_hosts),
+    ("/hosts/{host_id}", "host", fleet.show_host),
     ("/gates", "gates", gates.show_list),
     ("/resources", "resources", resources.show_list),
     ("/settings", "settings", settings.show_list),

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from duly.v1 import inspection_pb2
 from duly_console.page import Page, check
-from duly_console.pages.tasks import facts
+from duly_console.pages.tasks import explain, facts
 
 
 async def reveal(page: Page) -> Response:
@@ -21,4 +21,4 @@ async def reveal(page: Page) -> Response:
     shown: dict[str, Any] = {"task": task, "tracebacks": tracebacks, "is_revealed": True}
     if page.is_fragment:
         return page.render("bodies.html", **shown)
-    return page.render("task.html", **facts(page, task), **shown)
+    return page.render("task.html", explained=await explain(page), **facts(page, task), **shown)

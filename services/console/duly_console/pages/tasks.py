@@ -1,5 +1,6 @@
 """Tasks: the list with its filters, one task with its history, cancel and redrive."""
 
+import asyncio
 import uuid
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from duly.enums import TaskStatus
 from duly.time_conversion import to_timestamp
-from duly.v1 import frontend_pb2, task_pb2
+from duly.v1 import explain_pb2, frontend_pb2, task_pb2
 from duly_console import formatting
 from duly_console.errors import PageError
 from duly_console.page import PAGE_SIZE, Page, check
@@ -149,10 +150,16 @@ def facts(page: Page, task: task_pb2.Task) -> dict[str, Any]:
     }
 
 
+async def explain(page: Page) -> explain_pb2.ExplainTaskResponse:
+    """Ask why the task of the address stands as it does, and what happened to it."""
+    request = explain_pb2.ExplainTaskRequest(task_id=page.request.path_params["task_id"])
+    return await page.call(page.stubs.explain.ExplainTask, request)
+
+
 async def show(page: Page) -> Response:
     """Show a task."""
-    task = await read_task(page)
-    return page.render("task.html", task=task, is_revealed=False, **facts(page, task))
+    task, explained = await asyncio.gather(read_task(page), explain(page))
+    return page.render("task.html", task=task, explained=explained, is_revealed=False, **facts(page, task))
 
 
 async def cancel(page: Page) -> Response:
