@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import duly
-from scripts.console_screenshots.fill import Filled, fill
+from scripts.console_screenshots.fill import Filled, fill, traffic
 
 _ROOT = Path(__file__).parents[2]
 _WIDTHS = {375: 812, 768: 1024, 1280: 900}
@@ -45,6 +45,9 @@ def pages(filled: Filled) -> dict[str, str]:
         "graphs": "/graphs",
         "graph": f"/graphs/{filled.graph}",
         "graph-summary": f"/graphs/{filled.large_graph}",
+        "queues": "/queues",
+        "hosts": "/hosts",
+        "gates": "/gates",
         "time-tables": "/time-tables",
         "time-table": "/time-tables/report.nightly",
         "resources": "/resources",
@@ -109,7 +112,7 @@ def main() -> None:
         try:
             with duly.Client(frontend) as client:
                 filled = fill(client)
-            with sync_playwright() as playwright:
+            with traffic(frontend), sync_playwright() as playwright:
                 browser = playwright.chromium.launch(
                     executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
                 )

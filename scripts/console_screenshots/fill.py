@@ -1,9 +1,11 @@
 """Schedules what the pictures show, and waits until it stands as it should."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from threading import Event, Thread
 
 import duly
 
@@ -55,8 +57,41 @@ def fill(client: duly.Client) -> Filled:
     _until(lambda: client.get(dead[-1]).status.is_final and client.get(ended[-1]).status.is_final)
     _until(lambda: any(client.get(image).progress for image in images))
     _until(lambda: (found := client.get_session(session)) is not None and found.is_blocked)
+    client.put_gate(
+        "black-friday",
+        duly.GateKind.PAUSE,
+        "mail.send",
+        collection="newsletter",
+        duration=timedelta(hours=2),
+        reason="the shop needs the mail server today",
+        owner="ops@example.org",
+    )
+    client.put_breaker("node.read", 0.5, reason="racks are moved this week", owner="ops@example.org")
+    client.schedule("mail.send", {"to": "c@example.org"}, collection="newsletter")
     running = next(image.task_id for image in images if client.get(image).progress)
     return Filled(running, dead[0].task_id, ended[0].task_id, graph, large, session)
+
+
+@contextmanager
+def traffic(address: str) -> Iterator[None]:
+    """Schedule a few tasks all the time, for the plots."""
+    ends = Event()
+
+    def schedule() -> None:
+        with duly.Client(address) as client:
+            number = 0
+            while not ends.wait(0.4):
+                number += 1
+                some = 3 + number % 7
+                client.schedule_many([duly.NewTask("billing/invoice.create", n) for n in range(some)])
+
+    thread = Thread(target=schedule)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
 
 
 def _graph(client: duly.Client) -> str:
