@@ -8,10 +8,11 @@ from typing import ClassVar, Literal, TextIO, cast
 
 import structlog
 from prometheus_client import Counter, Histogram, start_http_server
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from duly_core.addresses import is_loopback
 from duly_core.errors import PortInUseError, SettingsError
+from duly_core.lambda_metrics import DEFAULT_MOST, named_lambdas
 from duly_core.settings import Section
 
 _LAST_PORT = 65_535
@@ -30,6 +31,8 @@ class TelemetrySettings(Section):
     """HOST:PORT of the Prometheus endpoint. Empty: no metrics."""
     allow_remote_metrics: bool = False
     """Serve metrics on other addresses than loopback. Whoever reaches them reads the names of lambdas and how much they run."""
+    metrics_lambdas: int = Field(default=DEFAULT_MOST, ge=1, le=100_000)
+    """The most lambdas with series of their own in each metric: those that are used most. The others share the label `other`."""
 
     @field_validator("metrics_listen")
     @classmethod
@@ -110,12 +113,13 @@ def set_up_logging(service: str, settings: TelemetrySettings) -> None:
 
 
 def serve_metrics(settings: TelemetrySettings) -> None:
-    """Open the Prometheus endpoint, if there is to be one.
+    """Bound the label `lambda`, and open the Prometheus endpoint, if there is to be one.
 
     Raises:
         PortInUseError: somebody else listens there.
         SettingsError: other machines could read them, and nobody said so.
     """
+    named_lambdas.limit(settings.metrics_lambdas)
     if not settings.metrics_listen:
         return
     host, _, port = settings.metrics_listen.rpartition(":")

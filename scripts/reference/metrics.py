@@ -24,13 +24,14 @@ A process serves its metrics to Prometheus on `telemetry.metrics_listen`; there 
 `duly server` serves those of all its services on one endpoint. The first Executor of a worker uses
 `controller.executor_metrics_port`, the next one the next port.
 
-Labels have bounded values: names of registered lambdas, and fixed lists. No label holds a task id or a payload.
+Labels have bounded values: names of the registered lambdas that are used most (`telemetry.metrics_lambdas`; the others share
+`other`), and fixed lists. No label holds a task id or a payload.
 A histogram has the series `_bucket`, `_sum` and `_count`.
 [Alerts](../operators/monitoring.md) says which to watch.
 """
 
 
-class _Metric(NamedTuple):
+class Metric(NamedTuple):
     name: str
     kind: str
     labels: tuple[str, ...]
@@ -51,8 +52,13 @@ def text() -> str:
 
 def names() -> set[str]:
     """Return the names of all metrics, wherever they are defined."""
+    return {metric.name for metric in all_metrics()}
+
+
+def all_metrics() -> list[Metric]:
+    """Return all metrics, wherever they are defined."""
     folders = ("core", "services", "server", "local", "cli", "sdk")
-    return {metric.name for folder in folders for metric in _metrics(_ROOT / folder)}
+    return [metric for folder in folders for metric in _metrics(_ROOT / folder)]
 
 
 def undocumented() -> list[str]:
@@ -60,14 +66,14 @@ def undocumented() -> list[str]:
     return sorted(names() - {metric.name for path in _PARTS for metric in _metrics(_ROOT / path)})
 
 
-def _metrics(path: Path) -> Iterator[_Metric]:
+def _metrics(path: Path) -> Iterator[Metric]:
     for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TYPES:
                 values = [_value(argument) for argument in node.args]
                 if values and str(values[0]).startswith("duly_"):
                     labels = next((value for value in values[2:] if isinstance(value, list)), [])
-                    yield _Metric(str(values[0]), _TYPES[node.func.id], tuple(labels), str(values[1]))
+                    yield Metric(str(values[0]), _TYPES[node.func.id], tuple(labels), str(values[1]))
 
 
 def _value(node: ast.expr) -> object:

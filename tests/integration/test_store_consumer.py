@@ -60,7 +60,13 @@ class Tampered:
 
 
 def oldest_ready(lambda_name):
-    return REGISTRY.get_sample_value("duly_oldest_ready_seconds", {"lambda": lambda_name})
+    labels = {"lambda": lambda_name, "priority": "normal"}
+    return REGISTRY.get_sample_value("duly_oldest_ready_seconds", labels)
+
+
+def backlog(lambda_name):
+    labels = {"lambda": lambda_name, "priority": "normal"}
+    return REGISTRY.get_sample_value("duly_backlog_tasks", labels)
 
 
 @pytest.fixture
@@ -148,7 +154,7 @@ async def test_what_waited_for_the_units_of_a_refused_message_is_sent_at_once(
     assert references() == Counter([second])
 
 
-async def test_it_measures_how_long_the_first_task_of_each_lambda_has_been_due(
+async def test_it_measures_how_many_tasks_of_each_lambda_are_due_and_how_long_the_first_has_been(
     task_states, clock, make_consumer, tampered
 ):
     await task_states.register(OTHER)
@@ -163,6 +169,8 @@ async def test_it_measures_how_long_the_first_task_of_each_lambda_has_been_due(
 
     assert oldest_ready(LAMBDA) >= 100
     assert oldest_ready(OTHER) == 0
+    assert backlog(LAMBDA) == 1
+    assert backlog(OTHER) == 0
 
 
 async def test_nothing_is_lost_while_the_queue_is_away(

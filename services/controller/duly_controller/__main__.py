@@ -49,8 +49,12 @@ _SHORTEST_DWELL = timedelta(seconds=5)
 async def _open_receiver(settings: QueueSettings) -> QueueReceiver:
     if settings.backend == "store":
         return NoQueue()
-    from duly_core.queues.sqs.receiver import SqsReceiver  # it loads boto3
-
+    try:
+        from duly_core.queues.sqs.receiver import SqsReceiver  # it loads boto3
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"queue.backend = {settings.backend} needs {error.name}, which is not installed: pip install 'duly[worker,sqs]'"
+        ) from error
     return await SqsReceiver.open(settings)
 
 

@@ -1,8 +1,7 @@
 """What the Executor counts, and the log lines that go with it."""
 
 from collections import Counter as Tally
-from collections.abc import Collection, Iterable
-from functools import cache
+from collections.abc import Callable, Collection, Iterable
 from uuid import UUID
 
 import structlog
@@ -10,22 +9,31 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from duly.enums import Priority
 from duly.v1 import hsc_pb2
+from duly_core.lambda_metrics import ByLambda
 from duly_core.task import TaskId
 from duly_core.telemetry import SECONDS
 from duly_executor.slot_use import SlotUse
 
 log = structlog.get_logger()
 
-_lateness = Histogram(
-    "duly_start_lateness_seconds",
-    "From when a run was due to its start; written when the run ends.",
-    ["lambda", "priority"],
-    buckets=SECONDS,
+_lateness = ByLambda(
+    Histogram(
+        "duly_start_lateness_seconds",
+        "From when a run was due to its start; written when the run ends.",
+        ["lambda", "priority"],
+        buckets=SECONDS,
+    )
 )
-_ended = Counter(
-    "duly_attempts_total", "Runs that ended, by outcome; released ones are left out.", ["lambda", "outcome"]
+_ended = ByLambda(
+    Counter(
+        "duly_attempts_total",
+        "Runs that ended, by outcome; released ones are left out.",
+        ["lambda", "outcome"],
+    )
 )
 _held = Gauge("duly_held_tasks", "Tasks whose claims this Executor holds: running and prefetched ones.")
+_slots = Gauge("duly_slots", "Slots of this Executor's callback processes.")
+_busy_slots = Gauge("duly_busy_slots", "Slots of this Executor whose callbacks run.")
 _reserved = Gauge(
     "duly_reserved_slots",
     "Slots that this Executor keeps for a lambda, or for one of its priorities.",
@@ -39,6 +47,8 @@ _lost = Counter("duly_lost_claims_total", "Claims that this Executor lost.")
 _killed = Counter(
     "duly_killed_processes_total", "Callback processes that Duly killed, by reason.", ["reason"]
 )
+for _reason in ("cancel", "lost_claim", "max_runtime", "no_answer", "no_longer_ours", "stopped"):
+    _killed.labels(_reason)  # a counter whose first sample is 1 shows no increase
 _crashed = Counter("duly_crashed_processes_total", "Callback processes that died by themselves.")
 
 
@@ -50,24 +60,24 @@ def attempts_ended(ends: Iterable[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]
         outcomes[name, result.outcome] += 1
         started, due = result.started_at, task.due_at
         lateness = started.seconds - due.seconds + (started.nanos - due.nanos) / 1e9
-        _lateness_of(name, task.priority).observe(max(0.0, lateness))
+        _lateness.labels(name, _PRIORITIES[task.priority]).observe(max(0.0, lateness))
     for (name, outcome), count in outcomes.items():
-        _ended_as(name, outcome).inc(count)
+        _ended.labels(name, _OUTCOMES[outcome]).inc(count)
 
 
-@cache  # as many as there are series
-def _lateness_of(name: str, priority: int) -> Histogram:
-    return _lateness.labels(name, Priority(priority).name.lower())
-
-
-@cache
-def _ended_as(name: str, outcome: hsc_pb2.Outcome.ValueType) -> Counter:
-    return _ended.labels(name, hsc_pb2.Outcome.Name(outcome).removeprefix("OUTCOME_").lower())
+_PRIORITIES = {int(priority): priority.name.lower() for priority in Priority}
+_OUTCOMES = {number: name.removeprefix("OUTCOME_").lower() for name, number in hsc_pb2.Outcome.items()}
 
 
 def held(tasks: int) -> None:
     """So many claims are held."""
     _held.set(tasks)
+
+
+def count_slots(slots: int, busy: Callable[[], int]) -> None:
+    """There are so many slots; `busy` is asked how many are used when somebody reads the metrics, in another thread."""
+    _slots.set(slots)
+    _busy_slots.set_function(busy)
 
 
 def slots_used(use: SlotUse) -> None:

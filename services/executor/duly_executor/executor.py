@@ -100,6 +100,7 @@ class Executor:
             partial(hand_back_gated, self._pool, self._held_claims),
         )
         self._failure: BaseException | None = None
+        events.count_slots(settings.processes * settings.slots, lambda: sum(1 for _ in self._board.running()))
 
     def _unwanted(self, response: hsc_pb2.ClaimWorkResponse) -> None:
         """Hand back what came for a call that was given up."""

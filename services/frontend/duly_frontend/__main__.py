@@ -88,6 +88,7 @@ def build(
                 observe_call,
                 open_authorizer(auth_settings, AccessCache(stores.reads)),
                 StoredAuditLog(store),
+                settings.health_listen,
             )
             address = await server.start()
             if await migration.done(store_settings, stop, FRONTEND):

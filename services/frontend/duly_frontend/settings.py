@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from duly_core.addresses import Listen
+from duly_core.addresses import Listen, OptionalListen
 from duly_core.rpc.field_count import MOST_FIELDS
 from duly_core.settings import Duration, Section
 
@@ -17,6 +17,8 @@ class FrontendSettings(Section):
 
     listen: Listen = "127.0.0.1:7401"
     """HOST:PORT for clients and workers."""
+    health_listen: OptionalListen = ""
+    """HOST:PORT of a second server that answers health checks only; empty: none."""
     horizon: Duration = timedelta(days=365)
     """How far ahead a task may be scheduled."""
     max_tasks_per_call: int = Field(default=10_000, ge=1, le=MOST_FIELDS)

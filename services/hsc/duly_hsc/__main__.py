@@ -63,7 +63,15 @@ def build(
                 notifications.subscribe(servicer.work)
             authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
             audit_log = StoredAuditLog(stores.results)
-            server = RpcServer(settings.listen, [servicer], rpc_settings, observe_call, authorizer, audit_log)
+            server = RpcServer(
+                settings.listen,
+                [servicer],
+                rpc_settings,
+                observe_call,
+                authorizer,
+                audit_log,
+                settings.health_listen,
+            )
             address = await server.start()
             if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)

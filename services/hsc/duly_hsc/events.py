@@ -8,20 +8,28 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from duly.enums import Outcome
+from duly_core.lambda_metrics import ByLambda
 from duly_core.task import Applied, ClaimedTask, HeartbeatAnswer, Result
-from duly_core.telemetry import SIZES
+from duly_core.telemetry import SECONDS, SIZES
 
 log = structlog.get_logger()
 
 _claims = Counter("duly_claims_total", "Claims asked for, by verdict.", ["verdict"])
 heartbeats = Counter("duly_heartbeats_total", "Tasks heartbeated, by verdict.", ["verdict"])
 _results = Counter("duly_results_total", "Results written, by outcome and verdict.", ["outcome", "verdict"])
-_retries = Counter(
-    "duly_retries_total",
-    "Retries written, by whether the lambda's budget put them off.",
-    ["lambda", "held_back"],
+_retries = ByLambda(
+    Counter(
+        "duly_retries_total",
+        "Retries written, by whether the lambda's budget put them off.",
+        ["lambda", "held_back"],
+    )
 )
 releases = Counter("duly_released_total", "Claims released, by verdict.", ["verdict"])
+poll_seconds = Histogram(
+    "duly_hsc_poll_seconds",
+    "How long a poll for due tasks took. Its rows: duly_hsc_group_size of ClaimWork.",
+    buckets=SECONDS,
+)
 group_size = Histogram("duly_hsc_group_size", "Items of one statement, by RPC.", ["rpc"], buckets=SIZES)
 
 

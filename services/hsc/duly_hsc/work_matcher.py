@@ -245,14 +245,15 @@ class WorkMatcher:
             if gates := await self._gates.known():
                 picks = [pick for pick in picks if not gates.is_closed(pick.queue)]
             async with failpoints.around("hsc.claim_work"):
-                work = await store_claims.claim_work(
-                    self._store,
-                    picks,
-                    [waiter.caller for waiter in waiters],
-                    most,
-                    self._claim_timeout,
-                    gates,
-                )
+                with events.poll_seconds.time():
+                    work = await store_claims.claim_work(
+                        self._store,
+                        picks,
+                        [waiter.caller for waiter in waiters],
+                        most,
+                        self._claim_timeout,
+                        gates,
+                    )
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             group.due_times.unsure(polled, now)
             for waiter in waiters:

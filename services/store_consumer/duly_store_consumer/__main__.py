@@ -25,6 +25,7 @@ from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.dead_letter_watch import DeadLetterWatch
 from duly_store_consumer.events import log
 from duly_store_consumer.gate_loop import GateLoop
 from duly_store_consumer.host_watch import watch_hosts
@@ -104,6 +105,8 @@ def build(
                 audit_retention=store_settings.audit_retention,
             )
 
+            dead_letters = DeadLetterWatch(store)
+
             async def retain() -> timedelta:
                 done = await retention.run_once()
                 events.retention_round(done)
@@ -123,6 +126,7 @@ def build(
                 group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
                 group.create_task(repeat("host watch", partial(watch_hosts, store), stop, asyncio.Event()))
+                group.create_task(repeat("dead letter watch", dead_letters.run_once, stop, asyncio.Event()))
                 group.create_task(
                     repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())
                 )

@@ -13,6 +13,7 @@ from duly_core.routing import QueueKey
 from duly_core.store.gate_cache import Gates
 from duly_core.store.pool import Store
 from duly_core.timing import Timing
+from duly_store_consumer import events
 from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.due_poller import DuePoller, Poll
 from duly_store_consumer.live_config import LiveConfig
@@ -86,7 +87,8 @@ class Consumer:
         now = await self._begin_poll()
         may_be_due = self._wake_timer.begin_round(now) or not self._live_config.settings.exact
         try:
-            pause = await self._round(now, may_be_due=may_be_due)
+            with events.time_round():
+                pause = await self._round(now, may_be_due=may_be_due)
         except BaseException:
             self._wake_timer.fail_round()
             raise

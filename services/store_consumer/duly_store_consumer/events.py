@@ -2,35 +2,48 @@
 
 from collections import Counter as Count
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from duly.enums import FailureKind
 from duly_core.gates import Gate
+from duly_core.lambda_metrics import ByLambda, GaugeByLambda
 from duly_core.routing import QueueKey
+from duly_core.store.backlog import Ready
 from duly_core.store.breakers import Moved
 from duly_core.store.polling import TimedOut
 from duly_core.store.retention import RetentionRound
 from duly_core.store.ticks import Fired
 from duly_core.task import DueTask
-from duly_core.telemetry import SIZES
+from duly_core.telemetry import SECONDS, SIZES
 
 log = structlog.get_logger()
 
-_enqueued = Counter("duly_enqueued_total", "References sent to queues.", ["lambda", "priority", "kind"])
-_unsent = Counter(
-    "duly_unsent_references_total",
-    "References that could not be sent and were put back.",
-    ["lambda", "priority"],
+_enqueued = ByLambda(
+    Counter("duly_enqueued_total", "References sent to queues.", ["lambda", "priority", "kind"])
+)
+_unsent = ByLambda(
+    Counter(
+        "duly_unsent_references_total",
+        "References that could not be sent and were put back.",
+        ["lambda", "priority"],
+    )
 )
 _reclaimed = Counter("duly_reclaimed_total", "Claims reclaimed from silent Executors.")
 _ended = Counter(
     "duly_store_consumer_ended_total",
     "Tasks ended by the Store Consumer: expired, quarantined, cancelled, skipped, failed with their session.",
 )
-queue_depth = Gauge(
-    "duly_queue_depth", "References in the queue, as the Store Consumer estimates.", ["lambda", "priority"]
+_queue_depth = GaugeByLambda(
+    Gauge(
+        "duly_queue_depth",
+        "References in the queue, as the Store Consumer estimates.",
+        ["lambda", "priority"],
+    ),
+    combine=sum,
 )
 _polls = Histogram("duly_poll_size", "References one poll took.", buckets=SIZES)
 _reclaim_guard = Gauge(
@@ -65,8 +78,34 @@ hosts = Gauge(
     "Hosts by state: alive, draining, silent (missed three reports), stopped; kept for a day.",
     ["state"],
 )
-oldest_ready = Gauge(
-    "duly_oldest_ready_seconds", "How long the task that waits longest for a host has been due.", ["lambda"]
+_oldest_ready = GaugeByLambda(
+    Gauge(
+        "duly_oldest_ready_seconds",
+        "How long the task that waits longest for a host has been due.",
+        ["lambda", "priority"],
+    ),
+    combine=max,
+)
+_backlog = GaugeByLambda(
+    Gauge(
+        "duly_backlog_tasks",
+        "Tasks that are due and that no host has; each lambda and priority is counted up to a limit of 10 to 10,000.",
+        ["lambda", "priority"],
+    ),
+    combine=sum,
+)
+_dead_letters = ByLambda(
+    Counter(
+        "duly_dead_letters_total",
+        "New dead letters since this process began, by kind; each Store Consumer counts all.",
+        ["lambda", "kind"],
+    )
+)
+_newest_dead_letter = Gauge(
+    "duly_newest_dead_letter_timestamp_seconds", "When the newest dead letter ended; 0: there is none."
+)
+_rounds = Histogram(
+    "duly_store_consumer_round_seconds", "How long a round of the Store Consumer took.", buckets=SECONDS
 )
 _gated = Counter("duly_gated_tasks_total", "Tasks that gates parked, dropped or delayed.", ["kind"])
 _gate_released = Counter("duly_gate_released_tasks_total", "Parked tasks that were released from gates.")
@@ -74,6 +113,33 @@ _breaker_changes = Counter(
     "duly_breaker_changes_total", "How often the breaker of a lambda moved to a state.", ["lambda", "state"]
 )
 last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
+
+
+def backlog(ready: Mapping[QueueKey, Ready]) -> None:
+    """Show what is due of each queue."""
+    _oldest_ready.set({_labels(queue): each.age.total_seconds() for queue, each in ready.items()})
+    _backlog.set({_labels(queue): each.tasks for queue, each in ready.items()})
+
+
+def queue_depths(depths: Mapping[QueueKey, int]) -> None:
+    """Show how many references each queue holds."""
+    _queue_depth.set({_labels(queue): depth for queue, depth in depths.items()})
+
+
+def _labels(queue: QueueKey) -> tuple[str, str]:
+    return queue.lambda_name, queue.priority.name.lower()
+
+
+def dead_letters(counts: Mapping[tuple[str, FailureKind], int], newest_at: datetime | None) -> None:
+    """Count new dead letters, by lambda and kind, and show when the newest ended."""
+    _newest_dead_letter.set(newest_at.timestamp() if newest_at else 0)
+    for (name, kind), count in counts.items():
+        _dead_letters.labels(name, kind.name.lower()).inc(count)
+
+
+def time_round() -> AbstractContextManager[object]:
+    """Measure how long a round takes."""
+    return _rounds.time()
 
 
 def sent(references: Mapping[QueueKey, int], kind: str) -> None:

@@ -126,5 +126,9 @@ class DepthLimits:
                 room[key] = free
         return room
 
+    def depths(self) -> dict[QueueKey, int]:
+        """Return how many references each queue held when its depth was last measured."""
+        return {key: queue.depth for key, queue in self._queues.items()}
+
     def _queue(self, key: QueueKey) -> _Queue:
         return self._queues.setdefault(key, _Queue())

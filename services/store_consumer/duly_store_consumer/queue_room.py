@@ -11,6 +11,8 @@ from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.queue_depth import DepthLimits
 
 _MOST_A_STATEMENT = 10_000
+_SHOWN_EVERY = 1.0
+"""Seconds between two updates of the metric."""
 
 
 class QueueRoom:
@@ -19,6 +21,7 @@ class QueueRoom:
     def __init__(self, sender: QueueSender, live_config: LiveConfig) -> None:
         self._sender = sender
         self._live_config = live_config
+        self._shown_at = float("-inf")
         settings = live_config.settings
         self.limits = DepthLimits(
             settings.depth_horizon, settings.min_depth, settings.max_depth, sender.depth_age
@@ -47,6 +50,9 @@ class QueueRoom:
     async def refresh(self, now: float) -> None:
         """Ask for the depths that are out of date."""
         await self._look(self.limits.stale(self._live_config.queues, now), now)
+        if now - self._shown_at >= _SHOWN_EVERY:
+            self._shown_at = now
+            events.queue_depths(self.limits.depths())
 
     async def _look(self, queues: Sequence[QueueKey], now: float) -> None:
         if not queues:
@@ -59,5 +65,3 @@ class QueueRoom:
         depths = {key: depth for key in queues if (depth := answers.get(key, 0)) < FULL}
         self.limits.not_told([key for key in queues if key not in depths], now)
         self.limits.looked(depths, now)
-        for key, depth in depths.items():
-            events.queue_depth.labels(key.lambda_name, key.priority.name.lower()).set(depth)

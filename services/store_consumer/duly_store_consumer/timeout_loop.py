@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
+from duly_store_consumer import events
 from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.liveness import Liveness
@@ -43,7 +44,10 @@ class TimeoutLoop:
         Raises:
             StoreUnavailableError: the round was not completed.
         """
-        now = asyncio.get_running_loop().time()
+        with events.time_round():
+            return await self._round(asyncio.get_running_loop().time())
+
+    async def _round(self, now: float) -> timedelta:
         await self._live_config.read(now)
         found, pause = await self._timeouts.handle_due(now)
         if due := found.released | {task.queue.lambda_name for task in found.again}:
