@@ -82,6 +82,8 @@ METHODS = {
     "tokens": "tokens list",
     "revoke_tokens": "tokens revoke",
     "audit_events": "audit",
+    "reveal": "reveal",
+    "activity": "activity",
 }
 OPTIONS = {
     "statuses": "status",
