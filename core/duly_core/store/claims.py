@@ -274,11 +274,8 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
         if rows:
             # a cancel that was asked for while it ran need not wait for another run
             released = uuids(sorted(row[0] for row in rows))
-            await fetch(
-                connection,
-                TRANSITIONS["cancel"],
-                {"task_ids": released, "only_if_requested": True, "by": None},
-            )
+            again = {"task_ids": released, "only_if_requested": True, "by": None}
+            await fetch(connection, TRANSITIONS["cancel"], again)
     claims = [(release.task_id, release.token) for release in releases]
     return await answer(store, claims, {row[1] for row in rows}), timedelta() if rows else None
 

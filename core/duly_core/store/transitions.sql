@@ -941,7 +941,7 @@ update task_assoc as assoc
 set cancel_requested = true,
     events = case
         when not assoc.cancel_requested
-            then duly_note(assoc.events, 'cancel_requested', (select duly_now()), assoc.next_trigger_at, null, %(by)b::text)
+            then duly_note(assoc.events, 'cancel_requested', (select duly_now()), null, null, %(by)b::text)
         else assoc.events
     end
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
@@ -1072,7 +1072,7 @@ with clock as materialized (
     set due_at = case when found.is_moved then found.due_at else assoc.due_at end,
         priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1,
         events = duly_note(
-            assoc.events, 'updated', (select now from clock), assoc.next_trigger_at, {{what_changed}}, %(by)b::text
+            assoc.events, 'updated', (select now from clock), null, {{what_changed}}, %(by)b::text
         )
     from found
     where assoc.task_id = any (array[found.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
