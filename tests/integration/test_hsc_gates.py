@@ -9,7 +9,7 @@ import pytest
 from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.gates import GateScope, Kind
-from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveStoreConsumerSettings
 from duly_core.store import gates
 from duly_core.store.gate_cache import GateCache
 from duly_core.store.gates import NewGate

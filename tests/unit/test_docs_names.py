@@ -65,6 +65,7 @@ def test_every_command_exists_with_its_options(path: Path) -> None:
             "grant",
             "graph",
             "lambdas",
+            "gates",
             "resources",
             "sessions",
             "settings",
