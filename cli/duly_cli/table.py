@@ -94,4 +94,6 @@ def _wrapped(text: str, width: int) -> list[str]:
         drop_whitespace=False,
         replace_whitespace=False,
     )
+    if len(lines) > 1 and not lines[0].strip():  # behind an indent, a word that is longer than a line
+        lines[:2] = [lines[0] + lines[1]]
     return [line.rstrip() if place == 0 else line.strip() for place, line in enumerate(lines)] or [""]
