@@ -36,9 +36,7 @@ async def test_dead_letters_are_counted_once_by_lambda_and_kind(store, task_stat
     assert again.newest_at == later.newest_at
 
 
-async def test_more_than_one_statement_reads_are_counted_by_the_next(
-    store, clock, dead_letter, monkeypatch
-):
+async def test_more_than_one_statement_reads_are_counted_by_the_next(store, clock, dead_letter, monkeypatch):
     monkeypatch.setattr(dead_letter_counts, "_MOST", 2)
     first = await count_new(store, None)
     await clock.tick(1 * SECOND)

@@ -15,7 +15,9 @@ import yaml
 from scripts.reference import metrics
 
 ROOT = Path(__file__).parents[2]
-RULES: dict[str, Any] = yaml.safe_load((ROOT / "deploy/prometheus/duly.rules.yaml").read_text(encoding="utf-8"))
+RULES: dict[str, Any] = yaml.safe_load(
+    (ROOT / "deploy/prometheus/duly.rules.yaml").read_text(encoding="utf-8")
+)
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy/grafana/duly.json").read_text(encoding="utf-8"))
 ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
@@ -23,7 +25,9 @@ PLOTS = [panel for panel in PANELS if panel["type"] != "row"]
 EXPRESSIONS = {
     **{alert["alert"]: alert["expr"] for alert in ALERTS},
     **{
-        f"{panel['title']} {target['refId']}": target["expr"] for panel in PLOTS for target in panel["targets"]
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in PLOTS
+        for target in panel["targets"]
     },
 }
 DURATION = re.compile(r"\d+[smhd]")

@@ -63,7 +63,9 @@ def test_a_gauge_names_the_largest_and_combines_the_others() -> None:
     backlog = GaugeByLambda(
         Gauge("backlog", "Due.", ["lambda", "priority"], registry=registry), sum, NamedLambdas(2)
     )
-    age = GaugeByLambda(Gauge("age", "Due for.", ["lambda", "priority"], registry=registry), max, NamedLambdas(2))
+    age = GaugeByLambda(
+        Gauge("age", "Due for.", ["lambda", "priority"], registry=registry), max, NamedLambdas(2)
+    )
     values = {("a", "low"): 5, ("b", "low"): 3, ("c", "low"): 9, ("d", "low"): 1, ("c", "high"): 0}
 
     backlog.set(values)
