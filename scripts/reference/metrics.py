@@ -15,6 +15,7 @@ _PARTS = {
     "services/frontend": "Frontend",
     "services/store_consumer": "Store Consumer",
     "services/hsc": "HSC",
+    "services/console": "Console",
     "services/controller": "Controller",
     "services/executor": "Executor",
 }
@@ -31,6 +32,8 @@ A histogram has the series `_bucket`, `_sum` and `_count`.
 
 
 class Metric(NamedTuple):
+    """A metric as its definition says."""
+
     name: str
     kind: str
     labels: tuple[str, ...]
