@@ -60,6 +60,7 @@ def test_without_faults_every_task_runs_once(tmp_path: Path) -> None:
 
 
 @long
+@pytest.mark.timeout(720)
 def test_a_lease_that_is_renewed_with_an_old_token_is_found(tmp_path: Path) -> None:
     """No timer of Duly lets such a heartbeat through by itself: the replayer sends it."""
     for seed in (2, 4, 6):  # a run may have no task whose former holder could send one
