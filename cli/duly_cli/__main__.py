@@ -25,16 +25,22 @@ from duly_cli import (
     backlog,
     cancel,
     certs,
+    completion,
     db,
     dead_letters,
+    explain,
+    gates,
     grants,
     graphs,
+    hosts,
     lambdas,
     purge,
+    queues,
     register,
     resources,
     run,
     schedule,
+    service_processes,
     services,
     sessions,
     settings,
@@ -42,6 +48,7 @@ from duly_cli import (
     tasks,
     time_tables,
     tokens,
+    top,
     update,
 )
 
@@ -86,6 +93,7 @@ stack.add_commands(app)
 run.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
+explain.add_command(app)
 lambdas.add_commands(app)
 update.add_command(app)
 cancel.add_command(app)
@@ -94,7 +102,13 @@ dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
+gates.add_commands(app)
 backlog.add_command(app)
+hosts.add_command(app)
+queues.add_command(app)
+service_processes.add_command(app)
+top.add_command(app)
+completion.add_command(app)
 register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)
@@ -110,6 +124,7 @@ services.add_commands(app)
 def main(on_loaded: Callable[[], object] = lambda: None) -> None:
     """Run the command that the command line names; `on_loaded` is called when its options are known."""
     command = typer.main.get_command(app)
+    completion.prepare()
     on_loaded()
     try:
         command(prog_name="duly")

@@ -36,7 +36,7 @@ def columns(
     before_last = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
     if width is None or before_last + widths[-1] <= width:
         yield from (_aligned(row, widths) for row in table)
-    elif before_last + _LEAST <= width:
+    elif before_last + max(_LEAST, _longest_word(row[-1] for row in table)) <= width:
         for row in table:
             first, *others = _wrapped(row[-1], width - before_last)
             yield _aligned([*row[:-1], first], widths)
@@ -53,6 +53,10 @@ def _widths(table: Sequence[Sequence[str]]) -> list[int]:
 def _fits(widths: Sequence[int], width: int) -> bool:
     """Return whether rows fit, the last column wrapped if it has to be."""
     return sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + min(widths[-1], _LEAST) <= width
+
+
+def _longest_word(cells: Iterable[str]) -> int:
+    return max((len(word) for cell in cells for word in cell.split()), default=0)
 
 
 def terminal_width() -> int | None:

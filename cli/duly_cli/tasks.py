@@ -29,7 +29,6 @@ TaskIds = Annotated[list[str], typer.Argument(help="One or more task ids.", meta
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 
-_PENDING = {duly.TaskStatus.NEW, duly.TaskStatus.ENQUEUED, duly.TaskStatus.RETRIABLE_FAILURE}
 _UNREACHABLE_AFTER = timedelta(seconds=3)
 """Somebody looks on: a program would rather wait until the Frontend is there."""
 
@@ -105,10 +104,7 @@ def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson =
             except (duly.TaskNotFoundError, duly.InvalidTaskError) as error:
                 say(f"duly: {error}", err=True)
         most = {} if as_json else _max_attempts(client, found)
-        notes = [] if as_json else _unserved(client, found)
     show(found, as_json=as_json, max_attempts=most)
-    for note in notes:
-        say(note)
     if len(found) < len(task_ids):
         raise typer.Exit(1)
 
@@ -157,18 +153,6 @@ def _max_attempts(client: duly.Client, tasks: Sequence[duly.Task]) -> dict[str, 
     if not names:
         return {}
     return {each.name: each.max_attempts for each in client.lambdas() if each.name in names}
-
-
-def _unserved(client: duly.Client, tasks: Sequence[duly.Task]) -> list[str]:
-    """Return why tasks wait that are pinned to a version that no host is known to serve."""
-    notes = []
-    for name in sorted({task.lambda_name for task in tasks if task.status in _PENDING} - {""}):
-        base, at, version = name.partition("@")
-        if at and not client.get_lambda(name).versions:
-            notes.append(
-                f"{name}: no host has declared that it serves version {version} of {base} (App(pinned=True)): its tasks wait"
-            )
-    return notes
 
 
 def show(

@@ -173,6 +173,8 @@ class HeartbeatAnswer(enum.Enum):
     KEPT = "kept"
     LOST = "lost"
     CANCEL_REQUESTED = "cancel requested"
+    GATED = "gated"
+    """Kept, and held by a gate: it goes back if its callback has not started."""
 
 
 class Result(NamedTuple):

@@ -22,7 +22,10 @@ from duly.peers import Avoided, split_addresses
 from duly.retry_info import pause_of
 from duly.v1 import frontend_pb2
 from duly.v1.access_pb2_grpc import AccessServiceStub
+from duly.v1.explain_pb2_grpc import ExplainServiceStub
+from duly.v1.fleet_pb2_grpc import FleetServiceStub
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
+from duly.v1.gates_pb2_grpc import GateServiceStub
 from duly.v1.graphs_pb2_grpc import GraphServiceStub
 from duly.v1.limits_pb2_grpc import LimitServiceStub
 from duly.v1.registry_pb2_grpc import RegistryServiceStub
@@ -109,9 +112,12 @@ class Caller:
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)
         self.sessions = SessionServiceStub(self._channel)
+        self.gates = GateServiceStub(self._channel)
         self.limits = LimitServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)
         self.graphs = GraphServiceStub(self._channel)
+        self.explains = ExplainServiceStub(self._channel)
+        self.fleet = FleetServiceStub(self._channel)
         self._stream = CallStream(
             self.frontend.ScheduleStream,
             frontend_pb2.ScheduleStreamRequest,

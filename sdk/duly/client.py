@@ -20,7 +20,10 @@ from duly.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly.dead_letters import Redrive
 from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
+from duly.explain_calls import ExplainCalls
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
+from duly.fleet_calls import FleetCalls
+from duly.gate_calls import GateCalls
 from duly.graph_calls import GraphCalls
 from duly.lambda_calls import LambdaCalls
 from duly.resource_calls import ResourceCalls
@@ -51,8 +54,11 @@ class AsyncClient(
     GraphCalls,
     TimeTableCalls,
     ResourceCalls,
+    GateCalls,
     AccessCalls,
     LambdaCalls,
+    ExplainCalls,
+    FleetCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 

@@ -54,6 +54,66 @@ class SessionPolicy(IntEnum):
     FAIL_REST = 3
 
 
+class ReasonKind(IntEnum):
+    """What a task waits for, or how it stands; `docs/explain.md` says what each means."""
+
+    ENDED = 1
+    DUE_LATER = 2
+    BACKOFF = 3
+    RATE = 4
+    GATE = 5
+    SESSION = 6
+    SESSION_BLOCKED = 7
+    GRAPH = 8
+    ENDS_SOON = 9
+    RESOURCE = 10
+    LAMBDA_UNKNOWN = 11
+    LAMBDA_DELETED = 12
+    VERSION_UNKNOWN = 13
+    NO_HOST = 14
+    BACKLOG = 15
+    READY = 16
+    ENQUEUED = 17
+    CLAIMED = 18
+    RUNNING = 19
+    CANCEL_REQUESTED = 20
+    HOLDER_SILENT = 21
+    FAILOVER_GRACE = 22
+    EXPIRES = 23
+
+
+class HistoryKind(IntEnum):
+    """What happened to a task; `docs/explain.md` says what each means."""
+
+    SCHEDULED = 1
+    ENQUEUED = 2
+    SENT_AGAIN = 3
+    PUT_BACK = 4
+    DEQUEUED = 5
+    CLAIMED = 6
+    CLAIMED_AGAIN = 7
+    STARTED = 8
+    RUN_ENDED = 9
+    ENDED = 10
+    PARKED = 11
+    UNPARKED = 12
+    PUT_OFF = 13
+    RATE_LIFTED = 14
+    SESSION_TURN = 15
+    SESSION_OVERTAKEN = 16
+    SESSION_UNBLOCKED = 17
+    SESSION_FAILED = 18
+    GRAPH_READY = 19
+    GRAPH_SKIPPED = 20
+    UPDATED = 21
+    CANCEL_REQUESTED = 22
+    REDRIVEN = 23
+    LEFT_OUT = 24
+    GATED = 25
+    UNGATED = 26
+    DELAYED = 27
+
+
 class EdgeCondition(IntEnum):
     """What the end of a node of a graph must be for a node that waits for it."""
 
@@ -122,6 +182,26 @@ class FailureKind(IntEnum):
     GRAPH_SKIPPED = 12
     # The worker cannot decrypt the payload, or what an attempt before kept.
     NOT_DECRYPTED = 13
+    # It did not run: an operator's gate dropped it.
+    GATE_DROPPED = 14
+
+
+class GateKind(IntEnum):
+    """What a gate does to the tasks that it hits."""
+
+    # They wait; they end as DROPPED; their due time moves, once for each task.
+    PAUSE = 1
+    DROP = 2
+    DELAY = 3
+
+
+class BreakerState(IntEnum):
+    """Where the breaker of a lambda stands."""
+
+    # The lambda runs; its gate holds it back; its gate lets probes through.
+    CLOSED = 1
+    OPEN = 2
+    HALF_OPEN = 3
 
 
 class SettingSource(IntEnum):
@@ -167,6 +247,26 @@ class Role(IntEnum):
     OPERATOR = 4
     # Sees everything but payloads, changes nothing.
     AUDITOR = 5
+
+
+class HostState(IntEnum):
+    """What the last report of a host, or of a service's process, says of it."""
+
+    ALIVE = 1
+    # It takes no more tasks, and lets those that run end.
+    DRAINING = 2
+    # It said that it ended.
+    STOPPED = 3
+    # It did not, and has missed three reports.
+    SILENT = 4
+
+
+class QueueOrder(IntEnum):
+    """In which order queues are listed."""
+
+    # The most due tasks first; that whose oldest due task has waited longest first.
+    BACKLOG = 1
+    AGE = 2
 
 
 def member(field: str, value: object, kind: type[Member]) -> Member:

@@ -47,6 +47,7 @@ __all__ = [
     "TimeTableNotFoundError",
     "UnauthenticatedError",
     "UnavailableError",
+    "UnknownGateError",
     "UnknownLambdaError",
     "UnknownResourceError",
     "UnknownSettingError",
@@ -173,6 +174,10 @@ class UnknownResourceError(DulyError):
 
 class QuotaExceededError(DulyError):
     """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
+
+
+class UnknownGateError(DulyError):
+    """No gate of this name is in force, or the lambda has no breaker: `duly gates list` lists them."""
 
 
 class ResourceInUseError(DulyError):

@@ -180,6 +180,13 @@ class Client(Blocking):
     backfill_table = blocking(AsyncClient.backfill_table)
 
     resources = blocking(AsyncClient.resources)
+    put_gate = blocking(AsyncClient.put_gate)
+    gate_hits = blocking(AsyncClient.gate_hits)
+    delete_gate = blocking(AsyncClient.delete_gate)
+    gates = blocking(AsyncClient.gates)
+    put_breaker = blocking(AsyncClient.put_breaker)
+    delete_breaker = blocking(AsyncClient.delete_breaker)
+    breakers = blocking(AsyncClient.breakers)
     put_resource = blocking(AsyncClient.put_resource)
     delete_resource = blocking(AsyncClient.delete_resource)
     backlog = blocking(AsyncClient.backlog)
@@ -188,6 +195,11 @@ class Client(Blocking):
     set_setting = blocking(AsyncClient.set_setting)
     set_settings = blocking(AsyncClient.set_settings)
     reset_settings = blocking(AsyncClient.reset_settings, drawn="names")
+
+    explain = blocking(AsyncClient.explain)
+    hosts = iterating(AsyncClient.hosts, AsyncClient.host_pages)
+    services = blocking(AsyncClient.services)
+    queues = iterating(AsyncClient.queues, AsyncClient.queue_pages)
 
     access = blocking(AsyncClient.access)
     grants = blocking(AsyncClient.grants)

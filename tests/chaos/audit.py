@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from duly_core.clock import since_boot_ns
@@ -19,6 +20,7 @@ from tests.chaos.history import (
     NodeRow,
     Sample,
     SessionRow,
+    StaleWrite,
     TickRow,
     TimeTableRow,
     Transition,
@@ -104,9 +106,27 @@ from (
 group by name order by name
 """
 
+_STALE_WRITES = """
+select (extract(epoch from at) * 1000000)::int8 * 1000, written, before, after from chaos_stale order by number limit 100
+"""
+_LONGEST_CHANGE = 500
+
 _COUNTS = """
 select (select count(*) from task_assoc),
     (select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid())
+"""
+
+
+STALE_USER = "chaos_stale"
+"""Whoever writes as this user writes for calls whose token's claim is over."""
+_STALE_PASSWORD = "only-for-chaos"
+_MAKE_STALE_USER = f"""
+do $$
+begin
+    create role {STALE_USER} superuser login password '{_STALE_PASSWORD}';
+exception when duplicate_object or unique_violation then null;
+end
+$$
 """
 
 
@@ -114,6 +134,12 @@ def install(dsn: str) -> None:
     """Begin to record, in a database that has the schema and no tasks yet."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(_INSTALL.read_text(encoding="utf-8"))
+        connection.execute(_MAKE_STALE_USER)  # it is the server's: another database may have made it
+
+
+def as_stale_user(dsn: str) -> str:
+    """The same address for the user of stale calls."""
+    return make_conninfo(dsn, user=STALE_USER, password=_STALE_PASSWORD)
 
 
 def boot_minus_wall_ns() -> int:
@@ -174,6 +200,29 @@ def read_uses(dsn: str) -> tuple[UseRow, ...]:
     """What is written of each resource."""
     with psycopg.connect(dsn) as connection:
         return tuple(UseRow(*row) for row in connection.execute(_USES))
+
+
+def read_stale_writes(dsn: str, boot_minus_wall: int) -> tuple[StaleWrite, ...]:
+    """What was written for calls whose token's claim was over."""
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(_STALE_WRITES).fetchall()
+    return tuple(
+        StaleWrite(wall_ns + boot_minus_wall, written, _task_of(before, after), _changed(before, after))
+        for wall_ns, written, before, after in rows
+    )
+
+
+def _task_of(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    return str((after or before or {}).get("task_id") or "")
+
+
+def _changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    old, new = before or {}, after or {}
+    return ", ".join(
+        f"{name} {old.get(name)} -> {new.get(name)}"
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    )[:_LONGEST_CHANGE]
 
 
 def sample(connection: psycopg.Connection[Any], horizon: timedelta, processes: int = 0) -> Sample:

@@ -6,8 +6,9 @@ create table chaos_audit (
     sequence bigint generated always as identity primary key,
     task_id uuid not null,
     entity boolean not null,  -- the row of task, else that of task_assoc
-    at timestamptz not null default clock_timestamp(),
     store_at timestamptz not null default duly_now(),  -- what the store takes for the time
+    -- Taken last: a move of the store's clock that `store_at` has seen came before it.
+    at timestamptz not null default clock_timestamp(),
     txid bigint not null default txid_current(),
     backend integer not null default pg_backend_pid(),
     application text not null default current_setting('application_name'),
@@ -65,3 +66,46 @@ create trigger chaos_audit_entity_update after update on task
     for each row when (old.status is not null or new.status is not null) execute function chaos_audit_entity();
 create trigger chaos_audit_entity_insert after insert on task
     for each row when (new.status is not null) execute function chaos_audit_entity();
+
+create index on chaos_audit (task_id) where not entity;
+
+-- What came of calls with tokens whose claims were over (`replay.py`): nothing may. Of an HSC that has no other callers
+-- each write is one. At the HSCs of all callers a heartbeat tells by its note.
+create table chaos_stale (
+    number bigint generated always as identity primary key,
+    at timestamptz not null default clock_timestamp(),
+    written text not null,
+    before jsonb,
+    after jsonb
+);
+
+create function chaos_stale() returns trigger language plpgsql security definer as $$
+begin
+    insert into chaos_stale (written, before, after)
+    values (
+        lower(tg_op) || ' ' || tg_argv[0], case when tg_op <> 'INSERT' then to_jsonb(old) end,
+        case when tg_op <> 'DELETE' then to_jsonb(new) end
+    );
+    return null;
+end
+$$;
+
+do $$
+declare
+    written text;
+begin
+    foreach written in array array[
+        'task', 'task_assoc', 'attempt', 'dead_letter', 'idempotency_key', 'session', 'graph', 'graph_node', 'graph_edge',
+        'resource', 'resource_use', 'time_table', 'lambda'
+    ] loop
+        execute format(
+            'create trigger chaos_stale after insert or update or delete on %I for each row '
+            'when (session_user = ''chaos_stale'') execute function chaos_stale(%L)', written, written
+        );
+    end loop;
+end
+$$;
+
+create trigger chaos_stale_note after update on task_assoc
+    for each row when (new.progress_note like 'stale %' and old.progress_note is distinct from new.progress_note)
+    execute function chaos_stale('task_assoc');

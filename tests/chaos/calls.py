@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import duly
 from duly.caller import Caller
+from duly.credentials import Credentials
 
 _ONE_CALL = timedelta(seconds=4)
 _PAUSE_S = 0.1
@@ -24,8 +25,10 @@ class Answered(NamedTuple):
 class Calls:
     """Calls of all clients of a run."""
 
-    def __init__(self, addresses: list[str], random: Random) -> None:
-        self._callers = [Caller(address) for address in addresses]
+    def __init__(self, addresses: list[str], random: Random, token: str | None = None) -> None:
+        """Make them; `token` says who they are, where they are asked."""
+        credentials = Credentials.resolve(None, token)
+        self._callers = [Caller(address, credentials) for address in addresses]
         self._random = random
         self._stopped = asyncio.Event()
 

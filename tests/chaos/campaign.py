@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from duly_core.process import PARENT_PID, die_with_parent
-from tests.chaos.plan import Plan, make_plan
+from tests.chaos.plan import Plan
 from tests.chaos.shared import Shared, sharing
-from tests.chaos.single import run_single
+from tests.chaos.single import plan_of, run_single
 
 _BEYOND_TRAFFIC_S = 400
 """A run that takes so much longer than its traffic is killed, and counts as failed."""
@@ -47,15 +47,28 @@ class Campaign:
         self._reports: list[dict[str, Any]] = []
         self._started = time.monotonic()
 
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    @property
+    def reports(self) -> Sequence[dict[str, Any]]:
+        """What the runs reported that are over."""
+        return self._reports
+
+    def open_folder(self) -> None:
+        """Make it. Postgres may run as another user: the way to its data must be open."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o711)
+
     def run(self) -> int:
         """All of them; the worst exit code of all."""
         arguments = self._arguments
-        self._folder.mkdir(parents=True, exist_ok=True)
-        # Postgres may run as another user: the way to its data must be open.
-        self._folder.chmod(0o711)
-        plans = [self._plan(seed) for seed in range(arguments.seed, arguments.seed + arguments.runs)]
+        self.open_folder()
+        seeds = range(arguments.seed, arguments.seed + arguments.runs)
+        plans = [plan_of(seed, arguments) for seed in seeds]
         with sharing(self._folder, sqs=any(plan.queue == "sqs" for plan in plans)) as shared:
-            self._run_all(plans, shared)
+            self.run_all(plans, shared)
         cpu = _cpu_seconds()
         print(*table(self._reports), sep="\n")
         print(
@@ -63,17 +76,8 @@ class Campaign:
         )
         return max((report["exit"] for report in self._reports), key=_badness)
 
-    def _plan(self, seed: int) -> Plan:
-        arguments = self._arguments
-        return make_plan(
-            seed,
-            arguments.seconds,
-            queue=arguments.queue,
-            only=arguments.only,
-            faults=not arguments.no_faults,
-        )
-
-    def _run_all(self, plans: Sequence[Plan], shared: Shared) -> None:
+    def run_all(self, plans: Sequence[Plan], shared: Shared) -> None:
+        """Run these plans, so many at a time as are wanted."""
         gc.collect()
         gc.freeze()  # so that no run copies these pages because its collector looks at them
         waiting = list(reversed(plans))

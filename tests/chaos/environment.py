@@ -7,20 +7,21 @@ from pathlib import Path
 
 from duly_local.moto import AWS_ENVIRONMENT
 from duly_local.ports import LOOPBACK
+from tests.chaos.audit import as_stale_user
 from tests.chaos.links import Links
 from tests.chaos.plan import Plan
 from tests.chaos.process_keeper import Spec
 from tests.chaos.process_tree import MARK
 from tests.chaos.topology import (
-    EMBEDDED_TIMING,
     ENQUEUE_TIMEOUT,
     FRONTEND,
     HOST,
     HSC,
     POLL_INTERVAL,
     SERVER,
-    SHORT_TIMING,
+    STALE_HSC,
     STORE_CONSUMER,
+    TIMINGS,
 )
 from tests.fixtures import failpoint_engine
 
@@ -76,6 +77,7 @@ class Environments:
         store_dsn: Callable[[str], str],
         own: dict[str, str],
         claim_journals: Path,
+        host_token: str,
     ) -> None:
         """Make them.
 
@@ -86,15 +88,18 @@ class Environments:
             store_dsn: where a process finds the store, by its name.
             own: what all processes of the run are told beside the usual.
             claim_journals: where hosts keep them, each in a folder of its own.
+            host_token: the file with the token of hosts, where callers need one.
         """
         self._plan = plan
         self._links = links
         self._addresses = addresses
         self._store_dsn = store_dsn
         self._claim_journals = claim_journals
+        self._host_token = host_token
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
-        timing = EMBEDDED_TIMING if plan.peaceful else SHORT_TIMING
-        self._common = {**inherited, **_COMMON, **timing, **own}
+        self._common = {**inherited, **_COMMON, **TIMINGS[plan.profile][0], **own}
+        if plan.auth:
+            self._common["DULY_AUTH_MODE"] = "required"
 
     def specs(self) -> list[Spec]:
         """Every process."""
@@ -107,6 +112,7 @@ class Environments:
         found += [
             self._service(name, SERVER, (FRONTEND, STORE_CONSUMER, HSC)) for name in topology.server_names()
         ]
+        found.append(self._stale_hsc())
         return found + [self._host(name) for name in topology.host_names()]
 
     def _service(self, name: str, role: str, services: tuple[str, ...]) -> Spec:
@@ -122,6 +128,17 @@ class Environments:
         }
         return Spec(name, role, environment, health)
 
+    def _stale_hsc(self) -> Spec:
+        """One more HSC, which writes as another user: each of its writes is one too many."""
+        address = self._addresses[STALE_HSC]
+        environment = {
+            **self._common,
+            **self._backend(),
+            _LISTEN[HSC]: address,
+            "DULY_STORE_DSN": as_stale_user(self._store_dsn(STALE_HSC)),
+        }
+        return Spec(STALE_HSC, HSC, environment, address)
+
     def _host(self, name: str) -> Spec:
         def through(targets: list[str]) -> str:
             return ",".join(f"{LOOPBACK}:{self._links.port(f'{name}>{target}')}" for target in targets)
@@ -136,6 +153,7 @@ class Environments:
             "DULY_CONTROLLER_HSC_ADDRESS": through(topology.hsc_names()),
             "DULY_CONTROLLER_EXECUTORS": str(topology.executors),
             "DULY_EXECUTOR_CONTAINMENT": self._plan.containment,
+            "DULY_RPC_TOKEN_FILE": self._host_token,
             "DULY_EXECUTOR_JOURNAL_FOLDER": str(self._claim_journals / name),
             HOST_NAME: name,
         }

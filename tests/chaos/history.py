@@ -289,6 +289,19 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class StaleWrite:
+    """A write of a call whose token's claim was over (`replay.py`)."""
+
+    at_ns: int
+    what: str
+    """The operation and the table."""
+    task_id: str
+    """None: the row is of no single task."""
+    columns: str
+    """What it changed, from what to what."""
+
+
+@dataclass(frozen=True, slots=True)
 class Leftover:
     """Something that outlived the graceful stop."""
 
@@ -372,6 +385,7 @@ class History:
     faults: tuple[Fault, ...] = ()
     seen: tuple[Seen, ...] = ()
     samples: tuple[Sample, ...] = ()
+    stale_writes: tuple[StaleWrite, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Lines of the journal that are no record, other than torn last lines of a file."""

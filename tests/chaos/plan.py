@@ -7,13 +7,13 @@ from datetime import timedelta
 from random import Random
 
 from tests.chaos.topology import (
-    EMBEDDED_LEASE,
     FRONTEND,
     HSC,
     SHORT_LEASE,
     STORE_CONSUMER,
+    TIMINGS,
+    TOPOLOGIES,
     Topology,
-    choose,
 )
 from tests.fixtures.failpoint_table import FAILPOINTS
 
@@ -26,6 +26,8 @@ _LAST_AT = 2.0
 _ONE_IN_SQS = 5
 _ONE_IN_FAILOVER, _FAILOVER_AT = 10, 3
 """Seeds that end in 3 have a standby."""
+_ONE_IN_AUTH, _AUTH_AT = 4, 3
+"""Seeds in which each caller needs a token and a role."""
 _GAP_S = 2.2
 """Between two faults, on average: faults last for seconds, so that several go on at a time."""
 
@@ -59,11 +61,19 @@ class Plan:
     queue: str
     topology: Topology
     faults: tuple[Fault, ...]
+    profile: str = "short"
+    """Of the timing, by its name in TIMINGS."""
+    auth: bool = False
+    """Whether each caller needs a token and a role; a stranger tries what it may not."""
+    weaker_containment: bool = False
+    """Whether hosts contain callbacks without cgroups, whatever is done to them."""
+    mutation: str = ""
+    """What is wrong with Duly in this run, by its name in `mutations.py`; none: nothing is."""
 
     @property
     def lease(self) -> timedelta:
         """heartbeat_timeout and claim_timeout."""
-        return SHORT_LEASE if self.faults else EMBEDDED_LEASE
+        return TIMINGS[self.profile][1]
 
     @property
     def peaceful(self) -> bool:
@@ -83,9 +93,8 @@ class Plan:
     @property
     def containment(self) -> str:
         """By the seed: the weaker means is exact with one callback process only."""
-        return (
-            "subreaper" if self.seed % 2 == 0 and self.contained and self.topology.processes == 1 else "auto"
-        )
+        by_seed = self.seed % 2 == 0 and self.contained and self.topology.processes == 1
+        return "subreaper" if by_seed or self.weaker_containment else "auto"
 
     @property
     def punctual(self) -> bool:
@@ -240,23 +249,43 @@ def make_plan(
     *,
     queue: str = "any",
     only: Sequence[str] = (),
-    topology: Topology | None = None,
+    topology: str = "any",
     faults: bool = True,
+    profile: str = "",
+    auth: bool = False,
+    weaker_containment: bool = False,
+    mutation: str = "",
 ) -> Plan:
     """The plan of a seed; `only` names the kinds to choose from, and with queue "any" the seed chooses that, too.
+
+    Without a profile leases are short in runs with faults. `auth`: in every run, and not only by the seed.
 
     Raises:
         ValueError: there is no such kind.
     """
     random = Random(f"duly-chaos/{seed}")
-    chosen = choose(random)
+    chosen = TOPOLOGIES[topology](random)
     if queue == "any":
         queue = "store" if seed % _ONE_IN_SQS else "sqs"
-    chosen = replace(topology or chosen, has_queue=queue == "sqs")
+    chosen = replace(chosen, has_queue=queue == "sqs")
+    if weaker_containment:
+        chosen = replace(chosen, processes=1)
+    profile = profile or ("short" if faults else "embedded")
     kinds = _kinds(only, chosen) if faults else []
     if kinds and not only and seed % _ONE_IN_FAILOVER == _FAILOVER_AT:
         kinds.append("postgres_failover")
-    return Plan(seed, seconds, queue, chosen, tuple(_faults(random, kinds, seconds, chosen)))
+    lease_s = TIMINGS[profile][1].total_seconds()
+    return Plan(
+        seed,
+        seconds,
+        queue,
+        chosen,
+        tuple(_faults(random, kinds, seconds, chosen, lease_s)),
+        profile,
+        auth or seed % _ONE_IN_AUTH == _AUTH_AT,
+        weaker_containment,
+        mutation,
+    )
 
 
 def _kinds(only: Sequence[str], topology: Topology) -> list[str]:
@@ -278,7 +307,9 @@ def _is_meant(known: str, name: str) -> bool:
     return known == name or (KINDS[known].usual and known.startswith(f"{name}_"))
 
 
-def _faults(random: Random, kinds: list[str], seconds: float, topology: Topology) -> list[Fault]:
+def _faults(
+    random: Random, kinds: list[str], seconds: float, topology: Topology, lease_s: float
+) -> list[Fault]:
     """Dealt from a shuffled deck, so that every run meets many kinds."""
     faults: list[Fault] = []
     deck: list[str] = []
@@ -292,7 +323,10 @@ def _faults(random: Random, kinds: list[str], seconds: float, topology: Topology
             if not deck:
                 break
         kind = KINDS[name := deck.pop()]
-        lasting = min(kind.seconds(random), seconds - at)
+        lasting = kind.seconds(random)
+        if kind.seconds is _pause:
+            lasting *= lease_s / _LEASE_S
+        lasting = min(lasting, seconds - at)
         target = random.choice(kind.targets(topology))
         faults.append(
             Fault(len(faults) + 1, round(at, 2), name, target, round(lasting, 2), kind.amount(random))

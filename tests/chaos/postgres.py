@@ -27,7 +27,7 @@ _DROPS_WITHIN = timedelta(seconds=3)
 _ENDS_WITHIN = timedelta(seconds=15)
 
 _SETTINGS = {
-    "max_connections": "150",
+    "max_connections": "300",
     "shared_buffers": "32MB",
     "log_min_messages": "log",
     "log_line_prefix": "%m [%p] %a ",
@@ -35,7 +35,7 @@ _SETTINGS = {
 
 SHARED_SETTINGS = {
     **_SETTINGS,
-    "max_connections": "300",
+    "max_connections": "600",
     "shared_buffers": "64MB",
     "autovacuum": "off",  # databases live for a minute
     # no run that crashes Postgres is here

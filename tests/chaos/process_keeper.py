@@ -88,6 +88,8 @@ class ProcessKeeper:
             began = time.monotonic()
             code = await self._run_once()
             if self._stopping:
+                if code:
+                    self._say(f"{how_it_ended(code)} while it was to stop")
                 return
             if code == os.EX_CONFIG:
                 raise DulyError(f"{self.spec.name} cannot work as it is set up: see {self._log}")

@@ -26,6 +26,7 @@ def as_json(outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
         "faults": dict(Counter(fault.kind for fault in history.faults)),
         "missed": outcome.missed,
         "replayed": outcome.replayed,
+        "intrusions": outcome.intrusions,
         "violations": [str(violation) for violation in verdict.violations],
         "inconclusive": [str(reason) for reason in verdict.inconclusive],
         "notes": list(verdict.notes),
@@ -49,7 +50,9 @@ def show(outcome: Outcome, figures: dict[str, Any]) -> None:
     for kind in sorted(tasks):
         print(f"    {kind:<16} {_counted(tasks[kind])}")
     print(f"  executions {figures['executions']}: " + _counted(figures["outcomes"]))
-    print(f"  replayed   {figures['replayed']} writes under old tokens")
+    print(f"  replayed   {_counted(figures['replayed'])}, under old tokens of tasks that another held")
+    if figures["intrusions"]:
+        print(f"  intrusions {_counted(figures['intrusions'])}, all refused or violations")
     print(f"  phases     {_counted(figures['phases'])}; CPU {figures['cpu_s']} s of {figures['wall_s']} s")
     print(f"  figures    {_counted(figures['figures'])}")
     wrong = [*figures["violations"], *figures["problems"]]

@@ -20,6 +20,7 @@ from tests.chaos.collect import Collected, collect, limits_of
 from tests.chaos.faults import inject
 from tests.chaos.fork_client import ForkServer
 from tests.chaos.history import Fault, History, Leftover
+from tests.chaos.intruders import Intruders
 from tests.chaos.plan import Fault as Planned
 from tests.chaos.plan import Plan
 from tests.chaos.process_tree import command, descendants, is_running, marked
@@ -55,8 +56,10 @@ class Outcome:
     sent: int
     missed: list[str]
     """Faults that found nothing to break."""
-    replayed: int = 0
-    """Writes under tokens whose claims were over."""
+    replayed: dict[str, int] = field(default_factory=dict)
+    """Calls with tokens whose claims were over, of tasks that another claim held; by kind."""
+    intrusions: dict[str, int] = field(default_factory=dict)
+    """Calls that nobody may make, by who made them."""
     cpu_s: float = 0.0
     wall_s: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
@@ -113,18 +116,20 @@ class Run:
             await system.start()
             workload = Workload(
                 [system.links.address(f"client>{name}") for name in system.topology.frontend_names()],
-                Random(f"duly-chaos/{self._plan.seed}/workload"),
+                self._random("workload"),
                 self._rate,
                 peaceful=self._plan.peaceful,
                 harmless=self._plan.harmless,
                 contained=self._plan.contained,
+                tokens=system.tokens,
             )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
             await workload.declare_resources()
         started_ns = since_boot_ns()
-        watch, replayer = Watch(system), Replayer(system)
-        watch.start()
-        replayer.start()
+        watch, replayer = Watch(system), Replayer(system, self._random("replay"))
+        intruders = Intruders(system, workload.some_task, self._random("intruders"))
+        for each in (watch, replayer, intruders):
+            each.start()
         with self._phase("traffic"):
             breaking = asyncio.create_task(self._break(system))
             await workload.run(self._plan.seconds)
@@ -142,9 +147,12 @@ class Run:
             return min(watch.starved_ns - starved_ns, limits.most_starved_ns)
 
         with self._phase("settle"):
-            await self._settle(system, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS)
-        await replayer.stop()
-        await watch.stop()
+            if self._plan.mutation:  # what it breaks may never end, and is found without that
+                await self._settle(system, lambda: healed_ns + _BEYOND_NS)
+            else:
+                await self._settle(system, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS)
+        for each in (replayer, intruders, watch):
+            await each.stop()
         faults = (*self._faults, *(() if self._plan.peaceful else watch.busy()))
         limits = replace(
             limits,
@@ -179,6 +187,7 @@ class Run:
             faults=faults,
             seen=watch.seen(),
             samples=watch.samples(),
+            stale_writes=collected.stale_writes,
             leftovers=leftovers,
             unreadable=collected.unreadable,
             queue=self._plan.queue,
@@ -187,12 +196,16 @@ class Run:
         return Outcome(
             history,
             self._plan,
-            [*workload.problems, *replayer.problems],
+            [*workload.problems, *replayer.problems, *intruders.problems],
             workload.sent,
             self._missed,
-            replayer.replayed,
+            dict(replayer.replayed),
+            dict(intruders.tried),
             phases=self._phases,
         )
+
+    def _random(self, what: str) -> Random:
+        return Random(f"duly-chaos/{self._plan.seed}/{what}")
 
     # ---- faults ----------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from tests.chaos.history import (
     Sample,
     Seen,
     SessionRow,
+    StaleWrite,
     TickRow,
     TimeTableRow,
     Transition,
@@ -43,6 +44,7 @@ _RECORDS: Mapping[str, type[Any]] = {
     "faults": Fault,
     "seen": Seen,
     "samples": Sample,
+    "stale_writes": StaleWrite,
     "leftovers": Leftover,
 }
 

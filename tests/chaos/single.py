@@ -13,7 +13,8 @@ import uvloop
 
 from tests.chaos.checker import check
 from tests.chaos.fork_client import ForkServer
-from tests.chaos.plan import Plan
+from tests.chaos.mutations import MUTATIONS
+from tests.chaos.plan import Plan, make_plan
 from tests.chaos.report import as_json, show
 from tests.chaos.runner import Run, RunFailedError
 from tests.chaos.saved_history import dump
@@ -22,8 +23,32 @@ from tests.chaos.shared import Shared
 EXIT_HELD, EXIT_BROKEN, EXIT_INCONCLUSIVE = 0, 1, 2
 
 
+def plan_of(seed: int, arguments: argparse.Namespace) -> Plan:
+    """Make a seed's plan as the command line wants it.
+
+    Raises:
+        ValueError: it names a kind of fault that there is not.
+    """
+    mutation = MUTATIONS[arguments.mutation] if arguments.mutation else None
+    queue = mutation.queue if mutation is not None and arguments.queue == "any" else arguments.queue
+    return make_plan(
+        seed,
+        arguments.seconds,
+        queue=queue,
+        only=arguments.only,
+        topology=arguments.topology,
+        faults=not arguments.no_faults,
+        profile=arguments.profile,
+        auth=arguments.auth or (mutation is not None and mutation.auth),
+        weaker_containment=arguments.subreaper,
+        mutation=arguments.mutation,
+    )
+
+
 def run_single(plan: Plan, arguments: argparse.Namespace, shared: Shared) -> int:
     """Run it, report it; the exit code. Call it before this process has threads or connections."""
+    if plan.mutation:
+        MUTATIONS[plan.mutation].plant()
     fork_server = ForkServer()
     replay = replay_command(plan, arguments)
     print(f"chaos: seed {plan.seed}; to replay: {replay}", flush=True)
@@ -66,7 +91,11 @@ def replay_command(plan: Plan, arguments: argparse.Namespace) -> str:
     parts = ["python -m tests.chaos", f"--seed {plan.seed}", f"--seconds {plan.seconds:g}"]
     parts += [f"--rate {arguments.rate:g}", f"--queue {plan.queue}"]
     parts += [f"--only {kind}" for kind in arguments.only]
-    parts += ["--no-faults"] if arguments.no_faults else []
+    parts += [f"--topology {arguments.topology}"] if arguments.topology != "any" else []
+    parts += [f"--profile {arguments.profile}"] if arguments.profile else []
+    parts += [f"--mutation {plan.mutation}"] if plan.mutation else []
+    for option in ("no_faults", "auth", "subreaper"):
+        parts += [f"--{option.replace('_', '-')}"] if getattr(arguments, option) else []
     return " ".join(parts)
 
 

@@ -6,15 +6,18 @@ from uuid import uuid4
 
 from duly_local.moto import MotoServer
 from duly_local.ports import LOOPBACK
+from tests.chaos.access import HOST, Tokens
 from tests.chaos.environment import Environments, mark
 from tests.chaos.faulty_sqs import FaultySqs
 from tests.chaos.fork_client import ForkServer
 from tests.chaos.links import Links
+from tests.chaos.mutations import MUTATIONS
 from tests.chaos.plan import Plan
 from tests.chaos.ports import free_ports
 from tests.chaos.postgres import ChaosPostgres, SharedPostgres
 from tests.chaos.process_keeper import ProcessKeepers
 from tests.chaos.shared import Shared
+from tests.chaos.topology import STALE_HSC
 
 _READY_WITHIN = timedelta(seconds=90)
 
@@ -43,6 +46,7 @@ class System:
         else:
             self.postgres = SharedPostgres(shared.dsn, f"chaos_{self.run_id}")
         self.links = Links()
+        self.tokens = Tokens(folder / "tokens", needed=plan.auth)
         self.sqs: FaultySqs | None = None
         self._shared_sqs = shared.sqs
         self._moto: MotoServer | None = None
@@ -64,22 +68,31 @@ class System:
             DulyError: a part cannot be started.
         """
         self.postgres.start()
+        if self.plan.mutation:
+            MUTATIONS[self.plan.mutation].plant_in(self.postgres.dsn)
+        self.tokens.make(self.postgres.dsn)
         if self.plan.standby:
             self.postgres.add_standby()
         if self.plan.queue == "sqs":
             self._start_sqs()
         topology = self.topology
         services = (topology.frontend_names(), topology.hsc_names(), topology.store_consumer_names())
-        for name in (*(each for names in services for each in names), *topology.host_names()):
+        for name in (*(each for names in services for each in names), STALE_HSC, *topology.host_names()):
             self.addresses[name] = f"{LOOPBACK}:{next(self._ports)}"
-        for link in topology.links():
+        for link in self._links_of_all():
             target = link.partition(">")[2]
             address = self.addresses.get(target, f"{LOOPBACK}:{self.postgres.port}")
             await self.links.open(link, next(self._ports), address)
         self.postgres.keep_running()
         own = mark(self.run_id, self.journal, self.failpoints, f"chaos-{self.run_id[:12]}")
         specs = Environments(
-            self.plan, self.links, self.addresses, self.dsn_through, own, self.claim_journals
+            self.plan,
+            self.links,
+            self.addresses,
+            self.dsn_through,
+            own,
+            self.claim_journals,
+            self.tokens.file(HOST),
         ).specs()
         self._keepers = ProcessKeepers(specs, self.fork_server, self.folder / "logs")
         self._keepers.start()
@@ -87,9 +100,12 @@ class System:
 
     async def follow_postgres(self) -> None:
         """Lead everybody to where Postgres is now."""
-        for name in self.topology.links():
+        for name in self._links_of_all():
             if name.endswith(">postgres"):
                 await self.links.lead(name, f"{LOOPBACK}:{self.postgres.port}")
+
+    def _links_of_all(self) -> list[str]:
+        return [*self.topology.links(), f"{STALE_HSC}>postgres"]
 
     async def stop(self) -> None:
         """Stop the services gracefully, and the proxies; Postgres goes on."""

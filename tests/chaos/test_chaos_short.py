@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from duly_core.process import PARENT_PID
+from tests.chaos.intruders import TRIED
+from tests.chaos.single import EXIT_BROKEN
 
 ROOT = Path(__file__).parents[2]
 _SECONDS = 12
@@ -57,8 +59,38 @@ def test_without_faults_every_task_runs_once(tmp_path: Path) -> None:
     assert figures["figures"]["again"] <= said_so
 
 
+@long
+def test_a_lease_that_is_renewed_with_an_old_token_is_found(tmp_path: Path) -> None:
+    """No timer of Duly lets such a heartbeat through by itself: the replayer sends it."""
+    for seed in (2, 4, 6):  # a run may have no task whose former holder could send one
+        done, figures = _report(
+            [f"--seed={seed}", "--queue=store", "--mutation=heartbeat-without-token"], tmp_path
+        )
+        if done.returncode == EXIT_BROKEN:
+            break
+
+    assert done.returncode == EXIT_BROKEN, f"{done.stdout}{done.stderr}"
+    assert any(line.startswith("C3.replayed") for line in figures["violations"])
+
+
+@long
+def test_nobody_is_let_in_who_may_not(tmp_path: Path) -> None:
+    figures = _run(["--seed=4", "--queue=store", "--auth"], tmp_path)
+
+    assert {*figures["intrusions"]} == {*TRIED}
+
+
 def _run(options: list[str], tmp_path: Path) -> dict[str, Any]:
     """What the run reported; it must have held."""
+    done, figures = _report(options, tmp_path)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert (figures["violations"], figures["inconclusive"], figures["problems"]) == ([], [], [])
+    assert figures["acked"] >= _SECONDS * _RATE * 0.9
+    return figures
+
+
+def _report(options: list[str], tmp_path: Path) -> tuple["subprocess.CompletedProcess[str]", dict[str, Any]]:
+    """How the run ended, and what it reported."""
     report = tmp_path / "report.json"
     command = [
         *(sys.executable, "-m", "tests.chaos", f"--seconds={_SECONDS}", f"--rate={_RATE}", *options),
@@ -76,8 +108,4 @@ def _run(options: list[str], tmp_path: Path) -> dict[str, Any]:
         check=False,
     )
 
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-    figures: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    assert (figures["violations"], figures["inconclusive"], figures["problems"]) == ([], [], [])
-    assert figures["acked"] >= _SECONDS * _RATE * 0.9
-    return figures
+    return done, json.loads(report.read_text(encoding="utf-8"))

@@ -1,5 +1,6 @@
 """What a run consists of: how many of each service, how they are named, and which of them talk to which."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -27,14 +28,28 @@ EMBEDDED_LEASE = PROFILES["embedded"]["heartbeat_timeout"]
 """Of a run without faults: nothing runs twice there, so a slow machine must not look like a dead host."""
 EMBEDDED_TIMING = {"DULY_TIMING_PROFILE": "embedded"}
 
+PRODUCTION_TIMING = {"DULY_TIMING_PROFILE": "production"}
+
+TIMINGS: Mapping[str, tuple[Mapping[str, str], timedelta]] = {
+    "short": (SHORT_TIMING, SHORT_LEASE),
+    "embedded": (EMBEDDED_TIMING, EMBEDDED_LEASE),
+    "production": (PRODUCTION_TIMING, PROFILES["production"]["heartbeat_timeout"]),
+}
+"""By the name of the profile: the settings, and the lease."""
+
 ENQUEUE_TIMEOUT = timedelta(seconds=8)
 POLL_INTERVAL = timedelta(seconds=1)
 
 FRONTEND, HSC, STORE_CONSUMER, SERVER, HOST = "frontend", "hsc", "store-consumer", "server", "host"
 """What a process is."""
 
+STALE_HSC = "stale-hsc"
+"""The HSC that only the replayer calls. No fault is aimed at it."""
+
 _SHARED, _TWO_SERVERS, _TWO_OF_ALL = 0.6, 0.2, 0.05
 """The parts of the topologies in which services share a process; in which there are two of those; two of everything."""
+
+_SEVERAL, _SEVERAL_SHARED = (2, 3), 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +131,22 @@ def choose(random: Random) -> Topology:
         processes=one_or_two(0.1),
         servers=servers,
     )
+
+
+def choose_several(random: Random) -> Topology:
+    """Two or three of each service, and of the hosts; in some the services share processes."""
+    return Topology(
+        frontends=random.choice(_SEVERAL),
+        store_consumers=random.choice(_SEVERAL),
+        hscs=random.choice(_SEVERAL),
+        hosts=random.choice(_SEVERAL),
+        executors=1 + (random.random() < _TWO_SERVERS),
+        processes=1 + (random.random() < _TWO_SERVERS),
+        servers=random.choice(_SEVERAL) if random.random() < _SEVERAL_SHARED else 0,
+    )
+
+
+TOPOLOGIES: Mapping[str, Callable[[Random], Topology]] = {"any": choose, "several": choose_several}
 
 
 def _numbered(name: str, count: int) -> list[str]:

@@ -9,6 +9,7 @@ import duly
 from duly.task_update import TaskUpdate
 from duly.v1 import frontend_pb2, graphs_pb2, task_pb2, time_tables_pb2
 from duly_core.clock import since_boot_ns
+from tests.chaos.access import CLIENT, OPERATOR, Tokens
 from tests.chaos.calls import Calls
 from tests.chaos.history import SECOND, AckedTask, Change
 from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, TaskKind, choose
@@ -32,6 +33,7 @@ _ONE_IN_CHANGED = 8
 """Of those that write down which payload they were given, and are due at once; of the others all are changed."""
 _MOST_CHANGES = 3
 _CHANGE_AFTER_S = (0.0, 1.5)
+_NEWEST = 50
 _MOST_TRIES = 1_000
 _ONE_IN_MOVED = 3
 """Of the changes: the due time, too."""
@@ -74,8 +76,10 @@ class Workload:
         peaceful: bool,
         harmless: bool = False,
         contained: bool = False,
+        tokens: Tokens,
     ) -> None:
-        self._client = Calls(addresses, random)
+        self._client = Calls(addresses, random, tokens.token(CLIENT))
+        self._tokens = tokens
         self._random = random
         self._rate = rate
         self._peaceful = peaceful
@@ -97,14 +101,14 @@ class Workload:
         wanted = {kind.lambda_name for kind in KINDS}
         async with (
             asyncio.timeout(within.total_seconds()),
-            duly.AsyncClient(self._client.address) as client,
+            duly.AsyncClient(self._client.address, token=self._tokens.token(CLIENT)) as client,
         ):
             while not wanted <= {each.name for each in await client.lambdas()}:
                 await asyncio.sleep(_PAUSE_S)
 
     async def declare_resources(self) -> None:
         """As an operator would, before anything is broken."""
-        async with duly.AsyncClient(self._client.address) as client:
+        async with duly.AsyncClient(self._client.address, token=self._tokens.token(OPERATOR)) as client:
             for name, capacity in CAPACITIES.items():
                 await client.put_resource(name, capacity, rate=RATES.get(name), per_key=name in PER_KEY)
 
@@ -142,6 +146,14 @@ class Workload:
     def acked(self) -> tuple[AckedTask, ...]:
         """What was acknowledged."""
         return tuple(_acked(scheduled) for scheduled in self._scheduled)
+
+    def some_task(self) -> tuple[str, str]:
+        """Return the ids of a task, and of the graph that it is in; none: nothing is acknowledged yet."""
+        if not self._scheduled:
+            return "", ""
+        # no random number of the plan's: who asks is not part of it
+        newest = self._scheduled[-1 - since_boot_ns() % min(len(self._scheduled), _NEWEST)]
+        return newest.task_id, newest.graph_id
 
     def changes(self) -> tuple[Change, ...]:
         """What was asked to be changed."""

@@ -161,6 +161,8 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
                 "LimitService": frontend.channel,
                 "RegistryService": frontend.channel,
                 "SessionService": frontend.channel,
+                "ExplainService": frontend.channel,
+                "FleetService": frontend.channel,
                 "GraphService": frontend.channel,
                 "SettingsService": frontend.channel,
                 "TimeTableService": frontend.channel,

@@ -16,6 +16,8 @@ from google.protobuf.message_factory import GetMessageClass
 from duly.v1 import (
     callback_pb2,
     controller_pb2,
+    explain_pb2,
+    fleet_pb2,
     frontend_pb2,
     graphs_pb2,
     hsc_pb2,
@@ -58,6 +60,8 @@ _SERVICES = [
         (sessions_pb2, "SessionService"),
         (settings_pb2, "SettingsService"),
         (time_tables_pb2, "TimeTableService"),
+        (explain_pb2, "ExplainService"),
+        (fleet_pb2, "FleetService"),
         (hsc_pb2, "HscService"),
         (controller_pb2, "ControllerService"),
     )

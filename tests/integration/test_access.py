@@ -49,6 +49,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
     from duly.v1 import (
         access_pb2,
         controller_pb2,
+        explain_pb2,
         frontend_pb2,
         graphs_pb2,
         hsc_pb2,
@@ -62,6 +63,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
     modules = (
         access_pb2,
         controller_pb2,
+        explain_pb2,
         frontend_pb2,
         graphs_pb2,
         hsc_pb2,

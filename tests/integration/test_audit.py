@@ -7,12 +7,15 @@ from datetime import timedelta
 import grpc
 import pytest
 
+from duly.ids import new_task_id_text
 from duly.v1 import access_pb2, frontend_pb2, hsc_pb2, hsc_pb2_grpc, settings_pb2
 from duly_core.access.audit import describe
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.store import access, access_cache
+from duly_core.store.audit import list_events
 from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA
 from tests.integration.test_access import access_stub, give_token, guarded, guarded_hsc, headers, operator
 
 __all__ = ["guarded", "guarded_hsc"]
@@ -65,6 +68,51 @@ async def test_a_refused_stream_and_a_refused_call_on_a_stream_are_kept(
     assert (on_stream.method, on_stream.outcome) == ("HscService/ClaimWork", "PERMISSION_DENIED")
 
 
+async def test_the_items_of_a_served_call_that_were_refused_are_one_event(guarded, store, task_states):
+    await operator(store)
+    await task_states.register()
+    await give_token(store, "duly_b_x", "mallory")
+    await access.add_grants(store, [Grant("mallory", Role.CLIENT, LAMBDA)])
+    names = [LAMBDA, "bill.pay", "bill.pay", *(f"bill.number-{number}" for number in range(30))]
+    request = frontend_pb2.ScheduleRequest(tasks=[new_task(name) for name in names])
+
+    response = await guarded.stub.Schedule(request, metadata=headers("duly_b_x"))
+    await guarded.stub.Schedule(
+        frontend_pb2.ScheduleRequest(tasks=[new_task(LAMBDA)]), metadata=headers("duly_b_x")
+    )
+
+    assert [each.HasField("error") for each in response.results] == [False] + [True] * 32
+    (event,) = await events(guarded, actor="mallory", refused=True)
+    assert (event.method, event.outcome) == ("FrontendService/Schedule", "PERMISSION_DENIED")
+    refused = json.loads(event.request)["items"]["may not schedule"]
+    assert refused["bill.pay"] == 2
+    assert refused["..."] == 30 - 19
+    assert LAMBDA not in refused
+
+
+async def test_refused_items_of_a_call_on_a_stream_are_one_event(guarded, store, task_states):
+    await operator(store)
+    await task_states.register()
+    await give_token(store, "duly_b_x", "mallory")
+    await access.add_grants(store, [Grant("mallory", Role.CLIENT, LAMBDA)])
+    tasks = [new_task("bill.pay"), new_task("bill.pay"), new_task(LAMBDA)]
+    stream = guarded.stub.ScheduleStream(metadata=headers("duly_b_x"))
+    await stream.write(
+        frontend_pb2.ScheduleStreamRequest(call=1, schedule=frontend_pb2.ScheduleRequest(tasks=tasks))
+    )
+
+    answer = await stream.read()
+
+    stream.cancel()
+    assert not answer.HasField("error")
+    (event,) = await events(guarded, actor="mallory", refused=True)
+    assert json.loads(event.request) == {"items": {"may not schedule": {"bill.pay": 2}}}
+
+
+def new_task(name):
+    return frontend_pb2.NewTask(task_id=new_task_id_text(), **{"lambda": name})
+
+
 async def test_a_change_whose_caller_hangs_up_is_kept(guarded, store, monkeypatch):
     await operator(store)
     written, goes_on = asyncio.Event(), asyncio.Event()
@@ -101,6 +149,29 @@ async def test_events_are_found_by_actor_method_and_what_they_mention(guarded, s
     page.page_token = first.next_page_token
     second = await access_stub(guarded).ListAuditEvents(page, metadata=headers())
     assert [first.events[0].event_id > second.events[0].event_id, second.next_page_token] == [True, ""]
+
+
+async def test_where_nobody_is_asked_who_they_are_cancels_of_single_tasks_are_not_kept_and_settings_are(
+    frontend, store, task_states
+):
+    await task_states.register()
+    task = new_task(LAMBDA)
+    await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]))
+    cancelled = await frontend.stub.CancelTask(frontend_pb2.CancelTaskRequest(task_ids=[task.task_id]))
+    many = frontend_pb2.CancelTasksRequest(**{"lambda": LAMBDA})
+    await frontend.stub.CancelTasks(many)
+
+    kept = await list_events(store, before=2**62, limit=10)
+
+    assert not cancelled.results[0].HasField("error")
+    assert [event.entry.method for event in kept] == ["FrontendService/CancelTasks"]
+
+
+async def test_a_known_callers_cancel_of_a_single_task_is_kept(guarded, store):
+    await operator(store)
+    await guarded.stub.CancelTask(frontend_pb2.CancelTaskRequest(task_ids=["x"]), metadata=headers())
+
+    assert [event.method for event in await events(guarded)] == ["FrontendService/CancelTask"]
 
 
 async def test_the_log_is_for_auditors(guarded, store):

@@ -17,7 +17,7 @@ from tests.fixtures.callback_process import SLOTS, Callbacks
 from tests.fixtures.host import claimed, value_of
 
 APPLICATION = """
-import ctypes, os
+import ctypes, os, subprocess
 import duly
 
 app = duly.App()
@@ -35,6 +35,7 @@ def who() -> dict[str, object]:
         "ids": [*os.getresuid(), *os.getresgid()], "groups": os.getgroups(), "home": os.environ["HOME"],
         "dies_by": signal.value, "back": back, "descriptors": bool(os.listdir("/proc/self/fd")),
         "named": "DULY_CALLBACK_USER" in os.environ,
+        "no_new_privileges": "NoNewPrivs:\\t1" in subprocess.check_output(["cat", "/proc/self/status"], text=True),
     }
 """
 
@@ -77,6 +78,7 @@ async def test_a_callback_runs_as_the_user_and_cannot_go_back(callbacks: Callbac
     assert found["ids"] == [nobody.pw_uid] * 3 + [nobody.pw_gid] * 3
     assert 0 not in found["groups"]
     assert found["home"] == nobody.pw_dir
+    assert found["no_new_privileges"]
     assert (found["dies_by"], found["back"], found["descriptors"], found["named"]) == (9, False, True, False)
 
 

@@ -55,6 +55,33 @@ async def test_a_task_that_succeeds_leaves_one_transition_a_move(audited, task_s
     assert all(each.application.startswith("duly") for each in moves)
 
 
+async def test_a_write_is_dated_after_the_look_at_the_clock_of_the_store(audited, task_states):
+    """Else a move of that clock could be in what the write is judged by, and seem to come after it (seed 900003)."""
+    for _ in range(5):
+        await task_states.processing()
+
+    with psycopg.connect(audited) as connection:
+        dated = connection.execute("select count(*), bool_and(at >= store_at) from chaos_audit").fetchone()
+
+    assert dated == (20, True)
+
+
+async def test_what_the_user_of_stale_calls_writes_is_recorded_and_nothing_else_is(audited, task_states):
+    task = await task_states.processing()
+    renew = "update task_assoc set next_trigger_at = next_trigger_at + interval '1 s'"
+    with psycopg.connect(audited) as connection:
+        connection.execute(renew)
+    before = audit.read_stale_writes(audited, 0)
+    with psycopg.connect(audit.as_stale_user(audited)) as connection:
+        connection.execute(renew)
+
+    (written,) = audit.read_stale_writes(audited, 0)
+
+    assert before == ()
+    assert (written.what, written.task_id) == ("update task_assoc", str(UUID(bytes=task.task_id)))
+    assert written.columns.startswith("next_trigger_at ")
+
+
 async def test_a_failure_and_a_silence_are_recorded_with_their_charges(audited, task_states, clock):
     task = await task_states.claimed()
     failed = Result(

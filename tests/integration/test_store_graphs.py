@@ -319,7 +319,7 @@ async def test_a_cancel_that_was_cut_off_after_its_first_part_is_finished_by_a_r
     async with registered.connection() as connection:
         await connection.execute("update graph set cancel_requested = true")
     waiting = uuids(sorted(graph.ids[label] for label in "bc"))
-    await registered.run(TRANSITIONS["cancel_graph"], {"task_ids": waiting})
+    await registered.run(TRANSITIONS["cancel_graph"], {"task_ids": waiting, "by": None})
     assert (await graph.statuses())["a"] is Status.NEW
 
     await graphs.cancel_graph(registered, graph.new.graph_id)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
@@ -18,8 +17,8 @@ from duly_core.store.claims import Caller, Pick
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.pool import Store
 from duly_core.store.results import set_results
-from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.task import NewTask, Result, Session
+from tests.fixtures.guards import InFunction, InStatement
 from tests.fixtures.waiting import until
 from tests.models.test_mutations import SEARCH as SEARCH_ALL
 from tests.models.test_sessions import LAMBDA, machine_on
@@ -87,15 +86,6 @@ QUICK = {
 CHOSEN = MUTATIONS if os.environ.get("DULY_MODEL_EXHAUSTIVE") else QUICK
 
 
-def replace_function(dsn: str, name: str, guard: str, instead: str) -> None:
-    """Take a guard out of a function of the schema."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        row = connection.execute("select pg_get_functiondef(%s::regproc)", [name]).fetchone()
-        assert row is not None
-        assert guard in row[0], "the function has changed: say anew what its guard is"
-        connection.execute(row[0].replace(guard, instead))
-
-
 @pytest.mark.long  # each searches for seconds, and some for minutes
 @pytest.mark.parametrize("mutation", sorted(CHOSEN))
 @pytest.mark.timeout(600)
@@ -104,12 +94,10 @@ def test_a_guard_of_sessions_that_is_taken_out_is_missed(
 ) -> None:
     name, guard, instead = MUTATIONS[mutation]
     if name.startswith("duly_"):
-        replace_function(dsn, name, guard, instead)
+        InFunction(name, guard, instead).plant(dsn)
     else:
-        statements = TRANSITIONS if name in TRANSITIONS else READS
-        statement = statements[name]
-        assert guard in statement.sql, "the statement has changed: say anew what its guard is"
-        monkeypatch.setitem(statements, name, replace(statement, sql=statement.sql.replace(guard, instead)))
+        edit = InStatement(name, guard, instead)
+        monkeypatch.setitem(edit.home(), name, edit.mutated(edit.home()[name]))
 
     # the store may refuse by a CHECK what the guard would have kept from it
     with pytest.raises((AssertionError, psycopg.errors.CheckViolation)):
@@ -165,7 +153,7 @@ def test_without_the_lock_a_task_that_joins_while_the_head_ends_waits_for_ever(
     dsn: str, world: World
 ) -> None:
     world.reset()
-    replace_function(dsn, "duly_advance_sessions", LOCK, "")
+    InFunction("duly_advance_sessions", LOCK, "").plant(dsn)
 
     state = world.run(join_while_the_head_ends(dsn, world.store))
 

@@ -53,18 +53,14 @@ def test_a_pinned_task_runs_only_where_its_version_is_served(client: duly.Client
     assert len(results(client, "")) == 6
 
 
-def test_a_task_of_a_version_that_nobody_serves_waits_and_get_says_so(
-    client: duly.Client, address: str
-) -> None:
-    waiting = client.schedule(NAME, lambda_version="9")
-    later = [client.schedule(NAME), client.schedule(NAME, lambda_version="3")]
-    client.wait_many(later, LONG)
+def test_a_task_of_a_version_that_nobody_declared_is_refused_and_leaves_no_queue(client: duly.Client) -> None:
+    with pytest.raises(
+        duly.UnknownLambdaError, match=r"version '9' of test.version.*duly lambdas test.version"
+    ):
+        client.schedule(NAME, lambda_version="9")
 
-    shown = CliRunner().invoke(app, ["get", waiting.task_id, "--address", address])
-
-    assert not client.get(waiting).status.is_final
-    assert client.get(waiting).lambda_name == f"{NAME}@9"
-    assert "no host has declared that it serves version 9 of test.version" in shown.output
+    assert f"{NAME}@9" not in client.get_lambda(NAME).pinned
+    client.wait_many([client.schedule(NAME, lambda_version="3")], LONG)
 
 
 def test_the_newer_version_is_in_force_whichever_host_started_last(client: duly.Client, address: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from duly.enums import SessionPolicy
 from tests.chaos import saved_history
 from tests.chaos.checker import check
+from tests.chaos.checker.limits import _is_put_off
 from tests.chaos.checker.reach import endangers
 from tests.chaos.history import (
     SECOND,
@@ -21,6 +22,7 @@ from tests.chaos.history import (
     Sample,
     Seen,
     SessionRow,
+    StaleWrite,
     TimeTableRow,
     UseRow,
 )
@@ -240,6 +242,57 @@ def test_a_statement_during_which_the_clock_was_moved_is_not_judged_by_it():
 
     assert rules(tape.history()) == ["C7.trigger"]
     assert rules(tape.history(clock_moves=((moved_ns, moved_ns + 1),))) == []
+
+
+def test_the_clock_may_be_moved_between_the_two_looks_of_a_write_though_their_clocks_differ():
+    """Seed 900003: a jump back by a minute, which the audit had seen, seemed to come after its write."""
+    tape = Tape()
+    task = tape.task().schedule().enqueue()
+    task.spoil(1, trigger_in_ns=LIMITS.enqueue_timeout_ns + 60 * SECOND)
+    written_ns = task.last.at_ns
+    task.succeed()
+
+    def moved(begun_ns):
+        return ((begun_ns, begun_ns + STEP),)
+
+    drift_ns = LIMITS.clock_slack_ns // 2
+    assert rules(tape.history(clock_moves=moved(written_ns + drift_ns))) == []
+    assert rules(tape.history(clock_moves=moved(written_ns + SECOND))) == ["C7.trigger"]
+
+
+def test_what_a_machine_had_no_time_for_is_not_lost_and_not_late():
+    tape = Tape()
+    tape.task().schedule().enqueue().wait(LIMITS.liveness_ns).succeed()
+    tape.task().schedule()
+    late = {"healed_ns": 0, "finished_ns": tape.now + 2 * LIMITS.liveness_ns}
+    busy = replace(LIMITS, starved_ns=LIMITS.most_starved_ns + 1)
+
+    verdict = check(tape.history(**late, limits=busy))
+
+    assert rules(tape.history(**late)) == ["C6.late", "C1.lost"]
+    assert verdict.violations == ()
+    assert "the machine had no time for the system" in verdict.inconclusive[0]
+
+
+def test_a_change_that_comes_while_others_are_parked_does_not_end_their_transaction():
+    """It locks no resource: what takes the units may be written after it, in the transaction that parks."""
+    tape = Tape()
+    taker, parked, changed = (tape.task(resources="database/=2").schedule() for _ in range(3))
+    parked.park("database/")
+    changed.change(1)
+    taker.enqueue()
+    taker.spoil(-1, txid=parked.last.txid)
+    taker.succeed()
+    parked.promote().enqueue().succeed()
+    changed.enqueue().succeed()
+    changed.spoil_execution(0, edit=1)
+
+    held = rules(tape.history())
+    put_off = replace(changed.moves[1], trigger_in_ns=SECOND, due_in_ns=0)
+
+    assert held == []
+    assert _is_put_off(put_off)
+    assert not _is_put_off(changed.moves[1])
 
 
 def test_a_task_of_a_session_is_late_from_the_end_of_the_one_before_on():
@@ -462,6 +515,13 @@ def _(tape):
     task = again(tape.task()).claim().start().end("raised").retry()
     task.spoil(-1, last_token=task.moves[2].token)
     task.enqueue().succeed()
+
+
+@plants("C3.replayed: a heartbeat with an old token renews a lease")
+def _(tape):
+    task = tape.task().schedule().enqueue().succeed()
+    renewed = StaleWrite(tape.now, "update task_assoc", task.acked.task_id, "next_trigger_at 1 -> 2")
+    return tape.history(stale_writes=(renewed,))
 
 
 @plants("C3.token: a heartbeat changes the token")

@@ -63,6 +63,38 @@ def test_a_tenth_of_the_seeds_has_a_standby() -> None:
     assert sum(make_plan(seed, 180).standby for seed in range(50)) == 5
 
 
+def test_services_and_hosts_come_in_twos_and_threes_if_several_are_wanted() -> None:
+    plans = [make_plan(seed, 10, topology="several") for seed in range(60)]
+
+    counts = {
+        (each.topology.frontends, each.topology.store_consumers, each.topology.hscs, each.topology.hosts)
+        for each in plans
+    }
+    assert {number for each in counts for number in each} == {2, 3}
+    assert {each.topology.servers for each in plans} == {0, 2, 3}
+
+
+def test_a_quarter_of_the_seeds_asks_for_tokens_and_roles() -> None:
+    assert sum(make_plan(seed, 10).auth for seed in range(100)) == 25
+    assert make_plan(1, 10, auth=True).auth
+
+
+def test_pauses_are_around_the_lease_of_the_profile() -> None:
+    for profile, lease_s in (("short", 6.0), ("production", 60.0)):
+        plan = make_plan(1, 1_000, only=["pause"], profile=profile)
+
+        assert plan.lease.total_seconds() == lease_s
+        lengths = {round(fault.seconds / lease_s, 2) for fault in plan.faults if fault.at_s < 100}
+        assert lengths == {0.5, 0.99, 1.01, 3.0}
+
+
+def test_hosts_without_cgroups_have_one_callback_process() -> None:
+    for seed in range(20):
+        plan = make_plan(seed, 60, topology="several", weaker_containment=True)
+
+        assert (plan.containment, plan.topology.processes) == ("subreaper", 1)
+
+
 def test_only_faults_that_stop_nobody_who_runs_are_harmless() -> None:
     assert make_plan(1, 60, only=["notification"], queue="store").harmless
     assert make_plan(1, 60, faults=False).harmless

@@ -15,6 +15,8 @@ from duly_executor.reservations import Reservation
 from duly_executor.reserved_slots import ReservedSlots
 from duly_executor.settings import ExecutorSettings
 from duly_executor.slot_use import SlotUse
+from duly_executor.work_shares import make_shares
+from duly_executor.work_sources import Queues
 from tests.fixtures.host import SECOND, claimed
 from tests.unit.test_dispatch import Process
 
@@ -228,6 +230,31 @@ def test_each_line_is_prefetched_as_fast_as_its_own_tasks_end() -> None:
     assert executor.reserved.room(None, 0, processes, 2.0) == SLOTS * PROCESSES - 3
     assert executor.reserved.room(MAIL, 0, processes, 2.0) == 1
     assert executor.reserved.room(MAIL, 1, processes, 2.0) == 0
+
+
+def test_tasks_that_are_pinned_to_a_version_use_the_slots_of_their_lambda() -> None:
+    executor = Executor()
+    executor.floods("other")
+    executor.comes("billing@2")
+    executor.assign()
+
+    assert executor.running()["billing@2"] == 1
+    assert executor.reserved.use(executor.processes).used(BILLING) == 1  # type: ignore[arg-type]
+
+
+def test_an_executor_asks_for_pinned_tasks_with_those_of_their_lambda() -> None:
+    asked: list[Queues] = []
+
+    def make(only: Queues) -> Any:
+        asked.append(only)
+
+    rest, billing, _ = make_shares(
+        frozenset({"billing", "billing@2", "billings", "mail"}), (BILLING, MAIL), make
+    )
+
+    assert [only.lambdas for only in asked] == [(), ("billing", "billing@2"), ("mail",)]
+    assert "billing@2" in rest.lambdas
+    assert billing.lambdas == {"billing", "billing@2"}
 
 
 def test_without_reservations_nothing_is_counted() -> None:

@@ -17,10 +17,10 @@ stream_admission: ContextVar[Admission | None] = ContextVar("duly_stream_admissi
 """Set for a stream that carries calls: each call on it is admitted for itself, since grants change and tokens expire."""
 
 Refusals = Callable[[str, Any, str], Awaitable[None]]
-"""Given a method's name, the request and the name of the status's code, keeps a refused call in the audit log."""
+"""Given a method's name, the request (or the items of a served one that were refused) and the name of the status's code, keeps a refused call in the audit log."""
 
 stream_refusals: ContextVar[Refusals | None] = ContextVar("duly_stream_refusals", default=None)
-"""Set for a stream that carries calls: it is told of those that fail, and keeps those that were refused."""
+"""Set for a stream that carries calls: it is told of those that fail or refuse items, and keeps those that were refused."""
 
 
 def current_access() -> Access:

@@ -45,6 +45,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.FrontendService/RedriveTask": _REDRIVE,
     "/duly.v1.FrontendService/RedriveTasks": _REDRIVE,
     "/duly.v1.FrontendService/PurgeTasks": _REDRIVE,
+    "/duly.v1.ExplainService/ExplainTask": _READ,
     "/duly.v1.GraphService/ScheduleGraph": _SCHEDULE,
     "/duly.v1.GraphService/GetGraph": _READ,
     "/duly.v1.GraphService/WaitGraph": _READ,
@@ -53,6 +54,12 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.GraphService/PutGraphDefinition": Need(Action.REGISTER),
     "/duly.v1.GraphService/GetGraphDefinition": _READ,
     "/duly.v1.GraphService/ListGraphDefinitions": _READ,
+    "/duly.v1.GateService/PutGate": _OPERATE,
+    "/duly.v1.GateService/DeleteGates": _OPERATE,
+    "/duly.v1.GateService/ListGates": _READ,
+    "/duly.v1.GateService/PutBreaker": _OPERATE,
+    "/duly.v1.GateService/DeleteBreakers": _OPERATE,
+    "/duly.v1.GateService/ListBreakers": _READ,
     "/duly.v1.LimitService/PutResource": _OPERATE,
     "/duly.v1.LimitService/DeleteResource": _OPERATE,
     "/duly.v1.LimitService/ListResources": _READ,
@@ -77,6 +84,11 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.TimeTableService/PauseTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/ResumeTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/BackfillTimeTable": Need(Action.REGISTER),
+    # Only of lambdas that the caller may run; of its own host: the servicer says which.
+    "/duly.v1.FleetService/ReportHost": _RUN,
+    "/duly.v1.FleetService/ListHosts": _READ,
+    "/duly.v1.FleetService/ListServices": Need(Action.READ, Reach.ALL),
+    "/duly.v1.FleetService/ListQueues": _READ,
     "/duly.v1.AccessService/AddGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/RemoveGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/ListGrants": Need(Action.AUDIT, Reach.ALL),
@@ -100,6 +112,15 @@ AUDITED = frozenset(
     if need.action in {Action.CHANGE, Action.REDRIVE, Action.REGISTER, Action.OPERATE, Action.GRANT}
 )
 """Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it."""
+
+AUDITED_IF_KNOWN = frozenset(
+    {
+        "/duly.v1.FrontendService/CancelTask",
+        "/duly.v1.FrontendService/UpdateTask",
+        "/duly.v1.GraphService/CancelGraph",
+    }
+)
+"""Of these, those that clients make for single tasks all the time: kept only where it is known who calls (decision 0038)."""
 
 KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess"})
 """Methods that need no role: who calls must only say who it is."""

@@ -12,6 +12,7 @@ from duly_core.access.audit import AuditLog
 from duly_core.access.authorizer import Authorizer, Credentials
 from duly_core.access.current import set_access, stream_admission, stream_refusals
 from duly_core.access.grants import Access
+from duly_core.access.item_refusals import ItemRefusals
 from duly_core.access.principal import Principal
 from duly_core.errors import DulyError, PermissionDeniedError
 from duly_core.rpc.call_audit import CallAudit
@@ -80,7 +81,7 @@ class Admitter:
         credentials = credentials_of(context)
         service, _, method = path.rpartition("/")
 
-        async def record(method: str, request: Message | None, code: str) -> None:
+        async def record(method: str, request: Message | ItemRefusals | None, code: str) -> None:
             await audits.record_refusal(method, context, request, code)
 
         try:
@@ -109,7 +110,7 @@ class _Audits:
         self,
         method: str,
         context: grpc.aio.ServicerContext[Any, Any],
-        request: Message | None,
+        request: Message | ItemRefusals | None,
         code: str,
     ) -> None:
         if self._log is None:

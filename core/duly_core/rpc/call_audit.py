@@ -11,7 +11,8 @@ from google.protobuf.message import Message
 
 from duly_core.access.audit import AuditEntry, AuditLog, describe
 from duly_core.access.current import current_access
-from duly_core.access.methods import AUDITED
+from duly_core.access.item_refusals import ItemRefusals
+from duly_core.access.methods import AUDITED, AUDITED_IF_KNOWN
 from duly_core.errors import DulyError
 
 log = structlog.get_logger()
@@ -28,10 +29,15 @@ class CallAudit:
     def __init__(self, audit_log: AuditLog, path: str) -> None:
         self._log = audit_log
         self._method = path.rpartition(".")[2]
-        self.keeps_all = path in AUDITED
-        """Whether each call is kept, and not only those that are refused."""
+        self._keeps_all = path in AUDITED
+        self._only_known = path in AUDITED_IF_KNOWN
         self._refused_at: deque[float] = deque(maxlen=_MOST_REFUSALS)
         self._storing: set[asyncio.Task[None]] = set()
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether this call is kept, and not only if it is refused."""
+        return self._keeps_all and (not self._only_known or bool(current_access().principal))
 
     def keeps(self, code: str) -> bool:
         """Whether a call that ended with this status is kept."""
@@ -40,7 +46,7 @@ class CallAudit:
     async def record(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
-        request: Message | None,
+        request: Message | ItemRefusals | None,
         response: Message | None,
         code: str,
     ) -> None:
@@ -54,7 +60,7 @@ class CallAudit:
     def _entry(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
-        request: Message | None,
+        request: Message | ItemRefusals | None,
         response: Message | None,
         code: str,
     ) -> AuditEntry:
@@ -63,7 +69,7 @@ class CallAudit:
             context.peer(),
             self._method,
             code,
-            describe(request),
+            request.describe() if isinstance(request, ItemRefusals) else describe(request),
             describe(response),
         )
 
@@ -81,8 +87,16 @@ class CallAudit:
         except DulyError as error:
             log.warning("cancelled call not audited", method=self._method, error=str(error))
 
+    async def record_items(self, context: grpc.aio.ServicerContext[Any, Any], refusals: ItemRefusals) -> None:
+        """Store which items of a call that was served were refused, if any were."""
+        if refusals:
+            await self.record_refusal(context, refusals, "PERMISSION_DENIED")
+
     async def record_refusal(
-        self, context: grpc.aio.ServicerContext[Any, Any], request: Message | None, code: str
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        request: Message | ItemRefusals | None,
+        code: str,
     ) -> None:
         """Store that a call was refused, if there is room and the store answers: it is refused anyway."""
         if code in _REFUSALS:

@@ -14,6 +14,7 @@ from grpc_status import rpc_status
 
 from duly.v1 import task_pb2
 from duly_core.access.current import set_access, stream_admission, stream_refusals
+from duly_core.access.item_refusals import collect_item_refusals
 from duly_core.errors import DulyError, InvalidRequestError, OverloadedError
 from duly_core.rpc.error_status import status_of
 from duly_core.rpc.interceptors import CallObserver
@@ -162,9 +163,13 @@ class CallStreams:
         method, handler = self._handlers[field]
         code = "CANCELLED"
         try:
+            refusals = None
             if (admit := stream_admission.get()) is not None:
                 set_access(await admit(method))
+                refusals = collect_item_refusals()
             answer = await handler(getattr(request, field), CallContext(self._timeout, peer))
+            if refusals and (record := stream_refusals.get()) is not None:
+                await record(method, refusals, grpc.StatusCode.PERMISSION_DENIED.name)
             getattr(response, field).CopyFrom(answer)
             self._check_size(response)
             code = "OK"

@@ -12,6 +12,7 @@ from google.rpc import code_pb2
 from grpc_status import rpc_status
 
 from duly_core.access.audit import AuditLog
+from duly_core.access.item_refusals import collect_item_refusals
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.rpc.admission import Admitter
 from duly_core.rpc.call_audit import CallAudit
@@ -128,7 +129,10 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                         await asks.admit(path, context)
                     request = read(data)
                     del data
+                    refusals = None if asks is None else collect_item_refusals()
                     response = await behavior(request, context)
+                    if refusals and audit is not None:
+                        await audit.record_items(context, refusals)
                     if audit is not None and audit.keeps_all:
                         await audit.record(context, request, response, "OK")
                 except DulyError as error:

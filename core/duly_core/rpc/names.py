@@ -1,5 +1,6 @@
 """Checks of names in requests: of lambdas, collections, time tables and resources."""
 
+from collections.abc import Container
 from functools import lru_cache
 
 from duly_core.routing import LAMBDA_NAME, PINNED_VERSION, PLAIN_NAME
@@ -48,8 +49,15 @@ def check_lambda_name(field: str, name: str) -> None:
         )
 
 
-def unknown_lambda(name: str) -> str:
-    """What to say about a lambda that is not registered."""
+def unknown_lambda(name: str, known: Container[str] = ()) -> str:
+    """What to say about a lambda that is not registered; `known` has those that are, to recognize an unknown version of one."""
+    base, at, version = name.partition("@")
+    if at and base in known:  # the versions are not listed: a call may name a thousand that do not exist
+        return (
+            f"no worker declared that it serves version {version!r} of {base}: start one whose App has this version and "
+            f"pinned=True, or register it first (duly register MODULE:APP); `duly lambdas {base}` shows the versions that "
+            "tasks can be pinned to"
+        )
     return (
         f"no lambda {name!r} is registered: start a worker that declares it (duly worker MODULE:APP) and wait until it "
         "is ready, or fix the name; `duly lambdas` lists those that are registered"

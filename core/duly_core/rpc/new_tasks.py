@@ -65,7 +65,7 @@ def new_task(
     if collection:
         check_name("collection", collection)
     if name not in payload_limits:
-        raise Problem("lambda", unknown_lambda(name), task_pb2.ERROR_CODE_UNKNOWN_LAMBDA)
+        raise Problem("lambda", unknown_lambda(name, payload_limits), task_pb2.ERROR_CODE_UNKNOWN_LAMBDA)
     payload = asked.payload
     if len(payload) > min(payload_limits[name], HARD_PAYLOAD_LIMIT):
         raise payload_too_large(len(payload), payload_limits[name], name)

@@ -1,9 +1,7 @@
 """A gRPC server with health, reflection, error mapping and a clear word when its port is taken."""
 
-import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -11,14 +9,16 @@ from grpc_reflection.v1alpha import reflection
 
 from duly_core.access.audit import AuditLog
 from duly_core.access.authorizer import Authorizer
-from duly_core.errors import PortInUseError
 from duly_core.ready_pipe import tell_serving
 from duly_core.rpc.admission import Admitter
 from duly_core.rpc.bounds import bounds
 from duly_core.rpc.half_sent import HalfSentRequests
 from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
+from duly_core.rpc.listening import bind
 from duly_core.rpc.settings import RpcSettings
-from duly_core.rpc.tls import refuse_strangers, server_credentials
+
+_ONE_SERVER_A_PORT = ("grpc.so_reuseport", 0)
+"""Two servers on one port by mistake would share its callers."""
 
 
 class RpcServer:
@@ -32,6 +32,7 @@ class RpcServer:
         observe: CallObserver | None = None,
         authorizer: Authorizer | None = None,
         audit_log: AuditLog | None = None,
+        health_listen: str = "",
     ) -> None:
         """Make one.
 
@@ -42,6 +43,7 @@ class RpcServer:
             observe: told of each call that ended.
             authorizer: asks each caller who it is; None: nobody is asked.
             audit_log: keeps who changed what, and who was refused; None: nothing is kept.
+            health_listen: a second address, for health checks alone; empty: none.
         """
         self._listen = listen
         self._address = listen
@@ -66,8 +68,12 @@ class RpcServer:
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
                 ("grpc.max_send_message_length", settings.max_message_bytes),
                 *bounds(settings),
-                ("grpc.so_reuseport", 0),  # two servers on one port by mistake would share its callers
+                _ONE_SERVER_A_PORT,
             ],
+        )
+        self._health_listen = health_listen
+        self._health_server = (
+            grpc.aio.server(options=[*bounds(settings), _ONE_SERVER_A_PORT]) if health_listen else None
         )
 
     async def start(self) -> str:
@@ -82,49 +88,17 @@ class RpcServer:
         reflection.enable_server_reflection(
             [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
         )
-        self._refuse_a_taken_socket()
-        is_local = self._listen.startswith("unix")
-        credentials = None if is_local else server_credentials(self._settings)
-        if credentials is None and not is_local and not self._settings.allow_plaintext:
-            refuse_strangers(self._listen)
-        try:
-            port = (
-                self._server.add_insecure_port(self._listen)
-                if credentials is None
-                else self._server.add_secure_port(self._listen, credentials)
-            )
-        except RuntimeError as error:
-            raise PortInUseError(
-                f"cannot listen on {self._listen}: another process holds it, or the address is not this machine's; "
-                "stop that process or choose another `listen` address"
-            ) from error
+        self._address = bind(self._server, self._listen, self._settings)
+        if self._health_server is not None:
+            bind(self._health_server, self._health_listen, self._settings.for_health(self._health_listen))
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._health_server)
         await self.set_serving(serving=False)
         await self._server.start()
+        if self._health_server is not None:
+            await self._health_server.start()
         if self._half_sent is not None:
             self._half_sent.start()
-        if not self._listen.startswith("unix:"):
-            host, separator, _ = self._listen.rpartition(":")
-            self._address = f"{host}{separator}{port}"
         return self._address
-
-    def _refuse_a_taken_socket(self) -> None:
-        """gRPC would take a unix socket away from its live owner; a dead one's file is removed."""
-        if not self._listen.startswith("unix:"):
-            return
-        path = self._listen.removeprefix("unix:")
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(path)
-            except FileNotFoundError:
-                return
-            except ConnectionRefusedError:
-                Path(path).unlink()
-                return
-            except OSError as error:
-                raise PortInUseError(f"cannot listen on {self._listen}: {error}") from error
-        raise PortInUseError(
-            f"cannot listen on {self._listen}: another process serves there; stop it or choose another socket"
-        )
 
     async def set_serving(self, *, serving: bool) -> None:
         """What health checks are told, for the server as a whole and for each service."""
@@ -140,6 +114,8 @@ class RpcServer:
         """Refuse new calls, let running ones finish within the grace."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._settings.shutdown_grace.total_seconds())
+        if self._health_server is not None:
+            await self._health_server.stop(None)
         if self._half_sent is not None:
             self._half_sent.stop()
 

@@ -46,12 +46,17 @@ class RpcSettings(Section):
     allow_plaintext: bool = False
     """Serve on other addresses than loopback without TLS, and send tokens there. Everybody on the way can then read and
     change all that is said."""
+    allow_plaintext_health: bool = False
+    """Serve health checks alone without TLS on other addresses than loopback, as for the probes of Kubernetes. They say only
+    whether the process serves."""
     token_file: str = ""
     """File with the token that this process shows to Frontend and HSC. Changed files are read without a restart."""
 
     def for_health(self, listen: str) -> Self:
-        """For a server of health checks alone: on loopback without TLS, since a worker's certificate may be a client's."""
-        return self.model_copy(update={"cert_file": "", "key_file": ""}) if is_loopback(listen) else self
+        """For a server of health checks alone: without TLS where that is allowed, since a worker's certificate may be a client's."""
+        if not (self.allow_plaintext_health or is_loopback(listen)):
+            return self
+        return self.model_copy(update={"cert_file": "", "key_file": "", "allow_plaintext": True})
 
     def for_local_socket(self) -> Self:
         """Without a limit on messages: on a host's own socket a batch may be as large as its tasks are."""

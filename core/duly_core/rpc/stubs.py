@@ -6,11 +6,13 @@ import grpc
 from grpc.aio import ServicerContext
 
 from duly.v1.controller_pb2_grpc import ControllerServiceStub
+from duly.v1.fleet_pb2_grpc import FleetServiceStub
 from duly.v1.hsc_pb2_grpc import HscServiceStub
 from duly.v1.registry_pb2_grpc import RegistryServiceStub
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
+    from duly.v1.fleet_pb2_grpc import FleetServiceAsyncStub
     from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
     from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
@@ -31,3 +33,8 @@ def hsc_stub(channel: grpc.aio.Channel) -> "HscServiceAsyncStub":
 def registry_stub(channel: grpc.aio.Channel) -> "RegistryServiceAsyncStub":
     """The Frontend's registry at the other end."""
     return cast("RegistryServiceAsyncStub", RegistryServiceStub(channel))
+
+
+def fleet_stub(channel: grpc.aio.Channel) -> "FleetServiceAsyncStub":
+    """The Frontend's register of hosts at the other end."""
+    return cast("FleetServiceAsyncStub", FleetServiceStub(channel))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from duly_core.access.current import scheduler
 from duly_core.lifecycle import FINAL, HELD, Status
 from duly_core.store import task_queries
 from duly_core.store.arrays import texts, uuids
@@ -59,7 +60,9 @@ async def _cancel_pending(store: Store, task_ids: Sequence[TaskId]) -> Cancelled
     """End what nobody runs, and ask no holder; what waits first, or the end of another would release it."""
     cancelled = Cancelled({}, {})
     rows = await cancel_waiting(store, task_ids)
-    rows += await store.run(TRANSITIONS["cancel"], {"task_ids": uuids(task_ids), "only_if_requested": False})
+    rows += await store.run(
+        TRANSITIONS["cancel"], {"task_ids": uuids(task_ids), "only_if_requested": False, "by": scheduler()}
+    )
     for task_id, lambda_name, due_in in rows:
         if task_id is not None:
             cancelled.statuses[task_id] = Status.CANCELLED

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from duly_core.access.current import scheduler
 from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import LIVE, Status
 from duly_core.store.arrays import byteas, int2s, intervals, timestamps, uuids
@@ -74,7 +75,13 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> Changes
             elif answer := _answer(asked[row[0]], *row[1:]):
                 answers[row[0]] = answer
         if waiting:
-            answers |= await _update_waiting(store, waiting)
+            # those that are parked on gates are taken from them, and changed at the next try
+            task_ids = uuids(sorted(change.task_id for change in waiting))
+            unparked = {
+                row[0] for row in await store.run(TRANSITIONS["unpark_gated"], {"task_ids": task_ids})
+            }
+            waiting = [change for change in waiting if change.task_id not in unparked]
+            answers |= await _update_waiting(store, waiting) if waiting else {}
         left = [change for change in left if change.task_id not in answers]
         if not left:
             break
@@ -150,4 +157,5 @@ def _columns(changes: Sequence[TaskChange]) -> dict[str, object]:
         "priorities": int2s([change.priority for change in changes]),
         "scheduled_at": timestamps([change.scheduled_at for change in changes]),
         "delays": intervals([change.delay for change in changes]),
+        "by": scheduler(),
     }

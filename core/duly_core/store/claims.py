@@ -9,12 +9,14 @@ from psycopg import AsyncCursor
 from psycopg.rows import RowMaker
 
 from duly.enums import Priority
+from duly_core.gates import NO_GATES, GateSet
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
 from duly_core.store.checkpoints import keep_checkpoints
+from duly_core.store.gates import gate_columns
 from duly_core.store.pool import Store, fetch
 from duly_core.store.rows import named
-from duly_core.store.statements import LOCKS, READS, TRANSITIONS
+from duly_core.store.statements import GATED, LOCKS, READS, TRANSITIONS, Statement
 from duly_core.task import (
     Applied,
     ClaimedTask,
@@ -28,18 +30,32 @@ from duly_core.task import (
 
 _CLAIMED = named(ClaimedTask)
 
+_JUDGED_HEARTBEAT = Statement(
+    "heartbeat_judged",
+    TRANSITIONS["heartbeat"].sql
+    + ", assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates",
+)
+"""Also tells what gates are judged by."""
+
 
 async def claim(
-    store: Store, asked: Sequence[tuple[Proposal, str]], claim_timeout: timedelta
+    store: Store,
+    asked: Sequence[tuple[Proposal, str]],
+    claim_timeout: timedelta,
+    gates: GateSet = NO_GATES,
 ) -> list[ClaimedTask | None]:
     """Claim what is enqueued, each for its holder; None for each proposal that was refused, in order.
 
     A proposal whose token holds the task already is answered as the first time: its reply was lost.
+    What gates hold is refused, and waits in the store again.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     batch = sorted(asked, key=lambda each: each[0].task_id)
+    if gates and (held := [*gates.all_of({proposal.lambda_name for proposal, _ in batch})]):
+        task_ids = uuids(proposal.task_id for proposal, _ in batch)
+        await store.run(TRANSITIONS["dequeue_gated"], {"task_ids": task_ids, **gate_columns(held)})
     rows = await store.run_as(
         _CLAIMED,
         TRANSITIONS["claim"],
@@ -112,6 +128,7 @@ async def claim_work(
     callers: Sequence[Caller],
     most: int,
     claim_timeout: timedelta,
+    gates: GateSet = NO_GATES,
 ) -> Work:
     """Pick what may run, in the order of `picks`, and claim it.
 
@@ -121,14 +138,17 @@ async def claim_work(
         callers: who gets the tasks, in turn.
         most: how many to take in all.
         claim_timeout: how long the claims live without a heartbeat.
+        gates: those in force; the picks have no queue that is held as a whole.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
     """
+    held = [*gates.of_rows({pick.queue.lambda_name for pick in picks})] if gates else []
     rows = await store.run_as(
         _work,
-        TRANSITIONS["claim_work"],
-        {
+        (GATED if held else TRANSITIONS)["claim_work"],
+        (gate_columns(held) if held else {})
+        | {
             "lambdas": texts([pick.queue.lambda_name for pick in picks]),
             "priorities": int2s([pick.queue.priority for pick in picks]),
             "sizes": [pick.size for pick in picks],
@@ -202,16 +222,16 @@ def _pairs(claims: Sequence[tuple[TaskId, Token]]) -> dict[str, Any]:
 
 
 async def heartbeat(
-    store: Store, beats: Sequence[TaskHeartbeat], heartbeat_timeout: timedelta
+    store: Store, beats: Sequence[TaskHeartbeat], heartbeat_timeout: timedelta, gates: GateSet = NO_GATES
 ) -> list[HeartbeatAnswer]:
-    """Renew the leases of those whose token is current; answers in order.
+    """Renew the leases of those whose token is current; answers in order. What gates hold is renewed, too.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; a later heartbeat covers it.
     """
     batch = sorted(beats, key=lambda beat: beat.task_id)
     rows = await store.run(
-        TRANSITIONS["heartbeat"],
+        _JUDGED_HEARTBEAT if gates else TRANSITIONS["heartbeat"],
         _pairs([(beat.task_id, beat.token) for beat in batch])
         | {
             "progress": [beat.progress for beat in batch],
@@ -222,7 +242,14 @@ async def heartbeat(
     if any(beat.checkpoint is not None for beat in batch):
         async with store.connection() as connection:
             await keep_checkpoints(connection, batch)
-    kept = {row[0]: HeartbeatAnswer.CANCEL_REQUESTED if row[1] else HeartbeatAnswer.KEPT for row in rows}
+    kept = {
+        row[0]: HeartbeatAnswer.CANCEL_REQUESTED
+        if row[1]
+        else HeartbeatAnswer.GATED
+        if gates and gates.holding(*row[2:])
+        else HeartbeatAnswer.KEPT
+        for row in rows
+    }
     return [kept.get(beat.token, HeartbeatAnswer.LOST) for beat in beats]
 
 
@@ -250,7 +277,11 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
         if rows:
             # a cancel that was asked for while it ran need not wait for another run
             released = uuids(sorted(row[0] for row in rows))
-            await fetch(connection, TRANSITIONS["cancel"], {"task_ids": released, "only_if_requested": True})
+            await fetch(
+                connection,
+                TRANSITIONS["cancel"],
+                {"task_ids": released, "only_if_requested": True, "by": None},
+            )
     claims = [(release.task_id, release.token) for release in releases]
     return await answer(store, claims, {row[1] for row in rows}), timedelta() if rows else None
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from psycopg.rows import TupleRow
 
+from duly_core.access.current import scheduler
 from duly_core.lifecycle import Status
 from duly_core.store import task_queries
 from duly_core.store.arrays import uuids
@@ -129,5 +130,5 @@ async def count_where(store: Store, wanted: TaskFilter, spread: Spread) -> Page:
 async def _redrive(
     store: Store, task_ids: Sequence[TaskId], ahead: Sequence[timedelta], as_of: datetime | None
 ) -> list[TupleRow]:
-    parameters = {"task_ids": uuids(task_ids), "ahead": list(ahead), "as_of": as_of}
+    parameters = {"task_ids": uuids(task_ids), "ahead": list(ahead), "as_of": as_of, "by": scheduler()}
     return await store.run(TRANSITIONS["redrive"], parameters)

@@ -180,7 +180,7 @@ def _release_all(connection: psycopg.Connection) -> None:
     }
     connection.execute(TRANSITIONS["release"].sql.encode(), parameters)
     # a cancel that was asked for while it ran need not wait for another run
-    asked = {"task_ids": task_ids, "only_if_requested": True}
+    asked = {"task_ids": task_ids, "only_if_requested": True, "by": None}
     connection.execute(TRANSITIONS["cancel"].sql.encode(), asked)
 
 

@@ -9,16 +9,79 @@ between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_
 -- fragment: eligible
 -- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.
 -- Yields the tasks of one `queue` (lambda, priority, size, skip) that may run at `clock`, oldest first, and locks them;
--- rows that somebody else works on are skipped.
+-- rows that somebody else works on are skipped. `gates` is nothing in the statement of this name, and `unless_gated` in
+-- the one with which lambdas are picked that gates hold in part (GATED in statements.py).
 select assoc.task_id, assoc.resources
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority
     and assoc.status in ('new', 'retriable_failure')
     and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock)) {{gates}}
 order by assoc.next_trigger_at
 limit queue.size offset queue.skip
 for update skip locked
+
+-- fragment: gated
+-- Whether a gate holds `assoc`, of gates whose patterns are resolved: one row for each lambda. What is null holds any.
+exists (
+    select
+    from unnest(
+        %(gate_ids)b::int8[], %(gate_lambdas)b::text[], %(gate_priorities)b::int2[], %(gate_collections)b::text[],
+        %(gate_sessions)b::text[]
+    ) as gate (gate_id, lambda, priority, collection, session)
+    where gate.lambda = assoc.lambda
+        and (gate.priority is null or gate.priority = assoc.priority)
+        and (gate.collection is null or gate.collection = assoc.collection)
+        and (gate.session is null or gate.session = assoc.session)
+        and gate.gate_id <> all (coalesce(assoc.passed_gates, array[]::int8[]))
+)
+
+-- fragment: unless_gated
+-- Keeps what gates hold out of `eligible`. Of a lambda whose breaker lets probes through, none is due after a given time:
+-- so the read does not go through all that waits behind them.
+and not {{gated}}
+    and assoc.next_trigger_at <= coalesce((
+        select min(probed.until)
+        from unnest(%(probe_lambdas)b::text[], %(probe_until)b::timestamptz[]) as probed (lambda, until)
+        where probed.lambda = queue.lambda
+    ), 'infinity')
+
+-- fragment: gate_columns
+-- What a Gate is made of.
+gate.gate_id, gate.name, gate.kind, gate.lambda, gate.collection, gate.priority::int4, gate.session, gate.delay, gate.owner,
+    gate.reason, gate.created_at, gate.expires_at, gate.probes_until
+
+-- fragment: gate_in_force
+-- The gate of a sweep, locked so that it is not removed meanwhile: whoever removes it then sees what it parked.
+gate as materialized (
+    select gate_id, name, reason, delay, created_at
+    from gate
+    where gate_id = %(gate_id)b::int8 and (expires_at is null or expires_at > (select duly_now()))
+    for share
+)
+
+-- fragment: hit_by_gate
+-- The due tasks that the gate of a sweep hits, from a due time on, and TEXT.
+picked as (
+    select picked.task_id
+    from gate
+    cross join unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
+    cross join lateral (
+        select assoc.task_id
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select duly_now())
+            and assoc.next_trigger_at >= coalesce(%(since)b::timestamptz, '-infinity')
+            and (%(collection)b::text is null or assoc.collection = %(collection)b::text)
+            and (%(session)b::text is null or assoc.session = %(session)b::text)
+            {{}}
+        order by assoc.next_trigger_at
+        limit %(limit)b
+        for update skip locked
+    ) as picked
+    limit %(limit)b
+)
 
 -- fragment: eligible_in
 -- How long until a `queue` has a task that is eligible, of those that were not at `clock`; null: it has none.
@@ -82,20 +145,29 @@ duly_recent(assoc.crashed_at, {{}} - {{policy.crash_window}})
 
 -- fragment: silent_attempt
 -- Columns for `record_attempt` of the attempt of `assoc`, whose holder was not heard of in time. It counts as a crash.
-assoc.holder, 'silent' as outcome, assoc.failures + assoc.crashes + 1 as attempt, null::timestamptz as started_at,
+assoc.holder, {{run_times}}, 'silent' as outcome, assoc.failures + assoc.crashes + 1 as attempt, null::timestamptz as started_at,
     {{kind.crash}} as attempt_kind, 'its holder fell silent: ' || assoc.holder as attempt_message,
     null::text as traceback
 
+-- fragment: run_times
+-- When the reference of `assoc` was sent, and when it was claimed: columns for `record_attempt` and `end_task`.
+assoc.enqueued_at, assoc.claimed_at
+
+-- fragment: no_run
+-- The columns of `end_task` about a run that succeeded, where none did.
+null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder
+
 -- fragment: record_attempt
 -- The one way to write the history: one row for each attempt in the CTE that TEXT names, which did not succeed. It has
--- task_id, fence, attempt, outcome, holder, started_at, ended_at, attempt_kind (null: not charged), attempt_message,
--- traceback.
+-- task_id, fence, attempt, outcome, holder, run_times, started_at, ended_at, attempt_kind (null: not charged),
+-- attempt_message, traceback, next_at.
 recorded as (
     insert into attempt (
-        task_id, fence, attempt, outcome, holder, started_at, ended_at, failure_kind, failure_message, traceback
+        task_id, fence, attempt, outcome, holder, enqueued_at, claimed_at, started_at, ended_at, failure_kind, failure_message,
+        traceback, next_trigger_at
     )
-    select task_id, fence, attempt, outcome::attempt_outcome, holder, started_at, ended_at, attempt_kind,
-        left(attempt_message, 1024), traceback
+    select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
+        attempt_kind, left(attempt_message, 1024), traceback, next_at
     from {{}}
     on conflict do nothing
 )
@@ -120,12 +192,17 @@ null::int2 as failure_kind, null::text as failure_message
 
 -- fragment: links
 -- What `end_task` needs of an assoc to release the tasks that wait for its end, or for what it holds.
-assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken
+assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events
+
+-- fragment: links_cancelled
+-- As `links`, of a task that is cancelled.
+assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
+    duly_note(assoc.events, 'cancelled', (select duly_now()), null, null, %(by)b::text) as events
 
 -- fragment: no_links
 -- As `links`, of a task that stops and does not end: only what it took (TEXT) is released.
 null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
-    {{}} as taken
+    {{}} as taken, null::jsonb as events
 
 -- fragment: released
 -- To the rows of an ending statement, which have so many columns (TEXT: "null, " for each but two), adds what its ends
@@ -223,16 +300,18 @@ locked_resources as materialized (
 -- fragment: end_task
 -- The one way to end a task: what waits for an end hangs on this (decision 0028). A CTE `ended` deletes the assoc and
 -- has task_id, status, ended_at, started_at, fence, failures, crashes, last_token, result, result_encoding, failure_kind,
--- failure_message, and `links`. The CTE that TEXT names has the same tasks, or also others that stopped, with `no_links`.
+-- failure_message, enqueued_at, claimed_at, holder, and `links`. The CTE that TEXT names has the same tasks, or also others that stopped, with `no_links`.
 -- The statement ends with `released`, without which nothing is released. Without a start or a failure of its own the
 -- entity keeps those of the attempts before. An expiry names the failure before it. Nothing is written over another end.
 entity as (
     insert into task (
         task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
-        failure_kind, failure_message, failed_at
+        failure_kind, failure_message, failed_at, events, enqueued_at, claimed_at, holder
     )
     select task_id, status::task_status, ended_at, started_at, fence, failures, crashes, last_token, result,
-        result_encoding, failure_kind, failure_message, case when failure_kind is not null then ended_at end
+        result_encoding, failure_kind, failure_message, case when failure_kind is not null then ended_at end, events,
+        case when status = 'success' then enqueued_at end, case when status = 'success' then claimed_at end,
+        case when status = 'success' then holder end
     from ended
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
@@ -247,7 +326,13 @@ entity as (
             else excluded.failure_message
         end,
         failed_at = coalesce(excluded.failed_at, task.failed_at),
-        checkpoint = case when excluded.status::text <> 'success' then task.checkpoint end
+        checkpoint = case when excluded.status::text <> 'success' then task.checkpoint end,
+        enqueued_at = excluded.enqueued_at, claimed_at = excluded.claimed_at, holder = excluded.holder,
+        events = case
+            when excluded.events is null then task.events
+            when task.events is null then excluded.events
+            else duly_bound_events(task.events || excluded.events)
+        end
     where task.status is null
 ), released as (
     select released.lambda, released.due_in
@@ -320,6 +405,14 @@ asked as (
         %(task_ids)b::uuid[], %(payloads)b::bytea[], %(encodings)b::int2[], %(priorities)b::int2[],
         %(scheduled_at)b::timestamptz[], %(delays)b::interval[]
     ) as asked (task_id, payload, encoding, priority, scheduled_at, delay)
+)
+
+-- fragment: what_changed
+-- What a change in `found` changes, in words.
+concat_ws(', ',
+    case when found.payload is not null then 'payload' end,
+    case when found.priority is not null then 'priority' end,
+    case when found.is_moved then 'due time' end
 )
 
 -- fragment: change_entity

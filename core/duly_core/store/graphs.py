@@ -12,6 +12,7 @@ from uuid import UUID
 import psycopg
 
 from duly.enums import EdgeCondition
+from duly_core.access.current import scheduler
 from duly_core.graph_rules import Edge, Node, fires_on
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import int2s, intervals, texts, uuids
@@ -168,7 +169,7 @@ async def cancel_graph(store: Store, graph_id: GraphId) -> Cancelled:
         await connection.execute(_LOCK, parameters)
         waiting = await fetch(connection, LOCKS["lock_nodes"], parameters)
         task_ids = uuids(row[0] for row in waiting)
-        rows = await fetch(connection, TRANSITIONS["cancel_graph"], {"task_ids": task_ids})
+        rows = await fetch(connection, TRANSITIONS["cancel_graph"], {"task_ids": task_ids, "by": scheduler()})
     statuses = {row[0]: Status.CANCELLED for row in rows if row[0] is not None}
     released: dict[str, timedelta] = {}
     left = [row[0] for row in await store.run(READS["live_nodes"], parameters)]

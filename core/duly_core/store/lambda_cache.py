@@ -5,12 +5,8 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 
-from duly_core.access.current import current_access
-from duly_core.access.roles import Action
 from duly_core.errors import StoreUnavailableError
-from duly_core.routing import PINNED_VERSION
 from duly_core.store import lambdas
-from duly_core.store.lambda_changes import add_pinned
 from duly_core.store.pool import Store
 
 FRESH = timedelta(seconds=5)
@@ -23,10 +19,8 @@ RETRY = timedelta(milliseconds=100)
 class LambdaCache:
     """The registered lambdas' payload limits; the store still has the last word when the task is written."""
 
-    def __init__(self, store: Store, *, adds_versions: bool = False) -> None:
-        """Make an empty one; `adds_versions`: make the queues of versions that tasks are pinned to before a host declares them."""
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._adds_versions = adds_versions
         self._limits: dict[str, int] = {}
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
@@ -49,22 +43,7 @@ class LambdaCache:
                         if not names <= self._limits.keys():
                             raise
                         # stale: the store has the last word, once it is back
-        if self._adds_versions and not names <= self._limits.keys():
-            await self._add_pinned(names - self._limits.keys())
         return self._limits
-
-    async def _add_pinned(self, names: set[str]) -> None:
-        """Make the queues of versions that no host declared yet: their tasks wait for one that does."""
-        added = False
-        for name in sorted(names):
-            base, at, version = name.partition("@")
-            is_pinned = at and base in self._limits and PINNED_VERSION.fullmatch(version)
-            if is_pinned and current_access().may(Action.SCHEDULE, base):
-                added |= await add_pinned(self._store, base, name)
-        if added:
-            self.forget()
-            async with self._lock:
-                await self._read()
 
     async def payload_limits_now(self) -> Mapping[str, int]:
         """Limits by lambda as the store has them after this call began: for who must not refuse by what is old.

@@ -20,7 +20,6 @@ from duly_core.store.pool import Connection, Store
 _COLUMNS = ", ".join(POLICY)
 _QUEUES = "(name = %(name)s or starts_with(name, %(name)s || '@'))"
 """The lambda, and the queues of its versions."""
-_MOST_PINNED = 100
 _MOST_COUNTED = 100_000
 
 _GET = f"select {_COLUMNS}, registered_at, updated_at, revision, registered_by from lambda where {_QUEUES} order by name"  # noqa: S608 (the names are our own)
@@ -64,16 +63,6 @@ set owner = excluded.owner, version = excluded.version, revision = excluded.revi
     deleted_at = excluded.deleted_at, deleted_by = excluded.deleted_by
 """  # noqa: S608 (as above)
 _RESTORE = f"delete from deleted_lambda where {_QUEUES} returning name"  # noqa: S608 (as above)
-_PIN = f"""
-insert into lambda ({_COLUMNS}, registered_at, updated_at)
-select %(pinned)s, {", ".join("''" if name == "version" else f"lambda.{name}" for name in POLICY if name != "name")},
-    duly_now(), duly_now()
-from lambda
-where lambda.name = %(name)s and (
-    select count(*) from (select from lambda as one where starts_with(one.name, %(name)s || '@') limit {_MOST_PINNED}) as other
-) < {_MOST_PINNED} and not exists (select from deleted_lambda as gone where gone.name = %(pinned)s)
-on conflict do nothing
-"""  # noqa: S608 (as above)
 
 
 class UnknownLambdaError(DulyError):
@@ -247,21 +236,6 @@ async def restore(store: Store, name: str) -> bool:
         await lock_registry(connection)
         cursor = await connection.execute(_RESTORE.encode(), {"name": name})
         return await cursor.fetchone() is not None
-
-
-async def add_pinned(store: Store, name: str, version_queue: str) -> bool:
-    """Make the queue of a version that no host declared yet, with the policy of the lambda; return whether it was made.
-
-    A lambda has at most 100. One that was deleted is not made.
-
-    Raises:
-        StoreUnavailableError: the outcome is unknown; ask again.
-    """
-    async with store.connection() as connection, connection.transaction():
-        cursor = await connection.execute(_PIN.encode(), {"name": name, "pinned": version_queue})
-        if cursor.rowcount:
-            await _tell(connection)
-        return cursor.rowcount > 0
 
 
 async def _locked(connection: Connection, name: str, expected_revision: int | None) -> None:

@@ -11,6 +11,7 @@ import structlog
 from duly_core.errors import StoreUnavailableError
 from duly_core.loop import backoff
 from duly_core.pg_connection import Connection
+from duly_core.store.gates import GATE_CHANNEL
 from duly_core.store.lambdas import NEW_LAMBDA_CHANNEL
 from duly_core.store.live_settings import SETTING_CHANNEL
 from duly_core.store.local_notifications import LocalNotifications
@@ -123,6 +124,7 @@ class Listener:
         on_due: Callable[[timedelta, Collection[str]], object],
         on_change: Callable[[], None],
         on_time_table: Callable[[], None] = lambda: None,
+        on_gate: Callable[[], None] = lambda: None,
     ) -> None:
         """Make one.
 
@@ -131,11 +133,13 @@ class Listener:
             on_due: takes how far ahead something is due, and of which lambdas (empty: any).
             on_change: called when lambdas were registered, or settings changed.
             on_time_table: called when time tables changed.
+            on_gate: called when gates or breakers changed.
         """
         self._settings = settings
         self._on_due = on_due
         self._on_change = on_change
         self._on_time_table = on_time_table
+        self._on_gate = on_gate
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until `stop`; behind a pooler that is not possible, and the poll goes on alone."""
@@ -157,11 +161,12 @@ class Listener:
                 async with await Connection.connect(
                     **await connect_arguments_now(direct(self._settings)), autocommit=True
                 ) as connection:
-                    for channel in (DUE_CHANNEL, TIME_TABLE_CHANNEL, *_CHANGES):
+                    for channel in (DUE_CHANNEL, TIME_TABLE_CHANNEL, GATE_CHANNEL, *_CHANGES):
                         await connection.execute(f"listen {channel}")
                     failures = 0
                     self._on_change()  # what was told while nobody listened
                     self._on_time_table()
+                    self._on_gate()
                     async for notification in connection.notifies():
                         self._tell(notification.channel, notification.payload)
             except (psycopg.Error, OSError, StoreUnavailableError) as error:
@@ -176,5 +181,7 @@ class Listener:
             self._on_change()
         elif channel == TIME_TABLE_CHANNEL:
             self._on_time_table()
+        elif channel == GATE_CHANNEL:
+            self._on_gate()
         elif told := _DUE_PAYLOAD.fullmatch(payload):  # anybody with a connection may notify
             self._on_due(timedelta(milliseconds=int(told[1])), told[2].split(",") if told[2] else ())

@@ -9,11 +9,13 @@ from psycopg.rows import TupleRow
 
 from duly.enums import Priority
 from duly_core.errors import StoreUnavailableError
+from duly_core.gates import NO_GATES, GateSet
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts, uuids
+from duly_core.store.gates import gate_columns
 from duly_core.store.pool import Connection, Store, fetch
-from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.store.statements import GATED, READS, TRANSITIONS
 from duly_core.store.waiting import end_waiting, release_skipped
 from duly_core.task import DueTask, TaskId
 
@@ -63,11 +65,19 @@ def _room(room: Mapping[QueueKey, int]) -> dict[str, Any]:
     }
 
 
-async def enqueue(store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta) -> list[DueTask]:
-    """Enqueue what is due, at most `room` references a queue; update first, push after."""
+async def enqueue(
+    store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta, gates: GateSet = NO_GATES
+) -> list[DueTask]:
+    """Enqueue what is due, at most `room` references a queue; update first, push after.
+
+    What `gates` hold in part of these queues is left out; `room` has no queue that is held as a whole.
+    """
     if not room:
         return []
     parameters = _room(room) | {"enqueue_timeout": enqueue_timeout}
+    held = [*gates.of_rows({queue.lambda_name for queue in room})] if gates else []
+    if held:
+        return _due(await store.run(GATED["enqueue"], parameters | gate_columns(held)))
     return _due(await store.run(TRANSITIONS["enqueue"], parameters))
 
 

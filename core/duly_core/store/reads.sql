@@ -74,6 +74,42 @@ select queue.lambda, queue.priority, (
 ) - (select duly_now()) as due_in
 from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
 
+-- name: enqueued_gated
+-- Tasks in queues that gates hold, some of them.
+select assoc.task_id
+from task_assoc as assoc
+where assoc.status = 'enqueued' and {{gated}}
+order by assoc.next_trigger_at
+limit %(limit)b
+
+-- name: parked_on_gates
+-- The gates that tasks are parked on and that are not in force any more; by id.
+with recursive found as (
+    (
+        select parked_on, parked_key
+        from task_assoc
+        where parked_on >= 'gate:' and parked_on < 'gate;' and status = 'waiting'
+        order by parked_on, parked_key
+        limit 1
+    )
+    union all
+    select next.parked_on, next.parked_key
+    from found cross join lateral (
+        select assoc.parked_on, assoc.parked_key
+        from task_assoc as assoc
+        where (assoc.parked_on, assoc.parked_key) > (found.parked_on, found.parked_key)
+            and assoc.parked_on < 'gate;' and assoc.status = 'waiting'
+        order by assoc.parked_on, assoc.parked_key
+        limit 1
+    ) as next
+)
+select found.parked_on, found.parked_key
+from found
+where not exists (
+    select from gate
+    where gate.gate_id::text = found.parked_key and (gate.expires_at is null or gate.expires_at > (select duly_now()))
+)
+
 -- name: next_timeout
 -- The instant at which the next silence becomes suspicious, or the next task expires or is to end without a run, as time from now.
 -- It has passed if parked tasks were passed over.

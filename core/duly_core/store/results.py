@@ -90,7 +90,11 @@ async def set_results(
                 rows = [row for row in found if row[0]]
                 released += [(None, None, row[3], row[2]) for row in found if not row[0]]
                 if rows:
-                    again = {"task_ids": uuids(sorted(row[0] for row in rows)), "only_if_requested": True}
+                    again = {
+                        "task_ids": uuids(sorted(row[0] for row in rows)),
+                        "only_if_requested": True,
+                        "by": None,
+                    }
                     cancelled = await fetch(connection, TRANSITIONS["cancel"], again)
                     released += [(None, None, *row[1:]) for row in cancelled if not row[0]]
             applied |= {row[1] for row in rows}

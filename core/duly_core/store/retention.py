@@ -31,6 +31,8 @@ _AHEAD = 7
 _ROUND_EVERY = timedelta(minutes=1)
 _AT_ONCE = timedelta(milliseconds=100)
 _THINNED_EVERY = timedelta(hours=1)
+_REPORTS_KEPT = timedelta(days=1)
+"""Of hosts and services that ended: long enough to see what was there in an incident."""
 _LOOK_HOLDS = timedelta(hours=1)
 """So long a partition that was looked through may wait for its lock, before it is looked through anew."""
 _LOCK_TIMEOUT = "200ms"
@@ -130,6 +132,9 @@ class Retention:
         await self._forget("abandoned_sessions", limits, done)
         await self._forget("expired_graphs", limits, done)
         await self._forget("idle_resource_keys", limits, done)
+        reported = {"reported_before": now - _REPORTS_KEPT}
+        await self._forget("ended_hosts", reported, done)
+        await self._forget("ended_services", reported, done)
         await self._forget_audit_events(now - self._audit_retention, done)
         problem: StoreUnavailableError | None = None
         for partition in there:

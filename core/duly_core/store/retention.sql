@@ -61,6 +61,41 @@ with old as (
 )
 delete from graph using old where graph.graph_id = old.graph_id returning graph.graph_id
 
+-- name: ended_hosts
+-- Hosts that have not reported for a day, with their lambdas; of all that ended only the newest are kept.
+with ended as (
+    select host_id, row_number() over (order by reported_at desc) as place, reported_at
+    from host
+    where stopped or reported_at < duly_now() - 3 * report_interval
+)
+delete from host
+using (
+    select host_id from ended
+    where reported_at < %(reported_before)b or place > 10000
+    order by reported_at
+    limit %(limit)b
+) as old
+where host.host_id = old.host_id and (host.stopped or host.reported_at < duly_now() - 3 * host.report_interval)
+returning host.host_id
+
+-- name: ended_services
+-- The same for processes of services.
+with ended as (
+    select instance_id, row_number() over (order by reported_at desc) as place, reported_at
+    from service_instance
+    where stopped or reported_at < duly_now() - 3 * report_interval
+)
+delete from service_instance
+using (
+    select instance_id from ended
+    where reported_at < %(reported_before)b or place > 10000
+    order by reported_at
+    limit %(limit)b
+) as old
+where service_instance.instance_id = old.instance_id
+    and (service_instance.stopped or service_instance.reported_at < duly_now() - 3 * service_instance.report_interval)
+returning service_instance.instance_id
+
 -- name: expired_keys
 -- The keys of a page of ids whose tasks ended before their limit, or are not there. Answers with the page's ids.
 with page as (

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from duly_core.access.current import scheduler
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import texts, uuids
 from duly_core.store.pool import Store, fetch
@@ -93,7 +94,11 @@ async def unblock_sessions(
         parameters = {"keys": texts(asked), "blocked_by": uuids(named.get(key, _ANY) for key in asked)}
         found = sorted(row[0] for row in await fetch(connection, LOCKS["lock_blocked"], parameters))
         rows = (
-            await fetch(connection, TRANSITIONS["unblock_sessions"], {"keys": texts(found)}) if found else []
+            await fetch(
+                connection, TRANSITIONS["unblock_sessions"], {"keys": texts(found), "by": scheduler()}
+            )
+            if found
+            else []
         )
     return Unblocked(
         {row[0] for row in rows},

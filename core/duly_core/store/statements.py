@@ -80,7 +80,7 @@ def _fragments() -> dict[str, str]:
     return fragments
 
 
-_FRAGMENTS = _fragments()
+_FRAGMENTS = {"gates": "", **_fragments()}
 
 
 def fragment(name: str, text: str = "") -> str:
@@ -96,8 +96,23 @@ def load(file_name: str) -> dict[str, Statement]:
     }
 
 
+def load_gated(file_name: str) -> dict[str, Statement]:
+    """Read the statements of a file that pick tasks, by name, as they are while gates hold some of what they pick from."""
+    fragments = _FRAGMENTS | {"gates": _FRAGMENTS["unless_gated"]}
+    return {
+        block.name: Statement(
+            f"{block.name}_gated", _resolve(block.sql, fragments), "-- Planned anew" in block.body
+        )
+        for block in _blocks(file_name)
+        if _resolve(block.sql, fragments) != _resolve(block.sql, _FRAGMENTS)
+    }
+
+
 TRANSITIONS = load("transitions.sql")
+GATED = load_gated("transitions.sql")
+"""Beside TRANSITIONS: `claim_work` and `enqueue`, which leave out what gates hold."""
 READS = load("reads.sql")
 LOCKS = load("locks.sql")
 ENTITIES = load("entities.sql")
 TIME_TABLES = load("time_tables.sql")
+GATES = load("gates.sql")

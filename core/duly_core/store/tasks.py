@@ -11,6 +11,7 @@ from psycopg import AsyncClientCursor
 from psycopg.rows import TupleRow, dict_row
 
 from duly.enums import FailureKind, Priority
+from duly_core.access.current import scheduler
 from duly_core.access.grants import Scope
 from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import Status
@@ -169,11 +170,13 @@ async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
                 released[lambda_name] = min(due_in, released.get(lambda_name, due_in))
 
     for _ in range(_TRIES):
-        pending = {"task_ids": uuids(left), "only_if_requested": False}
+        pending = {"task_ids": uuids(left), "only_if_requested": False, "by": scheduler()}
         note(await store.run(TRANSITIONS["cancel"], pending))
         left = [task_id for task_id in left if task_id not in answers]
         if left:
-            rows = await store.run(TRANSITIONS["request_cancel"], {"task_ids": uuids(left)})
+            rows = await store.run(
+                TRANSITIONS["request_cancel"], {"task_ids": uuids(left), "by": scheduler()}
+            )
             answers |= {row[0]: Status(row[1]) for row in rows}
             left = sorted(set(left) - set(answers) - await final_of(store, left))
         if left:

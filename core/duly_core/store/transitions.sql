@@ -290,7 +290,7 @@ with clock as materialized (
 ), {{park}}
 update task_assoc as assoc
 set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, start_at = null,
-    resources = due.resources, taken = {{taken_by: due}}
+    enqueued_at = (select duly_now()), resources = due.resources, taken = {{taken_by: due}}
 from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     and due.task_id not in (select task_id from parked where taken is null)
@@ -359,24 +359,50 @@ with room as (
     ) as picked left join room using (lambda, priority)
 )
 update task_assoc as assoc
-set next_trigger_at = (select duly_now()) + %(enqueue_timeout)b
+set next_trigger_at = (select duly_now()) + %(enqueue_timeout)b,
+    events = case
+        when silent.send
+            then duly_note(assoc.events, 'sent_again', (select duly_now()), (select duly_now()) + %(enqueue_timeout)b)
+        else assoc.events
+    end
 from silent
 where assoc.task_id = any (array[silent.task_id]) and assoc.status::text = 'enqueued'
     and assoc.next_trigger_at <= (select duly_now())
 returning assoc.task_id, assoc.lambda, assoc.priority, silent.send
 
+-- name: dequeue_gated
+-- move: enqueued -> new
+-- A gate came while these were in a queue: they wait in the store. Their messages are refused at the claim.
+with sent as (
+    select assoc.task_id, assoc.taken
+    from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.status::text = 'enqueued' and {{gated}}
+    for update of assoc
+), back as (
+    update task_assoc as assoc
+    set status = 'new', next_trigger_at = (select duly_now()), taken = null,
+        events = duly_note(assoc.events, 'dequeued_gated', (select duly_now()), (select duly_now()))
+    from sent
+    where assoc.task_id = any (array[sent.task_id]) and assoc.status::text = 'enqueued'
+    returning assoc.task_id, assoc.resources, sent.taken
+), {{free: back}}
+select task_id, null::text as lambda from back
+union all select null, freed.lambda from freed
+
 -- name: put_back
 -- move: enqueued -> new
 -- The message could not be sent: the task waits for its queue like any other that is due, spread out a little.
 with sent as (
-    select assoc.task_id, assoc.taken
+    select assoc.task_id, assoc.taken, (select duly_now()) + random() * %(delay)b::interval as next_at
     from unnest(%(task_ids)b::uuid[]) as asked (task_id)
     join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.status::text = 'enqueued'
     for update of assoc
 ), back as (
     update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now()) + random() * %(delay)b::interval, taken = null
+    set status = 'new', next_trigger_at = sent.next_at, taken = null,
+        events = duly_note(assoc.events, 'put_back', (select duly_now()), sent.next_at)
     from sent
     where assoc.task_id = any (array[sent.task_id]) and assoc.status::text = 'enqueued'
     returning assoc.task_id, assoc.resources, sent.taken
@@ -396,7 +422,8 @@ with waiting as (
     for update skip locked
 ), back as (
     update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now()), taken = null
+    set status = 'new', next_trigger_at = (select duly_now()), taken = null,
+        events = duly_note(assoc.events, 'dequeued', (select duly_now()), (select duly_now()))
     from waiting
     where assoc.task_id = any (array[waiting.task_id]) and assoc.status::text = 'enqueued'
     returning assoc.task_id, assoc.resources, waiting.taken
@@ -421,11 +448,15 @@ with silent as (
     update task_assoc as assoc
     set status = %(status)b::text::task_status, next_trigger_at = (select duly_now()) + %(trigger_in)b::interval,
         crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()), {{let_go: null}},
-        taken = case when %(status)b::text = 'enqueued' then assoc.taken end
+        taken = case when %(status)b::text = 'enqueued' then assoc.taken end,
+        enqueued_at = case when %(status)b::text = 'enqueued' then (select duly_now()) else assoc.enqueued_at end
     from silent
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and {{is_silent}}
-    returning silent.*, assoc.lambda, assoc.priority, assoc.fence, (select duly_now()) as ended_at,
+    returning silent.*, assoc.lambda, assoc.priority, assoc.fence,
+        -- one instant: the history tells by it that the reference was sent at once
+        case when assoc.status = 'enqueued' then assoc.enqueued_at else (select duly_now()) end as ended_at,
+        assoc.next_trigger_at as next_at,
         silent.attempt_kind as failure_kind, silent.attempt_message as failure_message,
         case when assoc.status::text <> 'enqueued' then assoc.resources end as resources
 ), {{record_attempt: reclaimed}}, {{note_failure: reclaimed}}, {{free: reclaimed}}
@@ -449,7 +480,7 @@ with silent as (
     using silent
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and {{is_silent}}
-    returning silent.*, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
+    returning silent.*, null::timestamptz as next_at, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
         assoc.crashes + 1 as crashes, null::uuid as last_token, {{links}}, {{no_result}}, {{kind.quarantined}} as failure_kind,
         'crashed or fell silent ' || silent.recent || ' times within ' || silent.crash_window
             || '; the last: ' || silent.attempt_message as failure_message
@@ -472,7 +503,7 @@ with silent as (
     using silent
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and {{is_silent}}
-    returning silent.*, 'cancelled'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
+    returning silent.*, null::timestamptz as next_at, 'cancelled'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
         assoc.crashes + 1 as crashes, null::uuid as last_token, {{links}}, {{no_result}}, {{no_failure}}
 ), {{record_attempt: ended}}, {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
@@ -494,11 +525,120 @@ with late as (
     where assoc.task_id = any (array[late.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and assoc.expires_at <= (select duly_now())
     returning assoc.task_id, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at,
-        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
-        {{kind.expired}} as failure_kind, 'expires_at passed before it could start' as failure_message
+        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_run}},
+        {{no_result}}, {{kind.expired}} as failure_kind, 'expires_at passed before it could start' as failure_message
 ), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
+
+-- name: drop_gated
+-- move: new|retriable_failure -> dropped
+-- Ends due tasks that a drop gate hits. To what waits for them it is a cancel: the skip of a node would let its graph succeed.
+with {{gate_in_force}}, {{hit_by_gate: }}, ended as (
+    delete from task_assoc as assoc
+    using picked, gate
+    where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.task_id, 'dropped'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_run}}, {{no_result}},
+        {{kind.gate_dropped}} as failure_kind,
+        left('dropped by the gate ' || gate.name || coalesce(': ' || nullif(gate.reason, ''), ''), 1024) as failure_message
+), cancelled as (
+    select task_id, 'cancelled' as status, session, session_policy, graph, doom, resources, taken from ended
+), {{end_task: cancelled}}
+select task_id, null::text as lambda, null::interval as due_in from ended
+{{released}}
+
+-- name: delay_gated
+-- move: new|retriable_failure -> new|retriable_failure
+-- Moves the due time of due tasks that a delay gate hits, once for each task, from when the gate was set at the earliest.
+with {{gate_in_force}}, {{hit_by_gate: and %(gate_id)b::int8 <> all (coalesce(assoc.passed_gates, array[]::int8[]))}}, delayed as (
+    update task_assoc as assoc
+    set next_trigger_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
+        due_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
+        passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || gate.gate_id,
+        events = duly_note(
+            assoc.events, 'delayed', (select duly_now()), greatest(assoc.next_trigger_at, gate.created_at) + gate.delay, gate.name
+        )
+    from picked, gate
+    where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.lambda, assoc.next_trigger_at
+)
+select lambda, count(*), min(next_trigger_at) - (select duly_now()) as due_in from delayed group by lambda
+
+-- name: park_gated
+-- move: new|retriable_failure -> waiting
+-- Parks due tasks that a pause gate holds, so that nobody reads them again while it does.
+with {{gate_in_force}}, {{hit_by_gate: }}, parked as (
+    update task_assoc as assoc
+    set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
+        parked_on = 'gate:' || gate.name, parked_key = gate.gate_id::text,
+        events = duly_note(assoc.events, 'gated', (select duly_now()), assoc.expires_at, gate.name)
+    from picked, gate
+    where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.lambda
+)
+select lambda, count(*) from parked group by lambda
+
+-- name: probe_gated
+-- move: new|retriable_failure -> new|retriable_failure
+-- Lets the tasks of a lambda that are due first pass the gate of its breaker, so many at most.
+with picked as (
+    select picked.task_id
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
+    cross join lateral (
+        select assoc.task_id, assoc.next_trigger_at
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select duly_now())
+            and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
+            and %(gate_id)b::int8 <> all (coalesce(assoc.passed_gates, array[]::int8[]))
+        order by assoc.next_trigger_at
+        limit %(limit)b
+        for update skip locked
+    ) as picked
+    order by picked.next_trigger_at
+    limit %(limit)b
+)
+update task_assoc as assoc
+set passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || %(gate_id)b::int8
+from picked
+where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+returning assoc.lambda, assoc.next_trigger_at
+
+-- name: release_gated
+-- move: waiting -> new
+-- Releases tasks that are parked on a gate which is not in force any more, some at a time. No gate gets its id again.
+with parked as (
+    select task_id
+    from task_assoc
+    where parked_on = %(parked_on)b::text and parked_key = %(parked_key)b::text and status = 'waiting'
+    limit %(limit)b
+    for update skip locked
+), released as (
+    update task_assoc as assoc
+    set status = 'new', parked_on = null, parked_key = null,
+        next_trigger_at = greatest(assoc.due_at, (select duly_now())),
+        events = duly_note(
+            assoc.events, 'ungated', (select duly_now()), greatest(assoc.due_at, (select duly_now())), substr(assoc.parked_on, 6)
+        )
+    from parked
+    where assoc.task_id = any (array[parked.task_id]) and assoc.status::text = 'waiting'
+    returning assoc.lambda
+)
+select lambda, count(*) from released group by lambda
+
+-- name: unpark_gated
+-- move: waiting -> new
+-- Takes these tasks from the gates that they are parked on, to be changed; a gate that still holds them parks them again.
+update task_assoc as assoc
+set status = 'new', parked_on = null, parked_key = null, next_trigger_at = greatest(assoc.due_at, (select duly_now())),
+    events = duly_note(
+        assoc.events, 'ungated', (select duly_now()), greatest(assoc.due_at, (select duly_now())), substr(assoc.parked_on, 6)
+    )
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and starts_with(assoc.parked_on, 'gate:')
+returning assoc.task_id
 
 -- name: end_waiting
 -- move: waiting -> fatal_failure|dropped
@@ -512,8 +652,8 @@ with ended as (
     returning assoc.task_id,
         case when abs(assoc.doom) = {{kind.graph_skipped}} then 'dropped' else 'fatal_failure' end::task_status as status,
         (select duly_now()) as ended_at,
-        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}},
-        coalesce(abs(assoc.doom), {{kind.expired}}) as failure_kind,
+        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_run}},
+        {{no_result}}, coalesce(abs(assoc.doom), {{kind.expired}}) as failure_kind,
         case coalesce(abs(assoc.doom), {{kind.expired}})
             when {{kind.expired}} then 'expires_at passed before it could start'
             when {{kind.graph_skipped}} then 'what it waits for in its graph did not happen'
@@ -563,7 +703,8 @@ with lost as (
 ), claimed as (
     update task_assoc as assoc
     set token = encode(%(prefix)b::bytea || int2send(lost.place), 'hex')::uuid,
-        next_trigger_at = (select duly_now()) + %(claim_timeout)b
+        next_trigger_at = (select duly_now()) + %(claim_timeout)b,
+        events = duly_note(assoc.events, 'claimed_again', (select duly_now()), (select duly_now()) + %(claim_timeout)b)
     from lost
     where assoc.task_id = any (array[lost.task_id]) and assoc.status::text = 'claimed'
     returning {{claim_columns}}
@@ -597,7 +738,7 @@ with asked as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
         assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
-        {{links}}, {{no_failure}}
+        {{run_times}}, assoc.holder, {{links}}, {{no_failure}}
 ), {{end_task: ended}}
 select task_id, last_token as token, null::text as lambda, null::interval as due_in from ended
 {{released: null, }}
@@ -621,7 +762,7 @@ with clock as materialized (
 ), held_back as (
     select * from unnest(%(held_back)b::text[], %(hold_back)b::interval[]) as held_back (lambda, delay)
 ), held as (
-    select asked.*, clock.now, assoc.lambda, assoc.holder, assoc.fence, assoc.failures, assoc.crashes,
+    select asked.*, clock.now, assoc.lambda, assoc.holder, {{run_times}}, assoc.fence, assoc.failures, assoc.crashes,
         assoc.cancel_requested, assoc.taken as took, asked.outcome = 'crashed' as crashed,
         {{recent_crashes: clock.now}} as crashed_at, {{policy.crash_window}} as crash_window,
         {{policy.max_crashes}} as max_crashes, {{policy.max_attempts}} as max_attempts,
@@ -649,7 +790,8 @@ with clock as materialized (
         end as status
     from held
 ), planned as (
-    select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder, took,
+    select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder, enqueued_at,
+        claimed_at, case when status = 'retriable_failure' then now + wait end as next_at, took,
         outcome, crashed, crashed_at, failures + crashes + 1 as attempt,
         failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
         crashes + crashed::int as crashes, {{no_result}},
@@ -705,7 +847,7 @@ with asked as (
         %(failure_messages)b::text[], %(started_at)b::timestamptz[]
     ) as asked (task_id, token, retry_after, message, started_at)
 ), held as (
-    select asked.*, assoc.holder, assoc.taken
+    select asked.*, assoc.holder, {{run_times}}, assoc.taken
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
@@ -715,7 +857,7 @@ with asked as (
         due_at = (select duly_now()) + held.retry_after, taken = null, {{let_go: held.token}}
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
-    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'snoozed' as outcome,
+    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'snoozed' as outcome, assoc.next_trigger_at as next_at,
         (select duly_now()) as ended_at, null::int2 as attempt_kind, held.message as attempt_message,
         null::text as traceback, assoc.resources
 ), {{record_attempt: snoozed}}, {{free: snoozed}}
@@ -732,7 +874,7 @@ with asked as (
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(started_at)b::timestamptz[], %(reasons)b::text[]
     ) as asked (task_id, token, started_at, reason)
 ), held as (
-    select asked.*, assoc.holder, assoc.taken
+    select asked.*, assoc.holder, {{run_times}}, assoc.taken
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     for update of assoc
@@ -741,7 +883,7 @@ with asked as (
     set status = 'new', next_trigger_at = (select duly_now()), taken = null, {{let_go: held.token}}
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
-    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'released' as outcome,
+    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'released' as outcome, assoc.next_trigger_at as next_at,
         (select duly_now()) as ended_at, null::int2 as attempt_kind, held.reason as attempt_message,
         null::text as traceback, assoc.resources
 ), {{record_attempt: released}}, {{free: released}}
@@ -757,7 +899,7 @@ with ended as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and (assoc.cancel_requested or not %(only_if_requested)b)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
@@ -771,7 +913,7 @@ with ended as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
         and (assoc.graph is null or assoc.doom is null)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
@@ -786,7 +928,7 @@ with ended as (
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_result}}, {{no_failure}}
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
 select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
@@ -795,7 +937,12 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 -- move: claimed|processing -> claimed|processing
 -- Somebody runs it: the holder learns with its next heartbeat.
 update task_assoc as assoc
-set cancel_requested = true
+set cancel_requested = true,
+    events = case
+        when not assoc.cancel_requested
+            then duly_note(assoc.events, 'cancel_requested', (select duly_now()), assoc.next_trigger_at, null, %(by)b::text)
+        else assoc.events
+    end
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 where assoc.task_id = any (array[asked.task_id]) and assoc.status::text in ('claimed', 'processing')
 returning assoc.task_id, assoc.status::text
@@ -820,7 +967,11 @@ with asked as (
     set status = null, started_at = null, finished_at = null, fence = null, failures = null, crashes = null,
         last_token = null,
         expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
-        redrives = task.redrives + 1, edits = 0, checkpoint_count = 0
+        redrives = task.redrives + 1, edits = 0, checkpoint_count = 0, enqueued_at = null, claimed_at = null, holder = null,
+        events = duly_note(
+            duly_note(task.events, 'failed', task.finished_at, null, task.failure_message),
+            'redriven', (select duly_now()), dead.due_at, null, %(by)b::text
+        )
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
     returning task.task_id, task.lambda, task.collection, task.priority, dead.due_at, task.expires_at, dead.fence,
@@ -847,7 +998,7 @@ from joined, (select count(done) from ordered) as once
 -- Ends the block of sessions, in the order of their keys: the next task of each runs.
 select asked.key
 from (select key from unnest(%(keys)b::text[]) as asked (key) order by key) as asked
-where duly_unblock_session(asked.key)
+where duly_unblock_session(asked.key, %(by)b::text)
 
 -- name: update_pending
 -- move: new|retriable_failure|enqueued -> new
@@ -876,7 +1027,14 @@ with clock as materialized (
             else assoc.next_trigger_at
         end,
         due_at = case when found.is_moved then found.due_at else assoc.due_at end,
-        priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1
+        priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1,
+        events = duly_note(
+            assoc.events, 'updated', (select now from clock), case
+                when found.is_moved then found.due_at
+                when assoc.status = 'enqueued' then (select now from clock)
+                else assoc.next_trigger_at
+            end, {{what_changed}}, %(by)b::text
+        )
     from found
     where assoc.task_id = any (array[found.task_id])
         and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
@@ -911,7 +1069,10 @@ with clock as materialized (
 ), changed as (
     update task_assoc as assoc
     set due_at = case when found.is_moved then found.due_at else assoc.due_at end,
-        priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1
+        priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1,
+        events = duly_note(
+            assoc.events, 'updated', (select now from clock), assoc.next_trigger_at, {{what_changed}}, %(by)b::text
+        )
     from found
     where assoc.task_id = any (array[found.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
         and assoc.parked_on is null

@@ -5,6 +5,7 @@ from typing import Any
 
 from psycopg.rows import TupleRow
 
+from duly_core.access.current import scheduler
 from duly_core.errors import StatementTimeoutError
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store, fetch
@@ -64,7 +65,9 @@ async def change_waiting(
 
 
 async def _end(store: Store, lock: str, which: Mapping[str, Any], end: str) -> list[TupleRow]:
-    return await _locked(store, lock, which, end, lambda task_ids: {"task_ids": uuids(task_ids)})
+    return await _locked(
+        store, lock, which, end, lambda task_ids: {"task_ids": uuids(task_ids), "by": scheduler()}
+    )
 
 
 async def _locked(

@@ -65,6 +65,8 @@ class _HeartbeatVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Hear
     """The claim is void: stop the callback at once."""
     HEARTBEAT_VERDICT_CANCEL_REQUESTED: _HeartbeatVerdict.ValueType  # 3
     """The lease is renewed, and a cancel was requested."""
+    HEARTBEAT_VERDICT_GATED: _HeartbeatVerdict.ValueType  # 4
+    """The lease is renewed, and a gate holds the task: release it if its callback has not started."""
 
 class HeartbeatVerdict(_HeartbeatVerdict, metaclass=_HeartbeatVerdictEnumTypeWrapper): ...
 
@@ -75,6 +77,8 @@ HEARTBEAT_VERDICT_LOST_CLAIM: HeartbeatVerdict.ValueType  # 2
 """The claim is void: stop the callback at once."""
 HEARTBEAT_VERDICT_CANCEL_REQUESTED: HeartbeatVerdict.ValueType  # 3
 """The lease is renewed, and a cancel was requested."""
+HEARTBEAT_VERDICT_GATED: HeartbeatVerdict.ValueType  # 4
+"""The lease is renewed, and a gate holds the task: release it if its callback has not started."""
 Global___HeartbeatVerdict: _TypeAlias = HeartbeatVerdict  # noqa: Y015
 
 class _Outcome:

@@ -65,8 +65,8 @@ class ResourceLimit(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """^(lambda:)?[a-z0-9][a-z0-9_.-]{0,127}$
-    lambda:NAME is the quota of the lambda NAME: each of its tasks takes a unit, without naming it. It has no keys.
+    """^[a-z0-9][a-z0-9_.-]{0,127}$, or a quota, which no task names: lambda:NAME and namespace:NAME, of which each task of the
+    lambda or the namespace takes a unit; schedule:NAME and schedule-namespace:NAME, whose rate bounds what clients schedule.
     """
     capacity: _builtins.int
     """Units: 0 to 1,000,000; 0 holds back every task that names the resource. Absent: only the rate limits them."""

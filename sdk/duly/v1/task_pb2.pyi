@@ -216,6 +216,8 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """It was skipped: what it waits for in its graph can no longer happen."""
     FAILURE_KIND_NOT_DECRYPTED: _FailureKind.ValueType  # 13
     """The worker cannot decrypt the payload, or what an attempt before kept."""
+    FAILURE_KIND_GATE_DROPPED: _FailureKind.ValueType  # 14
+    """It did not run: an operator's gate dropped it."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
     """Why an attempt failed, or why a task ended without success."""
@@ -247,6 +249,8 @@ FAILURE_KIND_GRAPH_SKIPPED: FailureKind.ValueType  # 12
 """It was skipped: what it waits for in its graph can no longer happen."""
 FAILURE_KIND_NOT_DECRYPTED: FailureKind.ValueType  # 13
 """The worker cannot decrypt the payload, or what an attempt before kept."""
+FAILURE_KIND_GATE_DROPPED: FailureKind.ValueType  # 14
+"""It did not run: an operator's gate dropped it."""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 class _AttemptOutcome:
@@ -360,6 +364,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The lambda has tasks that have not ended."""
     ERROR_CODE_LAMBDA_CONFLICT: _ErrorCode.ValueType  # 62
     """The lambda was changed since it was read."""
+    ERROR_CODE_UNKNOWN_GATE: _ErrorCode.ValueType  # 70
+    """There is no gate, or no breaker, of this name."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -404,6 +410,8 @@ ERROR_CODE_LAMBDA_IN_USE: ErrorCode.ValueType  # 61
 """The lambda has tasks that have not ended."""
 ERROR_CODE_LAMBDA_CONFLICT: ErrorCode.ValueType  # 62
 """The lambda was changed since it was read."""
+ERROR_CODE_UNKNOWN_GATE: ErrorCode.ValueType  # 70
+"""There is no gate, or no breaker, of this name."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -14,6 +14,7 @@ from duly_controller.claimer import Claimer
 from duly_controller.crash_reporter import CrashReporter
 from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
+from duly_controller.host_reporter import HostReporter
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.message_acks import MessageAcks
 from duly_controller.queue_poller import QueuePoller
@@ -33,7 +34,7 @@ from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
-from duly_core.rpc.stubs import hsc_stub, registry_stub
+from duly_core.rpc.stubs import fleet_stub, hsc_stub, registry_stub
 from duly_core.service import Serve, run_service
 from duly_core.settings import format_duration
 from duly_core.telemetry import observe_call
@@ -48,8 +49,12 @@ _SHORTEST_DWELL = timedelta(seconds=5)
 async def _open_receiver(settings: QueueSettings) -> QueueReceiver:
     if settings.backend == "store":
         return NoQueue()
-    from duly_core.queues.sqs.receiver import SqsReceiver  # it loads boto3
-
+    try:
+        from duly_core.queues.sqs.receiver import SqsReceiver  # it loads boto3
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"queue.backend = {settings.backend} needs {error.name}, which is not installed: pip install 'duly[worker,sqs]'"
+        ) from error
     return await SqsReceiver.open(settings)
 
 
@@ -100,6 +105,15 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 await receiver.give_back(buffer.drain())
 
             attached = ExecutorRegistry(executor_ended)
+            host_reporter = HostReporter(
+                host_id,
+                fleet_stub(frontend_channel),
+                attached,
+                queue_settings.backend,
+                settings.report_interval,
+                rpc.call_timeout,
+            )
+            at_the_end.push_async_callback(host_reporter.begin(stop))
             servicer = ControllerServicer(
                 host_id,
                 attached,
@@ -110,6 +124,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 Claimer(hsc, buffer, message_acks, timing, rpc.call_timeout),
                 queue_settings.visibility - settings.dwell_margin,
                 has_queue=has_queue,
+                on_attach=host_reporter.executor_attached,
             )
             at_the_end.push_async_callback(give_back)
             at_the_end.push_async_callback(registration.stop)

@@ -6,9 +6,18 @@ It keeps no account of their claims: each Executor journals its own, and the jou
 import asyncio
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from duly.v1 import controller_pb2
+from duly_core.process_identity import started
+from duly_core.rpc.convert import boot_to_timestamp
+from duly_core.slot_board import SlotBoard
+
+_TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
+"""What the kernel counts the starts of processes in."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +31,30 @@ class AttachedExecutor:
     """Its claim journal, opened while it lived; -1: that is not permitted."""
     open_calls: dict[bytes, bool] = field(default_factory=dict)
     """Its calls of NextWork that are under way, by token prefix; True: it gave the call up."""
+    pid: int = 0
+    version: str = ""
+    processes: int = 0
+    slots: int = 0
+    started_at: Timestamp | None = None
+    """By this host's clock."""
+    declared: tuple[tuple[str, str], ...] = ()
+    """Its lambdas and their versions, by name."""
+    board: SlotBoard | None = None
+    """Of its journal."""
+
+    def describe(self, request: controller_pb2.AttachExecutorRequest) -> None:
+        """Note what operators are to see of it."""
+        self.pid = request.pid
+        self.version = request.version
+        self.processes = request.processes
+        self.slots = request.slots
+        self.declared = tuple(sorted((each.name, each.version) for each in request.lambdas))
+        if (ticks := started(request.pid)) is not None:
+            self.started_at = boot_to_timestamp(ticks * _TICK_NS)
+
+    def busy_slots(self) -> int | None:
+        """Return how many callbacks it runs now; None: its board cannot be read."""
+        return None if self.board is None else sum(1 for _ in self.board.running())
 
     def give_up(self, prefixes: Iterable[bytes]) -> list[bytes]:
         """Note calls whose answer it does not get. Return those that are over: they may have been answered."""
@@ -45,6 +78,10 @@ class ExecutorRegistry:
         """Return the Executor of this id, while its process lives."""
         return self._attached.get(executor_id)
 
+    def all(self) -> list[AttachedExecutor]:
+        """Return those whose processes live."""
+        return [*self._attached.values()]
+
     def all_lambdas(self) -> frozenset[str]:
         """Return every lambda that somebody here serves."""
         return frozenset().union(*(executor.lambdas for executor in self._attached.values()))
@@ -63,9 +100,13 @@ class ExecutorRegistry:
             executor = AttachedExecutor(
                 request.executor_id, lambdas, pidfd, _open_journal(request.pid, request.board_fd)
             )
+            if executor.journal_fd >= 0:
+                with suppress(ValueError, OSError):  # it is no board, or cannot be mapped
+                    executor.board = SlotBoard(executor.journal_fd)
             self._attached[request.executor_id] = executor
             asyncio.get_running_loop().add_reader(pidfd, self._ended, executor)
         executor.lambdas = lambdas
+        executor.describe(request)
         return executor
 
     def _ended(self, executor: AttachedExecutor) -> None:
@@ -82,6 +123,9 @@ class ExecutorRegistry:
     def _forget(self, executor: AttachedExecutor) -> None:
         asyncio.get_running_loop().remove_reader(executor.pidfd)
         os.close(executor.pidfd)
+        if executor.board is not None:
+            executor.board.close()
+            executor.board = None
         self._attached.pop(executor.executor_id, None)
 
 

@@ -1,7 +1,7 @@
 """ControllerService: Executors attach, and ask for work."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 
 from duly.enums import Priority
@@ -44,6 +44,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         freshness: timedelta,
         *,
         has_queue: bool = True,
+        on_attach: Callable[[], object] = lambda: None,
     ) -> None:
         """Make one.
 
@@ -57,6 +58,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             claimer: claims references.
             freshness: how long a buffered reference may be handed out after it was received.
             has_queue: whether references come through queues. Without, Executors ask the HSC.
+            on_attach: called when an Executor has attached.
         """
         self._host_id = host_id
         self._registry = executors
@@ -67,6 +69,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self._claimer = claimer
         self._freshness = freshness.total_seconds()
         self._has_queue = has_queue
+        self._on_attach = on_attach
         self._unwanted: set[asyncio.Task[None]] = set()
 
     async def AttachExecutor(  # noqa: N802 (the wire's name)
@@ -92,6 +95,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             raise InvalidRequestError("pid", f"there is no process {request.pid} on this host") from None
         self._poller.serve(self._registry.all_lambdas())
         events.attached(request.executor_id, request.pid, lambdas, len(self._registry))
+        self._on_attach()
         return controller_pb2.AttachExecutorResponse(host_id=self._host_id, ask_hsc=not self._has_queue)
 
     async def NextWork(  # noqa: N802

@@ -27,6 +27,10 @@ class ControllerSettings(Section):
     """The Frontend, where lambdas are registered: HOST:PORT, several with commas between them, or dns:///NAME:PORT."""
     hsc_address: Peers = "127.0.0.1:7402"
     """The HSC, where tasks are claimed: HOST:PORT, several with commas between them, or dns:///NAME:PORT."""
+    report_interval: Duration = Field(
+        default=timedelta(seconds=10), ge=timedelta(seconds=1), le=timedelta(minutes=10)
+    )
+    """How often this host reports itself to the Frontend (`duly hosts`). After three missed reports it counts as silent."""
     low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
     """With SQS: the share of starts that lower priorities get while higher ones wait."""
     poll_timeout: Duration = timedelta(seconds=20)

@@ -136,12 +136,12 @@ class CallbackPool:
                 process.recall()
 
     def hand_back_unassigned(self, stuck_at: float | None = None) -> None:
-        self._release(self._dispatcher.take_back(stuck_at))
+        self.release(self._dispatcher.take_back(stuck_at))
 
     def hand_back_isolated(self, came_before: float) -> None:
         """Hand back those that have waited since before then (the loop's time) for an isolated process."""
         if taken := self._dispatcher.take_back_isolated(came_before):
-            self._release(taken)
+            self.release(taken)
             self.freed.set()
 
     def _moving(self, process: CallbackProcess) -> bool:
@@ -183,14 +183,14 @@ class CallbackPool:
             process.tasks.discard(task_id)
             held = self._held_claims.get(task_id)
             if held is None or held.token != claim.token:
-                self._release([task_id])  # a newer claim waited for the end of this one
+                self.release([task_id])  # a newer claim waited for the end of this one
             elif self._held_claims.report(task_id) is not None:
                 ends.append((held.task, with_checkpoint(held, result)))
         events.attempts_ended(ends)
         self._held_claims.note_progress(report.progress)
         if report.unstarted:
             if process.works:
-                self._release(report.unstarted)
+                self.release(report.unstarted)
             else:  # it takes no more work
                 self._run_again(process, report.unstarted)
             process.tasks.difference_update(report.unstarted)
@@ -214,9 +214,9 @@ class CallbackPool:
             else:
                 held.process = None
                 self._dispatcher.add(held.task, now)
-        self._release(released)
+        self.release(released)
 
-    def _release(self, task_ids: Iterable[TaskId]) -> None:
+    def release(self, task_ids: Iterable[TaskId]) -> None:
         held = [self._held_claims.report(task_id) for task_id in task_ids]
         self._reporter.release([each.task.claim for each in held if each is not None])
 

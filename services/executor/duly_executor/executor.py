@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
@@ -19,10 +20,12 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
 from duly_core.settings import format_duration
 from duly_core.timing import Timing
+from duly_core.version import duly_version
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.containment import open_containment
 from duly_executor.events import log
+from duly_executor.gated_claims import hand_back_gated
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.heartbeat_channel import HeartbeatChannel
 from duly_executor.held_claims import HeldClaims
@@ -94,6 +97,7 @@ class Executor:
             timing,
             KillTimer(),
             self._pool,
+            partial(hand_back_gated, self._pool, self._held_claims),
         )
         self._failure: BaseException | None = None
         events.count_slots(settings.processes * settings.slots, lambda: sum(1 for _ in self._board.running()))
@@ -172,6 +176,9 @@ class Executor:
                 pid=os.getpid(),
                 lambdas=lambdas,
                 board_fd=self._board.descriptor,
+                version=duly_version(),
+                processes=settings.processes,
+                slots=settings.slots,
             )
         )
         done = asyncio.Event()

@@ -8,7 +8,7 @@ and counts from when the acknowledged request was *sent*.
 import asyncio
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 from typing import Protocol
 
@@ -63,6 +63,7 @@ class HeartbeatLoop:
         timing: Timing,
         kill_timer: KillTimer,
         callbacks: Callbacks,
+        hand_back_gated: Callable[[Collection[TaskId]], None] = lambda _: None,
     ) -> None:
         """Make one.
 
@@ -72,12 +73,14 @@ class HeartbeatLoop:
             timing: how often, and until when.
             kill_timer: the kernel's timer.
             callbacks: told what becomes of the claims that they run under.
+            hand_back_gated: told of claims that gates hold, of tasks that run and of others.
         """
         self._hsc = hsc
         self._held_claims = held_claims
         self._timing = timing
         self._kill_timer = kill_timer
         self._callbacks = callbacks
+        self._hand_back_gated = hand_back_gated
         self._strikes = 0
         """Heartbeat calls in a row that failed."""
 
@@ -149,6 +152,7 @@ class HeartbeatLoop:
         kept: list[TaskId] = []
         lost: list[TaskId] = []
         reported: list[TaskId] = []
+        gated: list[TaskId] = []
         for claim, verdict in verdicts:
             if not self._held_claims.is_current(claim):
                 continue  # settled meanwhile
@@ -162,10 +166,14 @@ class HeartbeatLoop:
                 kept.append(task_id)
                 if verdict == hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED:
                     self._callbacks.request_cancel(task_id)
+                elif verdict == hsc_pb2.HEARTBEAT_VERDICT_GATED:
+                    gated.append(task_id)
         self._held_claims.renew(kept, sent_ns)
         # their results are on their way, and that answer counts; no callback runs whose claim must be alive
         self._held_claims.end_deadlines(each for each in reported if not self._callbacks.runs(each))
         self.rearm()
+        if gated:
+            self._hand_back_gated(gated)
         if lost:
             events.claims_lost(len(lost), "Heartbeat")
             for task_id in lost:

@@ -48,7 +48,8 @@ class ExecutorSettings(Section):
     interrupt_grace: Duration = timedelta(milliseconds=500)
     """How long an interrupted callback may run on before its process is killed. Its neighbours end first."""
     callback_user: str = ""
-    """User of the system that callback processes run as; the worker must be started as root. Empty: the worker's own."""
+    """User of the system that callback processes run as; the worker must be started as root. Programs that callbacks start
+    gain no rights (PR_SET_NO_NEW_PRIVS): `sudo` fails. Empty: the worker's own."""
     isolated_processes: int = Field(default=4, ge=1, le=256)
     """The most additional callback processes, for tasks that crashed one and for isolated lambdas (`isolate_for`)."""
     isolate_for: Duration = timedelta(seconds=60)

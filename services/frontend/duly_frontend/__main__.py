@@ -18,11 +18,16 @@ from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Notifier
 from duly_core.store.rights import FRONTEND
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import TelemetrySettings, observe_call
+from duly_core.timing import Timing
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
+from duly_frontend.explain import ExplainServicer
+from duly_frontend.fleet import FleetServicer
+from duly_frontend.gates import GateServicer
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.limits import LimitServicer
 from duly_frontend.live_config import LiveConfig
@@ -49,6 +54,7 @@ def build(
     auth_settings = AuthSettings.load()
     telemetry = TelemetrySettings.load()
     trigger = TriggerSettings.load()
+    timing = Timing.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
@@ -57,7 +63,7 @@ def build(
             config = LiveConfig(
                 stores.reads, settings, trigger, LogLevelFollower("frontend", settings, telemetry)
             )
-            known = LambdaCache(store, adds_versions=True)
+            known = LambdaCache(store)
             notifier = Notifier(store, notifications)
             resources = ResourceCache(stores.reads)
             quotas = SchedulingQuotas(stores.reads)
@@ -69,24 +75,40 @@ def build(
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings, config.now)
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store, live_settings.own(settings, telemetry))
+            explain = ExplainServicer(stores, timing)
+            fleet = FleetServicer(stores)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             server = RpcServer(
                 settings.listen,
-                [frontend, graphs, registry, sessions, limits, live, time_tables, AccessServicer(store)],
+                [
+                    frontend,
+                    graphs,
+                    registry,
+                    sessions,
+                    limits,
+                    live,
+                    explain,
+                    GateServicer(stores),
+                    time_tables,
+                    fleet,
+                    AccessServicer(store),
+                ],
                 rpc_settings,
                 observe_call,
                 open_authorizer(auth_settings, AccessCache(stores.reads)),
                 StoredAuditLog(store),
+                settings.health_listen,
             )
             address = await server.start()
             if await migration.done(store_settings, stop, FRONTEND):
                 log.info("frontend serves", address=address)
                 health = HealthFollower(server, stores.all, store_settings.unhealthy_after)
-                async with asyncio.TaskGroup() as group:
+                async with reporting(stores.lists, "frontend", address), asyncio.TaskGroup() as group:
                     group.create_task(health.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, asyncio.Event()))
             frontend.close()
             graphs.close()
+            fleet.close()
             await server.stop()
 
     return serve

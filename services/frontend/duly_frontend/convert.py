@@ -63,7 +63,9 @@ def task_to_wire(row: TaskRow, payloads: Scope | None = None) -> task_pb2.Task:
     for need in row["resources"] or ():
         task.resources.add(**need)
     if row["parked_on"] is not None:
-        task.parked_on = "/".join(filter(None, (row["parked_on"], row["parked_key"])))
+        is_gate = row["parked_on"].startswith("gate:")  # whose key is its id
+        key = None if is_gate else row["parked_key"]
+        task.parked_on = "/".join(filter(None, (row["parked_on"], key)))
     if row["failure_kind"] is not None:
         task.last_failure.kind = row["failure_kind"]
         task.last_failure.message = row["failure_message"] or ""

@@ -18,4 +18,5 @@ purged = Counter("duly_purged_total", "Finished tasks that were deleted because 
 resources_changed = Counter(
     "duly_resources_changed_total", "Resources that operators declared, changed or removed."
 )
+gates_changed = Counter("duly_gates_changed_total", "Gates and breakers that operators set or removed.")
 groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)

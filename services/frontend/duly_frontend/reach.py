@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from duly.v1 import task_pb2
 from duly_core.access.current import current_access, denied, require, restriction
 from duly_core.access.grants import Scope
+from duly_core.access.item_refusals import note_item_refusal
 from duly_core.access.roles import Action
 from duly_core.rpc.problem import Problem
 from duly_core.store.pool import Store
@@ -81,7 +82,8 @@ def beyond(action: Action, names: Collection[str]) -> Collection[str]:
 
 
 def refused(action: Action, name: str, field: str = "lambda") -> Problem:
-    """Return the refusal of one item."""
+    """Return the refusal of one item, which the audit log will have."""
+    note_item_refusal(action, name[:_LONGEST_NAME])
     error = denied(current_access(), action, name[:_LONGEST_NAME])
     return Problem(field, str(error), task_pb2.ERROR_CODE_PERMISSION_DENIED)
 

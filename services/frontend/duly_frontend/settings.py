@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from duly_core.addresses import Listen
+from duly_core.addresses import Listen, OptionalListen
 from duly_core.live_sections import LiveFrontendSettings
 from duly_core.settings import Duration
 
@@ -17,6 +17,8 @@ class FrontendSettings(LiveFrontendSettings):
 
     listen: Listen = "127.0.0.1:7401"
     """HOST:PORT for clients and workers."""
+    health_listen: OptionalListen = ""
+    """HOST:PORT of a second server that answers health checks only; empty: none."""
     max_group: int = 1_000
     """The most tasks that one statement writes. A larger single call is not split."""
     group_concurrency: int = 2

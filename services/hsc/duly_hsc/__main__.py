@@ -12,16 +12,19 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.store.access_cache import AccessCache
 from duly_core.store.audit import StoredAuditLog
+from duly_core.store.gate_cache import GateCache
 from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.rights import HSC
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import TelemetrySettings, observe_call
 from duly_core.timing import Timing
 from duly_hsc.events import log
 from duly_hsc.live_config import LiveConfig
+from duly_hsc.run_counts import RunCounts
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import open_stores
@@ -46,6 +49,8 @@ def build(
         async with open_stores(store_settings, settings, timing) as stores:
             log_level = LogLevelFollower("hsc", settings, telemetry)
             config = LiveConfig(stores.results, live_settings, log_level)
+            gates = GateCache(stores.results)
+            counts = RunCounts(stores.results, lambda: gates.breaker_lambdas)
             servicer = HscServicer(
                 stores,
                 settings,
@@ -53,24 +58,42 @@ def build(
                 Notifier(stores.results, notifications),
                 config.now,
                 rpc_settings,
+                gates=gates,
+                counts=counts,
             )
             config.on_change(servicer.work.settings_changed)
+            gates.on_change(servicer.work.gates_changed)
             if notifications is not None:
                 notifications.subscribe(servicer.work)
             authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
             audit_log = StoredAuditLog(stores.results)
-            server = RpcServer(settings.listen, [servicer], rpc_settings, observe_call, authorizer, audit_log)
+            server = RpcServer(
+                settings.listen,
+                [servicer],
+                rpc_settings,
+                observe_call,
+                authorizer,
+                audit_log,
+                settings.health_listen,
+            )
             address = await server.start()
             if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)
                 health = HealthFollower(
                     server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
                 )
-                listener = Listener(store_settings, servicer.work.note_due, config.may_have_changed)
-                async with asyncio.TaskGroup() as group:
+                listener = Listener(
+                    store_settings,
+                    servicer.work.note_due,
+                    config.may_have_changed,
+                    on_gate=gates.may_have_changed,
+                )
+                async with reporting(stores.results, "hsc", address), asyncio.TaskGroup() as group:
                     group.create_task(health.run(stop))
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
+                    group.create_task(repeat("gates", gates.run_once, stop, gates.wake))
+                    group.create_task(repeat("run counts", counts.run_once, stop, asyncio.Event()))
             servicer.work.close()
             servicer.streams.close()
             await server.stop()

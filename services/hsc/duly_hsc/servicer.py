@@ -21,6 +21,7 @@ from duly_core.rpc.stubs import Context
 from duly_core.store import claims as store_claims
 from duly_core.store import graph_places as store_graph_places
 from duly_core.store import results as store_results
+from duly_core.store.gate_cache import FixedGates, Gates
 from duly_core.store.graph_places import GraphPlace
 from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.notifications import Notifier
@@ -41,6 +42,7 @@ from duly_hsc.access import require_run
 from duly_hsc.caller_groups import Claimed
 from duly_hsc.children import Children
 from duly_hsc.retry_budget import RetryBudget
+from duly_hsc.run_counts import RunCounts
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
 from duly_hsc.work_answers import fitting, size_of
@@ -68,9 +70,25 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         live_settings: Callable[[], LiveStoreConsumerSettings] = LiveStoreConsumerSettings,
         rpc: RpcSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
+        gates: Gates | None = None,
+        counts: RunCounts | None = None,
     ) -> None:
-        """Make one; `rpc` has the limits of calls (None: the defaults), `now` tells seconds that no clock setting moves."""
+        """Make one.
+
+        Args:
+            stores: pools of connections.
+            settings: of this service.
+            timing: how long claims live.
+            notifier: reports tasks that are due.
+            live_settings: those of triggering.
+            rpc: the limits of calls; None: the defaults.
+            now: tells seconds that no clock setting moves.
+            gates: knows what may not be claimed; None: there are none.
+            counts: counts for breakers; None: there are none.
+        """
+        self._counts = counts
         rpc = rpc or RpcSettings()
+        self._gates = gates or FixedGates()
         self._stores = stores
         self._settings = settings
         self._timing = timing
@@ -123,6 +141,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             claimed=self._count_first_attempts,
             hand_back=self._hand_back,
             more_is_due=lambda lambdas: notifier.notify_others(timedelta(), lambdas, _OVERFLOW_GAP),
+            gates=self._gates,
         )
 
     async def ClaimTask(  # noqa: N802 (the wire's name)
@@ -148,7 +167,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
 
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
         async with failpoints.around("hsc.claim"):
-            tasks = await store_claims.claim(self._stores.claims, asked, self._timing.claim_timeout)
+            gates = await self._gates.known()
+            tasks = await store_claims.claim(self._stores.claims, asked, self._timing.claim_timeout, gates)
         events.claimed(tasks)
         self._count_first_attempts(tasks)
         return tasks
@@ -201,7 +221,9 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
 
     async def _beat_group(self, beats: list[TaskHeartbeat]) -> list[HeartbeatAnswer]:
         async with failpoints.around("hsc.heartbeat"):
-            verdicts = await store_claims.heartbeat(self._stores.beats, beats, self._timing.heartbeat_timeout)
+            verdicts = await store_claims.heartbeat(
+                self._stores.beats, beats, self._timing.heartbeat_timeout, self._gates.now
+            )
         events.answered(events.heartbeats, verdicts)
         return verdicts
 
@@ -222,6 +244,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self._budget.retried(written.retried)
         if written.due_in is not None:
             self._notifier.due_in(written.due_in, written.due_lambdas)
+        if self._counts is not None:
+            self._counts.note(results, written.verdicts)
         events.results_written(results, written.verdicts)
         events.retries_written(written.retried, held_back)
         return written.verdicts

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from duly_core.addresses import Listen
+from duly_core.addresses import Listen, OptionalListen
 from duly_core.live_sections import LiveHscSettings
 from duly_core.rpc.field_count import MOST_FIELDS
 from duly_core.settings import Duration
@@ -18,6 +18,8 @@ class HscSettings(LiveHscSettings):
 
     listen: Listen = "127.0.0.1:7402"
     """HOST:PORT for workers."""
+    health_listen: OptionalListen = ""
+    """HOST:PORT of a second server that answers health checks only; empty: none."""
     max_items_per_call: int = Field(default=5_000, ge=1, le=MOST_FIELDS)
     """The most claims, heartbeats or results in one call."""
     max_group: int = 1_000

@@ -16,6 +16,7 @@ from duly_core.live_sections import LiveStoreConsumerSettings
 from duly_core.routing import ALL_PRIORITIES
 from duly_core.store import claims as store_claims
 from duly_core.store.claims import Caller, Pick, Work
+from duly_core.store.gate_cache import FixedGates, Gates
 from duly_core.store.pool import Store
 from duly_core.task import ClaimedTask
 from duly_hsc import events
@@ -41,6 +42,7 @@ class WorkMatcher:
         claimed: Told,
         hand_back: HandBack,
         more_is_due: Callable[[Collection[str]], None] = lambda _: None,
+        gates: Gates | None = None,
     ) -> None:
         """Make one.
 
@@ -54,6 +56,7 @@ class WorkMatcher:
             claimed: told of all tasks that were claimed.
             hand_back: releases what was claimed for callers that are gone.
             more_is_due: told of lambdas of which more may be due than the callers here take.
+            gates: knows what may not be claimed; None: there are none.
         """
         self._store = store
         self._claim_timeout = claim_timeout
@@ -63,6 +66,7 @@ class WorkMatcher:
         self._claimed = claimed
         self._answers = WorkAnswers(most_bytes, hand_back, self._note_handed_back)
         self._more_is_due = more_is_due
+        self._gates = gates or FixedGates()
         self._groups = CallerGroups(low_priority_share)
         self._waiting = 0
         self._running: set[asyncio.Task[None]] = set()
@@ -128,6 +132,10 @@ class WorkMatcher:
         for group in self._groups:
             self._plan(group)
 
+    def gates_changed(self) -> None:
+        """Plan the next looks by the gates that are in force now: what one held may be due."""
+        self.note_due(timedelta())
+
     def give_up(self, tasks: Sequence[ClaimedTask]) -> None:
         """Hand back, in the background, what was claimed and cannot be answered."""
         self._answers.give_up(tasks)
@@ -168,11 +176,12 @@ class WorkMatcher:
             group.timer.cancel()
             group.timer = None
         loop = asyncio.get_running_loop()
+        lambdas = self._gates.now.open_among(group.lambdas, group.priorities)
+        if not lambdas:  # a change of the gates plans anew
+            return
         live_settings = self._live_settings()
         interval = live_settings.poll_interval.total_seconds()
-        due_at = min(
-            group.due_times.due_at(name, interval, exact=live_settings.exact) for name in group.lambdas
-        )
+        due_at = min(group.due_times.due_at(name, interval, exact=live_settings.exact) for name in lambdas)
         look_at = max(due_at, group.rests_until)
         if look_at > loop.time():
             group.timer = loop.call_at(look_at, self._plan, group)
@@ -208,7 +217,7 @@ class WorkMatcher:
         now = asyncio.get_running_loop().time()
         due = {
             name
-            for name in group.lambdas
+            for name in self._gates.now.open_among(group.lambdas, group.priorities)
             if group.due_times.may_have_due(name, now) and not self.serves((name,))
         }
         if due:
@@ -220,7 +229,7 @@ class WorkMatcher:
         interval = live_settings.poll_interval.total_seconds()
         due = [
             name
-            for name in sorted(group.lambdas)
+            for name in sorted(self._gates.now.open_among(group.lambdas, group.priorities))
             if group.due_times.due_at(name, interval, exact=live_settings.exact) <= now
         ]
         waiters, each = group.choose(self._most_bytes)
@@ -233,10 +242,17 @@ class WorkMatcher:
         polled = sorted({pick.queue.lambda_name for pick in picks})
         group.due_times.polling(polled, now)
         try:
+            if gates := await self._gates.known():
+                picks = [pick for pick in picks if not gates.is_closed(pick.queue)]
             async with failpoints.around("hsc.claim_work"):
                 with events.poll_seconds.time():
                     work = await store_claims.claim_work(
-                        self._store, picks, [waiter.caller for waiter in waiters], most, self._claim_timeout
+                        self._store,
+                        picks,
+                        [waiter.caller for waiter in waiters],
+                        most,
+                        self._claim_timeout,
+                        gates,
                     )
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             group.due_times.unsure(polled, now)

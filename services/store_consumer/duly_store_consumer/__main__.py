@@ -13,20 +13,25 @@ from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
 from duly_core.settings import format_duration
+from duly_core.store.gate_cache import GateCache
 from duly_core.store.health import HealthFollower
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.notifications import Listener, Notifier
 from duly_core.store.pool import Store
 from duly_core.store.retention import Retention
 from duly_core.store.rights import STORE_CONSUMER
+from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
 from duly_core.telemetry import TelemetrySettings
 from duly_core.timing import Timing
 from duly_store_consumer import events
+from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.dead_letter_watch import DeadLetterWatch
 from duly_store_consumer.events import log
+from duly_store_consumer.gate_loop import GateLoop
+from duly_store_consumer.host_watch import watch_hosts
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.session_watch import count_blocked
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -65,22 +70,37 @@ def build(
                 lambda: consumer.poll_interval,
                 lambda lambdas, tasks: notifier.due_in(timedelta(), lambdas, tasks),
             )
-            if queue_settings.backend == "store":
+            gates = GateCache(store)
+            has_queues = queue_settings.backend != "store"
+            if not has_queues:
                 consumer = TimeoutLoop(store, settings, ReclaimGuard(timing), notifier)
                 listener = Listener(
-                    store_settings, lambda *_: None, consumer.config_changed, time_tables.wake.set
+                    store_settings,
+                    lambda *_: None,
+                    consumer.config_changed,
+                    time_tables.wake.set,
+                    gates.may_have_changed,
                 )
             else:
                 from duly_core.queues.sqs.sender import SqsSender  # boto3 is loaded where there is a queue
 
                 sender = await SqsSender.open(queue_settings)
                 at_the_end.push_async_callback(sender.close)
-                consumer = Consumer(store, sender, settings, ReclaimGuard(timing))
+                consumer = Consumer(store, sender, settings, ReclaimGuard(timing), gates)
+                gates.on_change(consumer.config_changed)
                 listener = Listener(
-                    store_settings, consumer.note_due, consumer.config_changed, time_tables.wake.set
+                    store_settings,
+                    consumer.note_due,
+                    consumer.config_changed,
+                    time_tables.wake.set,
+                    gates.may_have_changed,
                 )
                 if notifications is not None:
                     notifications.subscribe(consumer)
+            gate_loop = GateLoop(
+                store, gates, lambda: consumer.lambdas, notifier.due_in, has_queues=has_queues
+            )
+            breaker_loop = BreakerLoop(store, gates, lambda: consumer.lambdas, notifier.due_in)
             retention = Retention(
                 store,
                 store_settings.retention,
@@ -105,12 +125,15 @@ def build(
             health = HealthFollower(
                 server, [store], store_settings.unhealthy_after, consumer.unhealthy_reason
             )
-            async with asyncio.TaskGroup() as group:
+            async with reporting(store, "store-consumer", address), asyncio.TaskGroup() as group:
                 group.create_task(health.run(stop))
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
                 group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
+                group.create_task(repeat("gates", gate_loop.run_once, stop, gates.wake))
+                group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
+                group.create_task(repeat("host watch", partial(watch_hosts, store), stop, asyncio.Event()))
                 group.create_task(repeat("dead letter watch", dead_letters.run_once, stop, asyncio.Event()))
                 group.create_task(
                     repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from duly_core.queues.port import QueueSender
 from duly_core.routing import QueueKey
+from duly_core.store.gate_cache import Gates
 from duly_core.store.pool import Store
 from duly_core.timing import Timing
 from duly_store_consumer import events
@@ -35,9 +36,10 @@ class Consumer:
         sender: QueueSender,
         settings: StoreConsumerSettings,
         reclaim_guard: ReclaimGuard | None = None,
+        gates: Gates | None = None,
     ) -> None:
-        """Make one; without a `reclaim_guard` it has one by the settings of [timing]."""
-        self._live_config = LiveConfig(store, settings)
+        """Make one; without a `reclaim_guard` it has one by the settings of [timing], without `gates` there are none."""
+        self._live_config = LiveConfig(store, settings, gates)
         self._queue_room = QueueRoom(sender, self._live_config)
         self._wake_timer = WakeTimer()
         self._sender = ReferenceSender(store, sender, self._queue_room.limits, self._wake_timer.wake_now)
@@ -57,6 +59,11 @@ class Consumer:
         """Begin a round at once that reads lambdas and settings anew."""
         self._live_config.changed()
         self._wake_timer.wake_now()
+
+    @property
+    def lambdas(self) -> list[str]:
+        """Return the registered lambdas, as they were last read."""
+        return self._live_config.lambdas
 
     def serves(self, _lambdas: Collection[str]) -> bool:
         """Tell whether a notification is served here: always, one Store Consumer is enough."""

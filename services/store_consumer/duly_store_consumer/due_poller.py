@@ -17,6 +17,8 @@ from duly_store_consumer.queue_room import QueueRoom
 from duly_store_consumer.reference_sender import ReferenceSender
 
 _FULL_QUEUE_PAUSE = timedelta(milliseconds=20)
+_GATED_QUEUE_PAUSE = timedelta(milliseconds=100)
+"""A gate holds some of what is due there: until it is parked, or the gate's probes have ended, it stands first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,10 @@ class DuePoller:
                 return Poll(due_at=asyncio.get_running_loop().time() + due_in.total_seconds())
         settings = self._live_config.settings
         room = await self._room.for_due(now)
-        due = await polling.enqueue(self._store, room, settings.enqueue_timeout)
+        gates = self._live_config.gates
+        due = await polling.enqueue(self._store, room, settings.enqueue_timeout, gates)
         await self._sender.send(due, "due", now, settings.put_back_delay)
-        return Poll(Count(task.queue for task in due), frozenset(self._live_config.queues) - room.keys())
+        return Poll(Count(task.queue for task in due), frozenset(self._live_config.open_queues) - room.keys())
 
     async def next_due_at(self, poll: Poll) -> float:
         """Return when something is due after this poll, on the loop's clock."""
@@ -62,6 +65,11 @@ class DuePoller:
 
     async def _due_in(self, full: frozenset[QueueKey] = frozenset()) -> timedelta:
         """Ask how long until something is due; a full queue is tried again soon, but not at once."""
-        ahead = await polling.next_triggers(self._store, self._live_config.queues)
+        ahead = await polling.next_triggers(self._store, self._live_config.open_queues)
         waits = [max(_FULL_QUEUE_PAUSE, wait) if key in full else wait for key, wait in ahead.items()]
+        if gates := self._live_config.gates:
+            waits = [
+                max(_GATED_QUEUE_PAUSE, wait) if gates.of(key.lambda_name).of_rows else wait
+                for key, wait in zip(ahead, waits, strict=True)
+            ]
         return min(waits, default=self._live_config.settings.poll_interval)

@@ -9,9 +9,11 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from duly.enums import FailureKind
+from duly_core.gates import Gate
 from duly_core.lambda_metrics import ByLambda, GaugeByLambda
 from duly_core.routing import QueueKey
 from duly_core.store.backlog import Ready
+from duly_core.store.breakers import Moved
 from duly_core.store.polling import TimedOut
 from duly_core.store.retention import RetentionRound
 from duly_core.store.ticks import Fired
@@ -71,6 +73,11 @@ _ticks_put_off = Counter(
 sessions_blocked = Gauge(
     "duly_sessions_blocked", "Sessions that a failed task blocks, up to 100,000; counted each minute."
 )
+hosts = Gauge(
+    "duly_hosts",
+    "Hosts by state: alive, draining, silent (missed three reports), stopped; kept for a day.",
+    ["state"],
+)
 _oldest_ready = GaugeByLambda(
     Gauge(
         "duly_oldest_ready_seconds",
@@ -99,6 +106,15 @@ _newest_dead_letter = Gauge(
 )
 _rounds = Histogram(
     "duly_store_consumer_round_seconds", "How long a round of the Store Consumer took.", buckets=SECONDS
+)
+_gated = Counter("duly_gated_tasks_total", "Tasks that gates parked, dropped or delayed.", ["kind"])
+_gate_released = Counter("duly_gate_released_tasks_total", "Parked tasks that were released from gates.")
+_breaker_changes = ByLambda(
+    Counter(
+        "duly_breaker_changes_total",
+        "How often the breaker of a lambda moved to a state.",
+        ["lambda", "state"],
+    )
 )
 last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
@@ -208,3 +224,22 @@ def ticked(fired: Fired) -> None:
         log.info("running tasks cancelled by the next tick", count=fired.cancelled)
     for name, problem in fired.put_off.items():
         log.warning("time table put off", time_table=name, reason=problem)
+
+
+def gate_swept(gate: Gate, tasks: int) -> None:
+    """Count and log tasks that a gate parked, dropped or delayed."""
+    _gated.labels(gate.kind).inc(tasks)
+    log.info("tasks gated", gate=gate.name, kind=str(gate.kind), count=tasks)
+
+
+def gate_released(released: Mapping[str, int]) -> None:
+    """Count and log tasks that were parked on gates that are gone; by lambda."""
+    count = sum(released.values())
+    _gate_released.inc(count)
+    log.info("gated tasks released", count=count)
+
+
+def breaker_moved(moved: Moved) -> None:
+    """Count and log that a breaker opened, lets probes through, or closed."""
+    _breaker_changes.labels(moved.lambda_name, moved.state).inc()
+    log.warning("breaker moved", **{"lambda": moved.lambda_name}, state=str(moved.state), reason=moved.reason)

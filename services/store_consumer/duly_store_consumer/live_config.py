@@ -8,8 +8,10 @@ from duly.enums import Priority
 from duly_core import live_settings
 from duly_core.effective_settings import EffectiveSettings
 from duly_core.errors import StoreUnavailableError
+from duly_core.gates import GateSet
 from duly_core.routing import QueueKey
 from duly_core.store import live_settings as store_live_settings
+from duly_core.store.gate_cache import FixedGates, Gates
 from duly_core.store.pool import Store
 from duly_store_consumer.events import log
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -24,12 +26,13 @@ _WRITE_AGAIN = 60.0
 class LiveConfig:
     """Reads once a poll interval, and after `changed`."""
 
-    def __init__(self, store: Store, own: StoreConsumerSettings) -> None:
+    def __init__(self, store: Store, own: StoreConsumerSettings, gates: Gates | None = None) -> None:
         self.queues: list[QueueKey] = []
+        self.lambdas: list[str] = []
+        self._gates = gates or FixedGates()
         self._store = store
         self._own = own
         self._effective = EffectiveSettings(own)
-        self._lambdas: list[str] = []
         self._read_at = float("-inf")
         self._known = False
         self._write_at = float("-inf")
@@ -44,6 +47,17 @@ class LiveConfig:
     def follow(self, take: Callable[[Mapping[str, str]], object]) -> None:
         """Call `take` with what operators have set, each time it is read."""
         self._followers.append(take)
+
+    @property
+    def gates(self) -> GateSet:
+        """Return the gates in force."""
+        return self._gates.now
+
+    @property
+    def open_queues(self) -> list[QueueKey]:
+        """Return the queues that no gate holds as a whole."""
+        gates = self._gates.now
+        return [queue for queue in self.queues if not gates.is_closed(queue)] if gates else self.queues
 
     def changed(self) -> None:
         """Read again in the next round."""
@@ -64,6 +78,7 @@ class LiveConfig:
             return
         self._read_at = now  # before the statement: what changes meanwhile is read again
         try:
+            await self._gates.known()
             found = await store_live_settings.config_snapshot(self._store)
         except StoreUnavailableError as error:
             if self._known:
@@ -82,8 +97,8 @@ class LiveConfig:
                     self._store, live_settings.own(self._own, self._store.settings)
                 )
                 self._write_at = float("inf")
-        if found.lambdas != self._lambdas:
-            self._lambdas = found.lambdas
+        if found.lambdas != self.lambdas:
+            self.lambdas = found.lambdas
             self.queues = [QueueKey(name, priority) for name in found.lambdas for priority in Priority]
         self._effective.take(found.settings)
         for take in self._followers:

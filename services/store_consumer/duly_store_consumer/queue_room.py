@@ -29,7 +29,7 @@ class QueueRoom:
 
     async def for_due(self, now: float) -> dict[QueueKey, int]:
         """Return the room for what is due, best priorities first; full queues are left out."""
-        queues = self._live_config.queues
+        queues = self._live_config.open_queues
         await self._look(self.limits.unsure(queues, now), now)
         room = self.limits.room(queues, self._live_config.settings.batch, now)
         total = max(_MOST_A_STATEMENT, sum(room.values()))

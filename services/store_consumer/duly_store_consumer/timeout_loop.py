@@ -38,6 +38,11 @@ class TimeoutLoop:
         self._live_config.changed()
         self.wake.set()
 
+    @property
+    def lambdas(self) -> list[str]:
+        """Return the registered lambdas, as they were last read."""
+        return self._live_config.lambdas
+
     async def run_once(self) -> timedelta:
         """Run one round; return the pause until the next.
 

@@ -8,6 +8,7 @@ C1 lost        every acknowledged task ends
 C2 times, lock, unended    executions of a task never overlap: by clock, by kernel lock, by signs of life
    lease       no execution goes on when its claim has ended
 C3 stale, token, reused    every write of a holder is made under the token that is current
+   replayed    a call with the token of a claim that is over changes no row of any table
    fence, order    fences grow by one with each claim, and executions come in their order
    early       a claim is taken away only when its time is over
    unclaimed   what runs has a claim, and had it before
@@ -56,6 +57,7 @@ from tests.chaos.checker.losses import losses
 from tests.chaos.checker.moves import moves
 from tests.chaos.checker.overlaps import SignsOfLife, overlaps
 from tests.chaos.checker.sessions import membership, sessions
+from tests.chaos.checker.stale_writes import stale_writes
 from tests.chaos.checker.sufficiency import inconclusive
 from tests.chaos.checker.system import ends, samples, triggers
 from tests.chaos.checker.ticks import ticks
@@ -106,5 +108,6 @@ def _found(
     yield from ticks(history, cases, lines)
     yield from changes(history, cases, lines)
     yield from limits(history, cases, signs, lines)
+    yield from stale_writes(history, lines)
     yield from samples(history, lines)
     yield from ends(history, cases)

@@ -43,8 +43,7 @@ class _Place:
         """Whether this move takes, frees, parks, releases or puts off; others may come within another transaction."""
         took, takes = move.task_id in self.taken, move.after in _TAKING
         was_parked, is_parked = move.task_id in self.parked, bool(move.parked_on)
-        is_put_off = move.before == move.after and move.after in READY
-        return took != takes or was_parked != is_parked or is_put_off or move.after in FINAL
+        return took != takes or was_parked != is_parked or _is_put_off(move) or move.after in FINAL
 
     def note(self, move: Transition) -> None:
         for kept in (self.taken, self.parked, self.ready):
@@ -131,6 +130,13 @@ def _judge(history: History, place: _Place, lines: Lines) -> Iterator[Violation]
                 f"nothing is parked that fits; {place.free} of {place.capacity} units of {place.name} were free",
                 (lines.transition(move), *map(lines.transition, waiting[:3])),
             )
+
+
+def _is_put_off(move: Transition) -> bool:
+    """Whether a rate gave it a start time. A change by a client leaves its next trigger, or sets it to the due time."""
+    if move.before != move.after or move.after not in READY:
+        return False
+    return move.trigger_in_ns not in (move.trigger_before_in_ns, move.due_in_ns or 0)
 
 
 def _due_ns(move: Transition) -> int:

@@ -39,8 +39,9 @@ def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
             shown[1:] = map(lines.execution, case.executions[:3])
             yield violation("C1.unknown", "only tasks that are stored run; this one ran and is not")
         return
+    in_time = history.limits.starved_ns <= history.limits.most_starved_ns  # else the run is inconclusive
     if not row.status:
-        if bound_ns(history, case) <= history.finished_ns:  # else the run is inconclusive
+        if in_time and bound_ns(history, case) <= history.finished_ns:  # else it is, too
             what = f"a {acked.kind} task" if acked else "a task (never acknowledged)"
             yield violation(
                 "C1.lost", f"{what} ends; it is still {row.assoc_status or 'in no status at all'}"
@@ -51,14 +52,14 @@ def losses(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
     if acked is not None:
         for rule, expected in _ending(case, acked, row):
             yield violation(rule, expected)
-    if acked is not None and history.limits.start_ns and case.claims:
+    if acked is not None and in_time and history.limits.start_ns and case.claims:
         due_ns = max(acked.acked_ns, acked.due_ns, case.released_ns, case.unparked_ns)
         late = (case.claims[0].begun.at_ns - due_ns - history.limits.start_ns) / 1e9
         if late > 0:
             yield violation(
                 "C6.start", f"nothing keeps it from its start; it was {late:.3f} s later than the bound"
             )
-    if case.end is not None and case.end.at_ns > bound_ns(history, case):
+    if case.end is not None and in_time and case.end.at_ns > bound_ns(history, case):
         late = (case.end.at_ns - bound_ns(history, case)) / 1e9
         yield violation("C6.late", f"it ends within the bound after the last heal; it was {late:.3f} s late")
 

@@ -91,9 +91,13 @@ def _astray(history: History, move: Transition) -> tuple[str, str] | None:
 
 
 def clock_was_moved(history: History, move: Transition) -> bool:
-    """Whether the store's clock may have been moved between the statement's look at it and the audit's."""
+    """Whether the store's clock may have been moved between the statement's look at it and the audit's.
+
+    The audit takes `at_ns` after it has looked, so it is no earlier than the move; but for the drift of the two clocks.
+    """
+    slack = history.limits.clock_slack_ns
     return any(
-        before_ns <= move.at_ns <= after_ns + history.limits.statement_ns
+        before_ns - slack <= move.at_ns <= after_ns + history.limits.statement_ns + slack
         for before_ns, after_ns in history.clock_moves
     )
 

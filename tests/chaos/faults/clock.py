@@ -20,9 +20,12 @@ async def inject(system: System, fault: Fault) -> str:
 
 
 async def _move(system: System, seconds: float) -> None:
+    """Move it; a move whose answer is lost may have been made, so it is noted as well."""
     async with system.postgres.lifecycle, await system.postgres.connect() as connection:
         before_ns = since_boot_ns()
-        await connection.execute(
-            "update chaos_clock set ahead = ahead + make_interval(secs => %s)", (seconds,)
-        )
-        system.clock_moves.append((before_ns, since_boot_ns()))
+        try:
+            await connection.execute(
+                "update chaos_clock set ahead = ahead + make_interval(secs => %s)", (seconds,)
+            )
+        finally:
+            system.clock_moves.append((before_ns, since_boot_ns()))

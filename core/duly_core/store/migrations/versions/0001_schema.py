@@ -397,7 +397,7 @@ begin
     ), condemned as (
         -- its order keeps it from being joined the other way round: a plan made while nothing waited would look at all
         -- that waits, for ever
-        select line.key, waiting.task_id
+        select line.key, waiting.task_id, coalesce(line.blocked_by, line.head) as failed_task
         from line cross join lateral (
             select assoc.task_id
             from task_assoc as assoc
@@ -410,7 +410,8 @@ begin
         where line.headless and line.failure = 3 or line.failed and line.head is null
     ), doomed as (
         update task_assoc as assoc
-        set doom = 11, next_trigger_at = (select duly_now())
+        set doom = 11, next_trigger_at = (select duly_now()),
+            events = duly_note(assoc.events, 'session_failed', (select duly_now()), null, condemned.failed_task::text)
         from condemned
         where assoc.task_id = any (array[condemned.task_id]) and assoc.status::text = 'waiting'
         returning condemned.key
@@ -459,7 +460,11 @@ begin
     ), promoted as (
         update task_assoc as assoc
         set status = 'new', next_trigger_at = greatest(assoc.due_at, (select duly_now())),
-            due_at = greatest(assoc.due_at, (select duly_now()))
+            due_at = greatest(assoc.due_at, (select duly_now())),
+            events = duly_note(
+                assoc.events, 'session_turn', (select duly_now()), greatest(assoc.due_at, (select duly_now())),
+                coalesce(moved.head, moved.blocked_by)::text
+            )
         from moved
         where assoc.task_id = any (array[moved.next_head]) and assoc.status::text = 'waiting'
         returning assoc.lambda, assoc.due_at
@@ -468,8 +473,9 @@ begin
 end $$;
 
 -- Ends the block of a session: the next task runs, whatever became of the one that failed. False: it is not blocked.
+-- `asked_by` is the principal that asked for it.
 -- move: waiting -> new
-create function duly_unblock_session(asked text) returns boolean language plpgsql as $$
+create function duly_unblock_session(asked text, asked_by text default null) returns boolean language plpgsql as $$
 declare
     line record;
     next_head uuid;
@@ -488,7 +494,10 @@ begin
     else
         update session set head = next_head, blocked_by = null, blocked_at = null where key = asked;
         update task_assoc as assoc
-        set status = 'new', next_trigger_at = greatest(assoc.due_at, duly_now()), due_at = greatest(assoc.due_at, duly_now())
+        set status = 'new', next_trigger_at = greatest(assoc.due_at, duly_now()), due_at = greatest(assoc.due_at, duly_now()),
+            events = duly_note(
+                assoc.events, 'session_unblocked', duly_now(), greatest(assoc.due_at, duly_now()), line.blocked_by::text, asked_by
+            )
         where assoc.task_id = next_head and assoc.status::text = 'waiting';
     end if;
     return true;
@@ -522,12 +531,14 @@ begin
         ) as head
     ), demoted as (
         update task_assoc as assoc
-        set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity')
+        set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
+            events = duly_note(assoc.events, 'session_overtaken', duly_now(), assoc.expires_at, earlier.task_id::text)
         from earlier
         where assoc.task_id = any (array[earlier.head])
     ), promoted as (
         update task_assoc as assoc
-        set status = 'new', next_trigger_at = assoc.due_at
+        set status = 'new', next_trigger_at = assoc.due_at,
+            events = duly_note(assoc.events, 'session_turn', duly_now(), assoc.due_at, earlier.head::text)
         from earlier
         where assoc.task_id = any (array[earlier.task_id])
     )
@@ -642,7 +653,7 @@ begin
     while cardinality(sources) > 0 loop
         steps := steps + 1;
         with decided as (
-            select edge.to_task, count(*)::int4 as edges, bool_or(edge.fires_on & source.outcome > 0) as one_fired,
+            select edge.to_task, count(*)::int4 as edges, min(source.task_id::text) as ended, bool_or(edge.fires_on & source.outcome > 0) as one_fired,
                 bool_and(edge.fires_on & source.outcome > 0) as all_fired
             from unnest(sources, outcomes) as source (task_id, outcome)
             cross join lateral (
@@ -670,6 +681,11 @@ begin
                     when true then greatest(assoc.due_at, now)
                     when false then now
                     else assoc.next_trigger_at
+                end,
+                events = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
+                    when true then duly_note(assoc.events, 'graph_ready', now, greatest(assoc.due_at, now), decided.ended)
+                    when false then duly_note(assoc.events, 'graph_skipped', now, now, decided.ended)
+                    else assoc.events
                 end
             from decided
             where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
@@ -700,7 +716,7 @@ begin
             where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and not assoc.any_of
         ), changed as (
             update task_assoc as assoc
-            set doom = 12, next_trigger_at = now
+            set doom = 12, next_trigger_at = now, events = duly_note(assoc.events, 'graph_skipped', now, now)
             from skipped
             where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
         )
@@ -832,7 +848,11 @@ begin
             ), released as (
                 update task_assoc as assoc
                 set status = 'new', parked_on = null, parked_key = null,
-                    next_trigger_at = greatest(assoc.due_at, (select duly_now()))
+                    next_trigger_at = greatest(assoc.due_at, (select duly_now())),
+                    events = duly_note(
+                        assoc.events, 'unparked', (select duly_now()), greatest(assoc.due_at, (select duly_now())),
+                        concat_ws('/', assoc.parked_on, nullif(assoc.parked_key, ''))
+                    )
                 from locked
                 where assoc.task_id = any (array[locked.task_id])
                     and assoc.status::text = 'waiting' and assoc.parked_on is not null
@@ -1038,7 +1058,8 @@ begin
     end if;
     if late <> '{}' then
         update task_assoc as assoc
-        set next_trigger_at = put_off.next_at, start_at = put_off.start_at, resources = asked.needs
+        set next_trigger_at = put_off.next_at, start_at = put_off.start_at, resources = asked.needs,
+            events = duly_note(assoc.events, 'put_off', asked_at, put_off.next_at)
         from unnest(late, late_at, start_times) as put_off (task_id, next_at, start_at)
         join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = put_off.task_id
         where assoc.task_id = any (array[put_off.task_id]) and assoc.status::text in ('new', 'retriable_failure');
@@ -1047,7 +1068,10 @@ begin
     if parked <> '{}' then
         update task_assoc as assoc
         set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
-            parked_on = refused.resource, parked_key = refused.key, resources = asked.needs
+            parked_on = refused.resource, parked_key = refused.key, resources = asked.needs,
+            events = duly_note(
+                assoc.events, 'parked', asked_at, assoc.expires_at, concat_ws('/', refused.resource, nullif(refused.key, ''))
+            )
         from unnest(parked, parked_names, parked_keys) as refused (task_id, resource, key)
         join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = refused.task_id
         where assoc.task_id = any (array[refused.task_id]) and assoc.status::text in ('new', 'retriable_failure');
@@ -1225,7 +1249,8 @@ begin
         for update
     ), due as (
         update task_assoc as assoc
-        set next_trigger_at = greatest(assoc.due_at, (select duly_now())), start_at = null
+        set next_trigger_at = greatest(assoc.due_at, (select duly_now())), start_at = null,
+            events = duly_note(assoc.events, 'rate_lifted', (select duly_now()), greatest(assoc.due_at, (select duly_now())))
         from put_off
         where assoc.task_id = any (array[put_off.task_id])
         returning assoc.lambda

@@ -1,0 +1,84 @@
+"""`duly gates breaker`: lambdas that are paused by themselves when too many of their runs fail."""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import typer
+
+import duly
+from duly_cli.json_text import as_object, show_all
+from duly_cli.option_values import invalid, parse_duration
+from duly_cli.table import columns
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.text import say
+from duly_cli.user import user_name
+
+_Lambda = Annotated[str, typer.Argument(metavar="LAMBDA", help="`duly lambdas` lists them.")]
+
+
+def set_breaker(
+    lambda_name: _Lambda,
+    failure_rate: Annotated[
+        float | None,
+        typer.Option(help="Open when so large a part of its runs failed: 0.5.", show_default=False),
+    ] = None,
+    minimum: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Not before so many runs ended within the window.")
+    ] = 20,
+    window: Annotated[str, typer.Option(help="Count the runs of so long a time.")] = "1m",
+    pause: Annotated[str, typer.Option(help="Stay open so long before probes.")] = "30s",
+    probes: Annotated[int, typer.Option(min=1, max=1_000, help="Let so many tasks through.")] = 3,
+    reason: Annotated[str, typer.Option(help="For people: why.")] = "",
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the breaker instead.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Pause a lambda by itself when too many of its runs fail, or remove its breaker."""
+    if remove:
+        with connected(address) as client:
+            client.delete_breaker(lambda_name)
+        say(f"{lambda_name}: breaker removed")
+        return
+    if failure_rate is None:
+        raise invalid("--failure-rate", "is missing: 0.5 opens the breaker when half of the runs fail")
+    with connected(address) as client:
+        breaker = client.put_breaker(
+            lambda_name,
+            failure_rate,
+            minimum=minimum,
+            window=parse_duration(window, "--window"),
+            pause=parse_duration(pause, "--pause"),
+            probes=probes,
+            reason=reason,
+            owner=user_name(),
+        )
+    show_all([breaker], _table, as_object, as_json=as_json)
+
+
+def list_breakers(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """List the breakers, with the runs that ended within their windows."""
+    with connected(address) as client:
+        found = client.breakers()
+    show_all(found, _table, as_object, as_json=as_json)
+
+
+def _table(breakers: Iterable[duly.Breaker]) -> Iterator[str]:
+    from duly_core.settings import format_duration
+
+    rows = [
+        (
+            each.lambda_name,
+            each.state.name.lower().replace("_", " "),
+            f"{each.failed}/{each.ended}",
+            f"{each.failure_rate:g} of {each.minimum}",
+            format_duration(each.window),
+            format_duration(each.pause),
+            str(each.probes),
+            each.reason,
+        )
+        for each in breakers
+    ]
+    if not rows:
+        return iter(["no breakers: `duly gates breaker LAMBDA --failure-rate 0.5` sets one"])
+    heads = ("LAMBDA", "STATE", "FAILED", "OPENS AT", "WINDOW", "PAUSE", "PROBES", "REASON")
+    return columns(heads, rows, left_out_first=("PROBES", "PAUSE", "WINDOW"))

@@ -1,0 +1,208 @@
+"""Keep breakers: count how runs end, and move breakers between their states together with their gates."""
+
+import json
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from duly.enums import Priority
+from duly_core.breakers import Breaker, State, Verdict, judge
+from duly_core.store.arrays import int2s, texts, uuids
+from duly_core.store.gates import change_gates, name_of_breaker_gate
+from duly_core.store.pool import Connection, Store, fetch, fetch_as
+from duly_core.store.rows import named
+from duly_core.store.statements import GATES, TRANSITIONS
+from duly_core.task import TaskId
+
+MOST_BREAKERS = 1_000
+_BREAKER = named(Breaker)
+
+
+class NewBreaker(NamedTuple):
+    """What an operator asks for."""
+
+    lambda_name: str
+    failure_rate: float
+    minimum: int
+    window: timedelta
+    pause: timedelta
+    probes: int
+    owner: str
+    reason: str
+
+
+class Moved(NamedTuple):
+    """What became of a breaker."""
+
+    lambda_name: str
+    state: State
+    reason: str
+
+
+class Judged(NamedTuple):
+    """What a look at all breakers did."""
+
+    moved: list[Moved]
+    due_lambdas: set[str]
+    """The lambdas of which tasks may run now."""
+
+
+async def list_breakers(store: Store, lambdas: Sequence[str] | None = None) -> list[Breaker]:
+    """Return breakers by lambda, with the runs that ended within their windows; None: all.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    asked = None if lambdas is None else texts(lambdas)
+    return await store.run_as(_BREAKER, GATES["list_breakers"], {"lambdas": asked})
+
+
+async def put_breaker(store: Store, asked: NewBreaker) -> Breaker | None:
+    """Set the breaker of a lambda, or replace it: it is closed; None: there are too many.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    async with store.connection() as connection, connection.transaction():
+        await change_gates(connection)  # one change at a time
+        others = {row[0] for row in await fetch(connection, GATES["breaker_lambdas"], {})} - {
+            asked.lambda_name
+        }
+        if len(others) >= MOST_BREAKERS:
+            return None
+        await fetch(
+            connection,
+            GATES["put_breaker"],
+            {
+                "lambda": asked.lambda_name,
+                "failure_rate": asked.failure_rate,
+                "minimum": asked.minimum,
+                "window": asked.window,
+                "pause": asked.pause,
+                "probes": asked.probes,
+                "owner": asked.owner,
+                "reason": asked.reason,
+            },
+        )
+        await _remove_gates(connection, [asked.lambda_name])
+        parameters = {"lambdas": texts([asked.lambda_name])}
+        (breaker,) = await fetch_as(_BREAKER, connection, GATES["list_breakers"], parameters)
+    return breaker
+
+
+async def delete_breakers(store: Store, lambdas: Sequence[str]) -> set[str]:
+    """Remove breakers with their gates; return the lambdas that had one.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    async with store.connection() as connection, connection.transaction():
+        await change_gates(connection)
+        rows = await fetch(connection, GATES["delete_breakers"], {"lambdas": texts(lambdas)})
+        await _remove_gates(connection, lambdas)
+    return {row[0] for row in rows}
+
+
+async def count_ends(store: Store, ends: Sequence[tuple[TaskId, bool]]) -> None:
+    """Count how runs ended, of lambdas that have breakers: each whether it failed.
+
+    Raises:
+        StoreUnavailableError: they may not be counted.
+    """
+    ordered = sorted(ends)
+    await store.run(
+        GATES["count_ends"],
+        {"task_ids": uuids(each[0] for each in ordered), "failed": int2s([each[1] for each in ordered])},
+    )
+
+
+async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
+    """Look at all breakers that nobody else looks at, and move those whose time has come.
+
+    `lambdas` has the registered ones, with their versions.
+
+    Raises:
+        StoreUnavailableError: nothing was changed, or all; ask again.
+    """
+    judged = Judged([], set())
+    async with store.connection() as connection, connection.transaction():
+        is_changed = False
+        for breaker in await fetch_as(_BREAKER, connection, GATES["lock_breakers"], {}):
+            name = name_of_breaker_gate(breaker.lambda_name)
+            gates = (
+                await fetch(connection, GATES["gate_named"], {"name": name})
+                if breaker.state != State.CLOSED
+                else []
+            )
+            verdict = judge(breaker, has_gate=bool(gates))
+            if verdict.state is not None:
+                is_changed = True
+                await _move(connection, breaker, verdict)
+                judged.moved.append(Moved(breaker.lambda_name, verdict.state, verdict.reason))
+                if verdict.state is State.CLOSED:
+                    judged.due_lambdas.add(breaker.lambda_name)
+            if verdict.probes and gates:
+                queues = [each for each in lambdas if breaker.lambda_name in (each, each.partition("@")[0])]
+                if probed := await _let_through(connection, breaker, gates[0][0], verdict.probes, queues):
+                    is_changed = True
+                    judged.due_lambdas.update(probed)
+        if is_changed:
+            await change_gates(connection)
+    return judged
+
+
+async def forget_counts(store: Store) -> None:
+    """Remove counts that no window has any more.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    await store.run(GATES["forget_counts"], {})
+
+
+async def _move(connection: Connection, breaker: Breaker, verdict: Verdict) -> None:
+    name = name_of_breaker_gate(breaker.lambda_name)
+    parameters = {"lambda": breaker.lambda_name, "state": str(verdict.state)}
+    await fetch(connection, GATES["move_breaker"], parameters)
+    if verdict.state is State.OPEN:
+        await _remove_gates(connection, [breaker.lambda_name])
+        opened = {"name": name, "lambda": breaker.lambda_name, "reason": verdict.reason}
+        await fetch(connection, GATES["open_gate"], opened)
+    elif verdict.state is State.CLOSED:
+        await _remove_gates(connection, [breaker.lambda_name])
+    told = {
+        "lambda": breaker.lambda_name,
+        "from": breaker.state,
+        "to": str(verdict.state),
+        "reason": verdict.reason,
+    }
+    # a Store Consumer may add to the audit log, and not read it: nothing is fetched
+    await connection.execute(GATES["audit_breaker"].sql, {"request": json.dumps(told)})
+
+
+async def _let_through(
+    connection: Connection, breaker: Breaker, gate_id: int, most: int, lambdas: Sequence[str]
+) -> set[str]:
+    """Mark the tasks that are due first; return their lambdas."""
+    queues = [(name, priority) for name in lambdas for priority in Priority]
+    rows = await fetch(
+        connection,
+        TRANSITIONS["probe_gated"],
+        {
+            "lambdas": texts([name for name, _ in queues]),
+            "priorities": int2s([priority for _, priority in queues]),
+            "gate_id": gate_id,
+            "limit": most,
+        },
+    )
+    if rows:
+        until = max(row[1] for row in rows)
+        name = name_of_breaker_gate(breaker.lambda_name)
+        await fetch(connection, GATES["probes_pass"], {"name": name, "until": until})
+        await fetch(connection, GATES["note_probes"], {"lambda": breaker.lambda_name, "probed": len(rows)})
+    return {row[0] for row in rows}
+
+
+async def _remove_gates(connection: Connection, lambdas: Sequence[str]) -> None:
+    names = texts([name_of_breaker_gate(name) for name in lambdas])
+    await fetch(connection, GATES["delete_gates"], {"names": names})

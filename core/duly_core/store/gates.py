@@ -1,0 +1,203 @@
+"""Keep gates: what operators pause, drop and delay. What is done to tasks is in `gate_sweeps.py`."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from psycopg.rows import TupleRow
+
+from duly.enums import Priority
+from duly_core.gates import BREAKER, Gate, GateScope, Kind
+from duly_core.store.arrays import int2s, texts, timestamps
+from duly_core.store.pool import Connection, Store, fetch
+from duly_core.store.statements import GATES
+
+MOST_GATES = 1_000
+"""In force at a time: each service keeps all of them in memory."""
+MOST_PARKED = 10_000
+"""Of the tasks parked on a gate so many are counted."""
+MOST_HITS = 100_000
+"""Of the tasks that a gate would hit so many are counted."""
+GATE_CHANNEL = "duly_gate"
+"""Told when gates or breakers changed, so that every service reads them at once."""
+
+
+class Snapshot(NamedTuple):
+    """The gates in force at an instant of the store's clock."""
+
+    version: int
+    read_at: datetime
+    gates: list[Gate] | None
+    """None: those of the version that is known already."""
+
+
+class ListedGate(NamedTuple):
+    """A gate, with what is parked on it."""
+
+    gate: Gate
+    parked: int
+
+
+class NewGate(NamedTuple):
+    """What an operator asks for."""
+
+    name: str
+    kind: Kind
+    scope: GateScope
+    delay: timedelta | None
+    owner: str
+    reason: str
+    expires_at: datetime | None
+    duration: timedelta | None = None
+    """Instead of expires_at."""
+
+
+def gate_of(row: TupleRow) -> Gate:
+    """Make a gate of a row's columns."""
+    gate_id, name, kind, pattern, collection, priority, session, *rest = row
+    scope = GateScope(pattern, collection, None if priority is None else Priority(priority), session)
+    return Gate(gate_id, name, Kind(kind), scope, *rest)
+
+
+async def read_gates(store: Store, known: int) -> Snapshot:
+    """Read the gates in force, if their version is not the known one.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    rows = await store.run(GATES["read_gates"], {"version": known})
+    version, read_at = rows[0][:2]
+    if version == known:
+        return Snapshot(version, read_at, None)
+    return Snapshot(version, read_at, [gate_of(row[2:]) for row in rows if row[2] is not None])
+
+
+async def breaker_lambdas(store: Store) -> frozenset[str]:
+    """Return the lambdas that have breakers.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    return frozenset(row[0] for row in await store.run(GATES["breaker_lambdas"], {}))
+
+
+async def list_gates(store: Store) -> list[ListedGate]:
+    """Return the gates in force, by name."""
+    return [
+        ListedGate(gate_of(row[:-1]), row[-1])
+        for row in await store.run(GATES["list_gates"], {"most": MOST_PARKED})
+    ]
+
+
+async def put_gate(store: Store, asked: NewGate) -> Gate | None:
+    """Set a gate, or replace the one of its name; None: there are too many.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    async with store.connection() as connection, connection.transaction():
+        await fetch(connection, GATES["raise_gate_version"], {})  # one change at a time
+        ((others,),) = await fetch(connection, GATES["count_gates"], {"name": asked.name})
+        if others >= MOST_GATES:
+            return None
+        columns = _columns(asked)
+        rows = await fetch(connection, GATES["keep_gate"], columns)
+        if not rows:
+            await fetch(connection, GATES["delete_gates"], {"names": texts([asked.name])})
+            rows = await fetch(connection, GATES["insert_gate"], columns)
+        await fetch(connection, GATES["tell_gates"], {})
+    return gate_of(rows[0])
+
+
+async def delete_gates(store: Store, names: Sequence[str]) -> set[str]:
+    """Remove gates; return the names of those that there were.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    async with store.connection() as connection, connection.transaction():
+        await fetch(connection, GATES["raise_gate_version"], {})
+        rows = await fetch(connection, GATES["delete_gates"], {"names": texts(names)})
+        await fetch(connection, GATES["tell_gates"], {})
+    return {row[0] for row in rows}
+
+
+async def expire_gates(store: Store) -> list[str]:
+    """Remove the gates whose time is over; return their names.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    async with store.connection() as connection, connection.transaction():
+        rows = await fetch(connection, GATES["expire_gates"], {})
+        if rows:
+            await fetch(connection, GATES["raise_gate_version"], {})
+            await fetch(connection, GATES["tell_gates"], {})
+    return [row[0] for row in rows]
+
+
+async def count_hits(store: Store, scope: GateScope) -> tuple[dict[str, int], bool]:
+    """Count the live tasks that a gate of this scope would hit, by status; and whether there are more than are counted.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    names = [scope.pattern]
+    if not scope.pattern.endswith("*"):
+        names += [row[0] for row in await store.run(GATES["versions_of"], {"name": scope.pattern})]
+    rows = await store.run(
+        GATES["gate_hits"],
+        {
+            "lambdas": texts(names),
+            "pattern": scope.pattern,
+            "collection": scope.collection,
+            "priority": scope.priority and int(scope.priority),
+            "session": scope.session,
+            "most": MOST_HITS + 1,
+        },
+    )
+    counts: dict[str, int] = dict(rows)
+    return counts, sum(counts.values()) > MOST_HITS
+
+
+def gate_columns(gates: Iterable[tuple[str, Gate]]) -> dict[str, Any]:
+    """Return the parameters by which statements judge rows: one row for each lambda and gate."""
+    rows = list(gates)
+    scopes = [gate.scope for _, gate in rows]
+    probed = [(name, gate.probes_until) for name, gate in rows if gate.probes_until is not None]
+    return {
+        "gate_ids": [gate.gate_id for _, gate in rows],
+        "gate_lambdas": texts([name for name, _ in rows]),
+        "gate_priorities": int2s([scope.priority for scope in scopes]),
+        "gate_collections": texts([scope.collection for scope in scopes]),
+        "gate_sessions": texts([scope.session for scope in scopes]),
+        "probe_lambdas": texts([name for name, _ in probed]),
+        "probe_until": timestamps([until for _, until in probed]),
+    }
+
+
+async def change_gates(connection: Connection) -> None:
+    """Raise the version and tell every service, in the transaction of a change."""
+    await fetch(connection, GATES["raise_gate_version"], {})
+    await fetch(connection, GATES["tell_gates"], {})
+
+
+def name_of_breaker_gate(lambda_name: str) -> str:
+    """Return the name of the gate of a lambda's breaker."""
+    return f"{BREAKER}{lambda_name}"
+
+
+def _columns(asked: NewGate) -> dict[str, Any]:
+    return {
+        "name": asked.name,
+        "kind": str(asked.kind),
+        "pattern": asked.scope.pattern,
+        "collection": asked.scope.collection,
+        "priority": asked.scope.priority and int(asked.scope.priority),
+        "session": asked.scope.session,
+        "delay": asked.delay,
+        "owner": asked.owner,
+        "reason": asked.reason,
+        "expires_at": asked.expires_at,
+        "duration": asked.duration,
+    }

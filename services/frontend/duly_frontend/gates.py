@@ -1,0 +1,100 @@
+"""GateService: sets gates, and shows them."""
+
+from duly.time_conversion import to_duration, to_timestamp
+from duly.v1 import gates_pb2, task_pb2
+from duly_core.access.current import restriction
+from duly_core.access.roles import Action
+from duly_core.gates import Gate
+from duly_core.lifecycle import Status
+from duly_core.rpc.checks import check_count
+from duly_core.rpc.problem import Problem
+from duly_core.rpc.stubs import Context
+from duly_core.store import gates as store_gates
+from duly_core.store.lambdas import list_lambdas
+from duly_frontend import events
+from duly_frontend.breakers import BreakerCalls
+from duly_frontend.convert import STATUS_TO_WIRE
+from duly_frontend.gate_checks import KINDS, MOST, read_gate
+from duly_frontend.stores import FrontendStores
+
+_KIND_TO_WIRE = {kind: number for number, kind in KINDS.items()}
+
+
+class GateServicer(BreakerCalls):
+    """Every service hears of a change at once, or within a second."""
+
+    def __init__(self, stores: FrontendStores) -> None:
+        self._stores = stores
+
+    async def PutGate(  # noqa: N802 (the wire's name)
+        self, request: gates_pb2.PutGateRequest, _context: Context
+    ) -> gates_pb2.PutGateResponse:
+        asked = read_gate(request)
+        if request.dry_run:
+            with self._stores.listing("PutGate") as lists:
+                counts, is_truncated = await store_gates.count_hits(lists, asked.scope)
+            return gates_pb2.PutGateResponse(
+                gate=request.gate,
+                hits=[
+                    gates_pb2.GateHits(status=STATUS_TO_WIRE[Status(status)], count=count)
+                    for status, count in sorted(counts.items())
+                ],
+                truncated=is_truncated,
+            )
+        gate = await store_gates.put_gate(self._stores.writes, asked)
+        if gate is None:
+            raise Problem("gate", f"there are {store_gates.MOST_GATES:,} gates: remove some first")
+        events.gates_changed.inc()
+        events.log.info("gate set", gate=gate.name, kind=str(gate.kind), pattern=gate.scope.pattern)
+        return gates_pb2.PutGateResponse(gate=to_wire(gate))
+
+    async def DeleteGates(  # noqa: N802
+        self, request: gates_pb2.DeleteGatesRequest, _context: Context
+    ) -> gates_pb2.DeleteGatesResponse:
+        check_count("names", len(request.names), MOST)
+        gone = await store_gates.delete_gates(self._stores.writes, [*request.names])
+        events.gates_changed.inc(len(gone))
+        for name in sorted(gone):
+            events.log.info("gate removed", gate=name)
+        return gates_pb2.DeleteGatesResponse(results=[_deleted(name in gone, name) for name in request.names])
+
+    async def ListGates(  # noqa: N802
+        self, _request: gates_pb2.ListGatesRequest, _context: Context
+    ) -> gates_pb2.ListGatesResponse:
+        scope = restriction(Action.READ)
+        with self._stores.listing("ListGates") as lists:
+            found = await store_gates.list_gates(lists)
+            if scope is not None:
+                seen = [
+                    each.policy.name for each in await list_lambdas(lists) if scope.covers(each.policy.name)
+                ]
+                found = [each for each in found if any(map(each.gate.scope.covers, seen))]
+        return gates_pb2.ListGatesResponse(gates=[to_wire(each.gate, each.parked) for each in found])
+
+
+def _deleted(was_there: bool, name: str) -> gates_pb2.DeleteGateResult:  # noqa: FBT001
+    if was_there:
+        return gates_pb2.DeleteGateResult()
+    problem = Problem("name", f"there is no gate {name!r}", task_pb2.ERROR_CODE_UNKNOWN_GATE)
+    return gates_pb2.DeleteGateResult(error=problem.to_wire())
+
+
+def to_wire(gate: Gate, parked: int = 0) -> gates_pb2.Gate:
+    """Return a gate as the wire has it."""
+    scope = gates_pb2.GateScope(
+        collection=gate.scope.collection or "",
+        priority=gate.scope.priority or task_pb2.PRIORITY_UNSPECIFIED,  # type: ignore[arg-type]  # the same numbers
+        session=gate.scope.session or "",
+    )
+    setattr(scope, "lambda", gate.scope.pattern)
+    return gates_pb2.Gate(
+        name=gate.name,
+        kind=_KIND_TO_WIRE[gate.kind],
+        scope=scope,
+        delay=None if gate.delay is None else to_duration(gate.delay),
+        reason=gate.reason,
+        owner=gate.owner,
+        created_at=to_timestamp(gate.created_at),
+        expires_at=None if gate.expires_at is None else to_timestamp(gate.expires_at),
+        parked=parked,
+    )

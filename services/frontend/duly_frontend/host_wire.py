@@ -1,0 +1,175 @@
+"""Converts hosts between the wire and the store, and checks what Controllers report."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from duly.time_conversion import to_duration, to_timestamp
+from duly.v1 import fleet_pb2
+from duly_core.rpc.checks import check_holder, check_text, read_duration, read_instant
+from duly_core.rpc.names import check_lambda_name
+from duly_core.rpc.problem import Problem
+from duly_core.store.hosts import ExecutorReport, HostReport, HostState, ServedLambda, StoredHost
+from duly_core.store.service_instances import ServiceInstance
+
+_MOST_EXECUTORS = 256
+_MOST_LAMBDAS = 10_000
+_LONGEST_NAME = 255
+_LARGEST_NUMBER = 1_000_000
+_DIGEST_BYTES = 16
+_INTERVALS = timedelta(seconds=1), timedelta(minutes=10)
+_BACKENDS = ("store", "sqs")
+
+_STATES = {
+    HostState.ALIVE: fleet_pb2.HOST_STATE_ALIVE,
+    HostState.DRAINING: fleet_pb2.HOST_STATE_DRAINING,
+    HostState.STOPPED: fleet_pb2.HOST_STATE_STOPPED,
+    HostState.SILENT: fleet_pb2.HOST_STATE_SILENT,
+}
+_STATES_FROM_WIRE: dict[int, HostState] = {number: state for state, number in _STATES.items()}
+
+
+def read_states(values: Sequence[int]) -> list[HostState]:
+    """Return the states that a request names.
+
+    Raises:
+        Problem: there is no such state.
+    """
+    try:
+        return [_STATES_FROM_WIRE[value] for value in values]
+    except KeyError:
+        raise Problem("states", "must be states: ALIVE, DRAINING, STOPPED or SILENT") from None
+
+
+def read_report(request: fleet_pb2.ReportHostRequest) -> HostReport:
+    """Return what a Controller says of its host.
+
+    Raises:
+        Problem: something in it is out of bounds.
+    """
+    check_holder("host_id", request.host_id)
+    check_text("name", request.name, _LONGEST_NAME)
+    check_text("version", request.version, _LONGEST_NAME)
+    if request.queue_backend not in _BACKENDS:
+        raise Problem("queue_backend", f"must be one of {', '.join(_BACKENDS)}")
+    if len(request.lambdas_digest) != _DIGEST_BYTES:
+        raise Problem("lambdas_digest", f"must be {_DIGEST_BYTES} bytes")
+    if len(request.executors) > _MOST_EXECUTORS:
+        raise Problem("executors", f"there may be at most {_MOST_EXECUTORS}, not {len(request.executors):,}")
+    least, most = _INTERVALS
+    return HostReport(
+        host_id=request.host_id,
+        name=request.name,
+        version=request.version,
+        queue_backend=request.queue_backend,
+        started_at=read_instant("started_at", request.started_at),
+        interval=read_duration("interval", request.interval, most, least=least),
+        draining=request.draining,
+        stopped=request.stopped,
+        executors=[_executor(place, each) for place, each in enumerate(request.executors)],
+        lambdas_digest=request.lambdas_digest,
+    )
+
+
+def _executor(place: int, each: fleet_pb2.Executor) -> ExecutorReport:
+    field = f"executors[{place}]"
+    check_holder(f"{field}.executor_id", each.executor_id)
+    check_text(f"{field}.version", each.version, _LONGEST_NAME)
+    numbers = {
+        "pid": each.pid,
+        "processes": each.processes,
+        "slots": each.slots,
+        "busy_slots": each.busy_slots,
+        "lambda_set": each.lambda_set,
+    }
+    for name, number in numbers.items():
+        if not 0 <= number <= (_MOST_EXECUTORS if name == "lambda_set" else 2**31 - 1):
+            raise Problem(f"{field}.{name}", "is out of range")
+    if max(each.processes, each.slots) > _LARGEST_NUMBER:
+        raise Problem(f"{field}.slots", f"must be at most {_LARGEST_NUMBER:,}")
+    started_at = ""
+    if each.HasField("started_at"):
+        started_at = read_instant(f"{field}.started_at", each.started_at).isoformat()
+    return ExecutorReport(
+        executor_id=each.executor_id,
+        pid=each.pid,
+        version=each.version,
+        processes=each.processes,
+        slots=each.slots,
+        busy_slots=each.busy_slots if each.HasField("busy_slots") else None,
+        started_at=started_at,
+        lambda_set=each.lambda_set,
+    )
+
+
+def read_lambdas(request: fleet_pb2.ReportHostRequest) -> list[ServedLambda] | None:
+    """Return the lambdas that a Controller says its Executors serve; None: as it said before.
+
+    Raises:
+        Problem: there are too many, or a name is invalid.
+    """
+    if not request.lambda_sets:
+        return None
+    number = sum(len(each.lambdas) for each in request.lambda_sets)
+    if len(request.lambda_sets) > _MOST_EXECUTORS or number > _MOST_LAMBDAS:
+        raise Problem(
+            "lambda_sets", f"there may be at most {_MOST_EXECUTORS} with {_MOST_LAMBDAS:,} lambdas together"
+        )
+    found = []
+    for place, each in enumerate(request.lambda_sets):
+        for served in each.lambdas:
+            field = f"lambda_sets[{place}].lambdas"
+            check_lambda_name(field, served.name)
+            check_text(field, served.version, _LONGEST_NAME)
+            found.append(ServedLambda(served.name, served.version, place))
+    return found
+
+
+def host_to_wire(host: StoredHost) -> fleet_pb2.Host:
+    """Return a host as the wire has it."""
+    report = host.report
+    return fleet_pb2.Host(
+        host_id=report.host_id,
+        name=report.name,
+        state=_STATES[host.state],
+        version=report.version,
+        queue_backend=report.queue_backend,
+        started_at=to_timestamp(report.started_at),
+        reported_at=to_timestamp(host.reported_at),
+        interval=to_duration(report.interval),
+        reported_by=host.reported_by,
+        executors=map(_executor_to_wire, report.executors),
+        lambda_count=host.lambda_count,
+        lambdas=[
+            fleet_pb2.ServedLambda(name=each.name, version=each.version, lambda_set=each.lambda_set)
+            for each in host.lambdas
+        ],
+    )
+
+
+def _executor_to_wire(executor: ExecutorReport) -> fleet_pb2.Executor:
+    message = fleet_pb2.Executor(
+        executor_id=executor.executor_id,
+        pid=executor.pid,
+        version=executor.version,
+        processes=executor.processes,
+        slots=executor.slots,
+        busy_slots=executor.busy_slots,
+        lambda_set=executor.lambda_set,
+    )
+    if executor.started_at:
+        message.started_at.FromDatetime(datetime.fromisoformat(executor.started_at))
+    return message
+
+
+def service_to_wire(service: ServiceInstance) -> fleet_pb2.ServiceInstance:
+    """Return a process of a service as the wire has it."""
+    return fleet_pb2.ServiceInstance(
+        instance_id=service.instance_id,
+        service=service.service,
+        host_name=service.host_name,
+        version=service.version,
+        address=service.address,
+        state=_STATES[service.state],
+        started_at=to_timestamp(service.started_at),
+        reported_at=to_timestamp(service.reported_at),
+    )

@@ -1,0 +1,47 @@
+"""Keeps the last count of all queues for a moment, so that many who watch cost no more than one."""
+
+import asyncio
+from datetime import timedelta
+
+from duly_core.store.pool import Store
+from duly_core.store.queue_counts import Snapshot, count_queues
+
+_FRESH = timedelta(seconds=1)
+_SHARE = 10
+"""A count is kept for so many times as long as it took: whoever watches takes a tenth of a connection at most."""
+_LONGEST_FRESH = timedelta(seconds=30)
+
+
+class QueueSnapshots:
+    """One count is under way at a time; whoever asks meanwhile gets its result."""
+
+    def __init__(self) -> None:
+        self._counting = asyncio.Lock()
+        self._last: Snapshot | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+
+    async def get(self, store: Store) -> Snapshot:
+        """Return a count that is about a second old, older if counting takes long.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        async with self._counting:
+            if self._last is not None:
+                return self._last
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            self._last = found = await count_queues(store)
+            took = loop.time() - began
+            fresh = min(max(_FRESH.total_seconds(), took * _SHARE), _LONGEST_FRESH.total_seconds())
+            self._expiry = loop.call_later(fresh, self._forget)
+            return found
+
+    def _forget(self) -> None:
+        self._last = None
+
+    def close(self) -> None:
+        """Forget the last count."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._forget()

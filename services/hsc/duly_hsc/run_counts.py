@@ -1,0 +1,51 @@
+"""Counts how runs end, of lambdas that have breakers: written once a second, and not at all while there are no breakers."""
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+
+from duly.enums import Outcome
+from duly_core.errors import StoreUnavailableError
+from duly_core.store import breakers
+from duly_core.store.pool import Store
+from duly_core.task import Applied, Result, TaskId
+from duly_hsc.events import log
+
+_EVERY = timedelta(seconds=1)
+_MOST = 5_000
+"""A second; others do not count."""
+_ENDS = {
+    Outcome.SUCCESS: False,
+    Outcome.FATAL_FAILURE: True,
+    Outcome.RETRIABLE_FAILURE: True,
+    Outcome.CRASHED: True,
+}
+
+
+class RunCounts:
+    """`run_once` writes what was noted."""
+
+    def __init__(self, store: Store, breaker_lambdas: Callable[[], Collection[str]]) -> None:
+        """Make one; `breaker_lambdas` returns the lambdas that have breakers."""
+        self._store = store
+        self._breaker_lambdas = breaker_lambdas
+        self._noted: list[tuple[TaskId, bool]] = []
+
+    def note(self, results: Sequence[Result], verdicts: Sequence[Applied]) -> None:
+        """Note results that were written; those that were written before do not count again."""
+        if not self._breaker_lambdas() or len(self._noted) >= _MOST:
+            return
+        self._noted += [
+            (result.task_id, _ENDS[result.outcome])
+            for result, verdict in zip(results, verdicts, strict=True)
+            if verdict is Applied.APPLIED and result.outcome in _ENDS
+        ]
+
+    async def run_once(self) -> timedelta:
+        """Write what was noted; what cannot be written does not count."""
+        noted, self._noted = self._noted[:_MOST], []
+        if noted:
+            try:
+                await breakers.count_ends(self._store, noted)
+            except StoreUnavailableError as error:
+                log.warning("runs not counted for breakers", runs=len(noted), reason=str(error))
+        return _EVERY

@@ -1,0 +1,20 @@
+"""Shows how many hosts there are in each state."""
+
+from datetime import timedelta
+
+from duly_core.store.host_reads import count_hosts
+from duly_core.store.pool import Store
+from duly_store_consumer import events
+
+_PAUSE = timedelta(seconds=15)
+
+
+async def watch_hosts(store: Store) -> timedelta:
+    """Count them; return the pause until the next round.
+
+    Raises:
+        StoreUnavailableError: the metric keeps its value.
+    """
+    for state, count in (await count_hosts(store)).items():
+        events.hosts.labels(state.value).set(count)
+    return _PAUSE

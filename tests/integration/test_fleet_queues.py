@@ -1,0 +1,230 @@
+"""Queues: live tasks counted by lambda, priority and status; estimates where there are many."""
+
+import asyncio
+import json
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+import duly
+from duly.enums import Priority
+from duly.v1 import fleet_pb2, fleet_pb2_grpc
+from duly_core.routing import QueueKey
+from duly_core.store import queue_counts
+from duly_core.store.queue_counts import Count, CountLimits, count_queues, recount
+from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA
+from tests.integration.test_fleet_hosts import a_report
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def fleet(frontend):
+    return fleet_pb2_grpc.FleetServiceStub(frontend.channel)
+
+
+@pytest.fixture
+def fill(dsn):
+    """Write live tasks that are due, by SQL; they have no payload."""
+
+    def write(name, count, *, priority=3, status="new", due="now() - interval '1 minute'"):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(
+                """
+                with made as (
+                    insert into task (task_id, lambda, priority, created_at, scheduled_at)
+                    select gen_random_uuid(), %s, %s, now(), now() from generate_series(1, %s) returning *
+                )
+                insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, parked_on, parked_key, resources)
+                select task_id, lambda, '', priority, %s, DUE, now(), case when %s = 'waiting' then 'db' end,
+                    case when %s = 'waiting' then '' end, case when %s = 'waiting' then '[{"name": "db", "key": "", "weight": 1}]'::jsonb end
+                from made
+                """.replace("DUE", due).encode(),
+                (name, priority, count, status, status, status, status),
+            )
+
+    return write
+
+
+async def listed(client, *arguments, **options):
+    return [each async for each in client.queues(*arguments, **options)]
+
+
+async def test_live_tasks_are_counted_by_status(client, task_states, fleet):
+    await fleet.ReportHost(a_report(lambdas=(LAMBDA,)))
+    await task_states.processing()
+    await task_states.claimed()
+    await task_states.enqueued()
+    await client.put_resource("database", 0)
+    await task_states.new()
+    await task_states.new(priority=Priority.HIGH)
+    await client.schedule(LAMBDA, delay=HOUR)
+
+    high, normal = await listed(client, [LAMBDA], include_rates=True)
+
+    assert (high.lambda_name, high.priority, high.ready) == (LAMBDA, duly.Priority.HIGH, duly.TaskCount(1))
+    numbers = [
+        getattr(normal, name).count
+        for name in ("ready", "scheduled", "backing_off", "waiting", "enqueued", "claimed", "processing")
+    ]
+    assert numbers == [1, 1, 0, 0, 1, 1, 1]
+    assert normal.live == duly.TaskCount(5)
+    assert normal.hosts == 1
+    assert timedelta(minutes=50) < normal.next_due_at - normal.counted_at < HOUR
+    assert normal.oldest_ready_at <= normal.counted_at
+    assert normal.oldest_claim_at <= normal.counted_at
+    assert (normal.recently_scheduled.count, high.recently_scheduled.count) == (5, 1)
+
+
+async def test_tasks_that_wait_for_others_and_for_their_next_attempt_are_counted(store, fill, client):
+    fill("a", 3, status="waiting", due="'infinity'")
+    fill("a", 2, status="retriable_failure", due="now() + interval '1 hour'")
+    fill("a", 1, status="retriable_failure")
+
+    (queue,) = await listed(client)
+
+    assert (queue.waiting.count, queue.backing_off.count, queue.ready.count) == (3, 2, 1)
+
+
+async def test_queues_are_ordered_by_backlog_age_or_name_and_paged(fill, client):
+    fill("b", 2, due="now() - interval '1 hour'")
+    fill("a", 9)
+    fill("c", 5, due="now() - interval '2 hours'")
+    fill("d", 5, due="now() + interval '2 hours'")
+
+    async def names(order=None, **options):
+        return [each.lambda_name for each in await listed(client, order=order, page_size=1, **options)]
+
+    assert await names() == ["a", "b", "c", "d"]
+    assert await names(duly.QueueOrder.BACKLOG) == ["a", "c", "b", "d"]
+    assert await names(duly.QueueOrder.AGE) == ["c", "b", "a", "d"]
+
+
+async def test_patterns_and_priorities_choose_queues_and_empty_ones_are_shown_when_asked_for(
+    client, task_states, fill
+):
+    for name in ("mail.read", "shop/mail.read", "mailer"):
+        await task_states.register(name)
+    fill("mail.read", 1, priority=1)
+
+    async def names(*patterns, **options):
+        found = await listed(client, patterns, include_empty=True, **options)
+        return [(each.lambda_name, each.priority.name) for each in found]
+
+    only = {"priorities": [duly.Priority.URGENT]}
+    assert await names("mail.*", **only) == [("mail.read", "URGENT"), ("mail.send", "URGENT")]
+    assert await names("*mail*read", "mailer", **only) == [
+        ("mail.read", "URGENT"),
+        ("mailer", "URGENT"),
+        ("shop/mail.read", "URGENT"),
+    ]
+    assert len(await names("mail.read")) == 4
+    assert [each.lambda_name for each in await listed(client)] == ["mail.read"]
+
+
+async def test_a_pattern_of_many_asterisks_is_matched_in_no_time(client, task_states):
+    await task_states.register("a" * 100)
+
+    found = await asyncio.wait_for(listed(client, ["*a" * 100 + "*b"], include_empty=True), 5)
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"lambdas": ["No Name"]}, "lambdas[0]"),
+        ({"lambdas": ["mail(*"]}, "lambdas[0]"),
+        ({"lambdas": ["a"] * 101}, "lambdas"),
+        ({"priorities": [9]}, "priorities"),
+        ({"order": 9}, "order"),
+        ({"page_size": 1001}, "page_size"),
+        ({"page_token": "bm90IGEgdG9rZW4="}, "page_token"),
+    ],
+)
+async def test_a_request_that_is_out_of_bounds_is_refused(fleet, fields, field):
+    refused = await refusal(fleet.ListQueues(fleet_pb2.ListQueuesRequest(**fields)))
+
+    assert refused.field == field
+
+
+async def test_beyond_a_limit_a_small_table_is_read_whole_and_counts_stay_exact(store, fill):
+    fill("a", 300)
+    fill("b", 50, due="now() + interval '1 hour'")
+    fill("b", 70, status="waiting", due="'infinity'")
+    fill("c", 60, status="enqueued", due="now() + interval '1 hour'")
+
+    snapshot = await count_queues(store, CountLimits(pending=40, queue=40, others=40))
+
+    assert {str(key): dict(each.counts) for key, each in snapshot.queues.items()} == {
+        "a/normal": {"ready": Count(300)},
+        "b/normal": {"scheduled": Count(50), "waiting": Count(70)},
+        "c/normal": {"enqueued": Count(60)},
+    }
+
+
+async def test_a_sample_of_a_large_table_estimates_what_is_beyond_the_limits_and_says_so(store, fill):
+    fill("big", 20_000)
+    fill("later", 20_000, due="now() + interval '1 hour'")
+    fill("small", 5)
+    limits = CountLimits(pending=3_000, queue=1_000, others=100, pages=200)
+
+    snapshot = await count_queues(store, limits)
+
+    def count(name, kind):
+        return snapshot.queues[QueueKey(name, Priority.NORMAL)].count(kind)
+
+    assert count("small", "ready") == Count(5)
+    for name, kind in (("big", "ready"), ("later", "scheduled")):
+        number, is_estimated = count(name, kind)
+        assert is_estimated
+        assert 8_000 < number < 40_000
+    assert count("later", "ready") == Count(0)
+
+
+async def test_a_page_of_queues_is_counted_further_than_all_of_them(store, fill):
+    for number in range(30):
+        fill(f"lambda.{number}", 40)
+    snapshot = await count_queues(store, CountLimits(pending=300, queue=1_000, pages=1))
+    key = QueueKey("lambda.7", Priority.NORMAL)
+
+    counted = await recount(store, snapshot, [key])
+
+    assert snapshot.queues[key].count("ready").is_estimated
+    assert counted[key].count("ready") == Count(40)
+    assert counted[key].cut == frozenset()
+
+
+async def test_who_watches_together_shares_one_count(frontend, client, fill, monkeypatch):
+    fill("a", 1)
+    counted = []
+
+    async def count(store):
+        counted.append(store)
+        return await queue_counts.count_queues(store)
+
+    monkeypatch.setattr("duly_frontend.queue_snapshots.count_queues", count)
+
+    answers = await asyncio.gather(*(listed(client) for _ in range(5)))
+
+    assert len(counted) == 1
+    assert {len(each) for each in answers} == {1}
+
+
+async def test_queues_are_shown_on_the_command_line(run_duly, fill):
+    fill("mail.send", 3)
+    fill("report.make", 7, priority=1)
+
+    shown = (await run_duly("queues")).stdout.splitlines()
+    as_json = (await run_duly("queues", "mail.*", "--json")).stdout
+
+    assert shown[0].split() == ["PRIORITY", "DUE", "FOR", "LATER", "WAIT", "SENT", "RUN", "HOSTS", "LAMBDA"]
+    assert [line.split()[-1] for line in shown[1:]] == ["report.make", "mail.send"]
+    told = json.loads(as_json)
+    assert (told["lambda"], told["ready"], told["live"]["count"]) == (
+        "mail.send",
+        {"count": 3, "estimated": False},
+        3,
+    )

@@ -1,0 +1,230 @@
+"""Gates and breakers from the SDK and from the shell, and every refusal."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import duly
+from duly.v1 import gates_pb2, gates_pb2_grpc
+from duly_core.store import gates as store_gates
+from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def stub(frontend):
+    return gates_pb2_grpc.GateServiceStub(frontend.channel)
+
+
+async def test_a_gate_is_set_listed_and_removed(client):
+    made = await client.put_gate(
+        "black-friday",
+        duly.GateKind.PAUSE,
+        LAMBDA,
+        collection="marketing",
+        priority=duly.Priority.LOW,
+        reason="too much mail",
+        duration=HOUR,
+        owner="ann",
+    )
+
+    assert (made.name, made.kind, made.lambda_name) == ("black-friday", duly.GateKind.PAUSE, LAMBDA)
+    assert (made.collection, made.priority, made.session) == ("marketing", duly.Priority.LOW, "")
+    assert (made.owner, made.reason, made.parked) == ("ann", "too much mail", 0)
+    assert made.expires_at - made.created_at == HOUR
+    assert await client.gates() == [made]
+    await client.delete_gate("black-friday")
+    assert await client.gates() == []
+    with pytest.raises(duly.UnknownGateError, match="there is no gate 'black-friday'"):
+        await client.delete_gate("black-friday")
+
+
+async def test_a_delay_gate_has_its_delay_and_may_end_at_an_instant(client):
+    end = datetime(2099, 1, 1, tzinfo=UTC)
+
+    made = await client.put_gate("later", duly.GateKind.DELAY, "*", delay=HOUR, expires_at=end)
+
+    assert (made.delay, made.expires_at, made.lambda_name) == (HOUR, end, "*")
+
+
+async def test_a_dry_run_counts_and_sets_nothing(client, task_states):
+    await task_states.register()
+    await task_states.claimed()
+    await client.schedule(LAMBDA, delay=HOUR)
+
+    hits = await client.gate_hits(LAMBDA)
+
+    assert hits == duly.GateHits({duly.TaskStatus.NEW: 1, duly.TaskStatus.CLAIMED: 1}, truncated=False)
+    assert hits.total == 2
+    assert await client.gates() == []
+
+
+@pytest.mark.parametrize(
+    ("gate", "field"),
+    [
+        ({"name": "No"}, "gate.name"),
+        ({"name": "breaker:mail.send"}, "gate.name"),
+        ({"kind": 0}, "gate.kind"),
+        ({"kind": 9}, "gate.kind"),
+        ({"scope": {}}, "gate.scope.lambda"),
+        ({"scope": {"lambda": "No"}}, "gate.scope.lambda"),
+        ({"scope": {"lambda": "No*"}}, "gate.scope.lambda"),
+        ({"scope": {"lambda": "*", "collection": "No"}}, "gate.scope.collection"),
+        ({"scope": {"lambda": "*", "session": "x" * 256}}, "gate.scope.session"),
+        ({"scope": {"lambda": "*", "priority": 9}}, "gate.scope.priority"),
+        ({"reason": "x" * 1025}, "gate.reason"),
+        ({"owner": "x" * 256}, "owner"),
+        ({"delay": HOUR}, "gate.delay"),
+        ({"kind": gates_pb2.GATE_KIND_DELAY}, "gate.delay"),
+    ],
+)
+async def test_an_invalid_gate_is_refused(stub, client, gate, field):
+    whole = {"name": "held", "kind": gates_pb2.GATE_KIND_PAUSE, "scope": {"lambda": LAMBDA}} | gate
+
+    refused = await refusal(stub.PutGate(gates_pb2.PutGateRequest(gate=whole)))
+
+    assert refused.field == field
+    assert await client.gates() == []
+
+
+async def test_an_end_is_said_once(stub):
+    gate = {"name": "held", "kind": gates_pb2.GATE_KIND_PAUSE, "scope": {"lambda": LAMBDA}}
+    request = gates_pb2.PutGateRequest(gate=gate, duration=HOUR)
+    request.gate.expires_at.FromDatetime(datetime(2099, 1, 1, tzinfo=UTC))
+
+    assert (await refusal(stub.PutGate(request))).field == "duration"
+
+
+async def test_too_many_gates_are_refused(client, monkeypatch):
+    monkeypatch.setattr(store_gates, "MOST_GATES", 1)
+    await client.put_gate("one", duly.GateKind.PAUSE, LAMBDA)
+
+    with pytest.raises(duly.InvalidTaskError, match="remove some first"):
+        await client.put_gate("two", duly.GateKind.PAUSE, LAMBDA)
+
+
+async def test_a_breaker_is_set_listed_and_removed(client):
+    made = await client.put_breaker(LAMBDA, 0.5, minimum=5, reason="deploys", owner="ann")
+
+    assert (made.lambda_name, made.failure_rate, made.minimum) == (LAMBDA, 0.5, 5)
+    assert (made.window, made.pause, made.probes) == (timedelta(minutes=1), timedelta(seconds=30), 3)
+    assert (made.state, made.ended, made.failed) == (duly.BreakerState.CLOSED, 0, 0)
+    assert (made.owner, made.reason) == ("ann", "deploys")
+    assert await client.breakers() == [made]
+    await client.delete_breaker(LAMBDA)
+    assert await client.breakers() == []
+    with pytest.raises(duly.UnknownGateError, match="has no breaker"):
+        await client.delete_breaker(LAMBDA)
+
+
+@pytest.mark.parametrize(
+    ("breaker", "field"),
+    [
+        ({"lambda": "mail.*"}, "breaker.lambda"),
+        ({"failure_rate": 0}, "breaker.failure_rate"),
+        ({"failure_rate": 1.1}, "breaker.failure_rate"),
+        ({"failure_rate": float("nan")}, "breaker.failure_rate"),
+        ({"minimum": 0}, "breaker.minimum"),
+        ({"probes": 0}, "breaker.probes"),
+        ({"window": timedelta()}, "breaker.window"),
+        ({"pause": timedelta(days=2)}, "breaker.pause"),
+        ({"reason": "x" * 1025}, "breaker.reason"),
+    ],
+)
+async def test_an_invalid_breaker_is_refused(stub, client, breaker, field):
+    whole = {"lambda": LAMBDA, "failure_rate": 0.5, "minimum": 1, "probes": 1}
+    whole |= {"window": HOUR, "pause": HOUR} | breaker
+
+    refused = await refusal(stub.PutBreaker(gates_pb2.PutBreakerRequest(breaker=whole)))
+
+    assert refused.field == field
+    assert await client.breakers() == []
+
+
+async def test_the_shell_sets_lists_and_removes_gates(run_duly, client):
+    set_ = await run_duly(
+        "gates", "set", "--lambda", LAMBDA, "--pause", "--until", "2h", "--reason", "too much mail"
+    )
+    listed = await run_duly("gates", "list", "--json")
+
+    assert set_.exit_code == 0, set_.output
+    assert f"pause-{LAMBDA}" in set_.output
+    gate = json.loads(listed.output)
+    assert (gate["name"], gate["kind"], gate["reason"]) == (f"pause-{LAMBDA}", "pause", "too much mail")
+    assert gate["owner"]
+    removed = await run_duly("gates", "remove", f"pause-{LAMBDA}")
+    assert (removed.exit_code, await client.gates()) == (0, [])
+    assert "no gates" in (await run_duly("gates", "list")).output
+
+
+async def test_the_shell_sets_gates_on_namespaces_and_parts_of_lambdas(run_duly, client):
+    await run_duly("gates", "set", "--namespace", "shop", "--drop")
+    await run_duly("gates", "set", "--lambda", "*", "--session", "ann", "--priority", "low", "--delay", "10m")
+
+    delayed, dropped = await client.gates()
+
+    assert (dropped.name, dropped.kind, dropped.lambda_name) == (
+        "drop-shop-all",
+        duly.GateKind.DROP,
+        "shop/*",
+    )
+    assert (delayed.name, delayed.session, delayed.delay) == (
+        "delay-all-low-ann",
+        "ann",
+        timedelta(minutes=10),
+    )
+
+
+async def test_the_shell_counts_what_a_gate_would_hit(run_duly, client, task_states):
+    await task_states.register()
+    await client.schedule(LAMBDA)
+
+    shown = await run_duly("gates", "set", "--lambda", LAMBDA, "--dry-run")
+    as_json = await run_duly("gates", "set", "--lambda", LAMBDA, "--dry-run", "--json")
+
+    assert shown.output.splitlines() == ["it would hit 1 tasks", "  new: 1"]
+    assert json.loads(as_json.output) == {"hits": {"new": 1}, "total": 1, "truncated": False}
+    assert await client.gates() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--pause",),
+        ("--lambda", LAMBDA),
+        ("--lambda", LAMBDA, "--pause", "--drop"),
+        ("--lambda", LAMBDA, "--namespace", "shop", "--pause"),
+        ("--lambda", LAMBDA, "--pause", "--until", "soon"),
+    ],
+)
+async def test_the_shell_refuses_what_is_not_clear(run_duly, client, arguments):
+    refused = await run_duly("gates", "set", *arguments)
+
+    assert refused.exit_code == 2
+    assert await client.gates() == []
+
+
+async def test_the_shell_sets_lists_and_removes_breakers(run_duly, client):
+    arguments = (
+        "--failure-rate",
+        "0.5",
+        "--minimum",
+        "20",
+        "--window",
+        "1m",
+        "--pause",
+        "30s",
+        "--probes",
+        "3",
+    )
+    set_ = await run_duly("gates", "breaker", LAMBDA, *arguments)
+    listed = await run_duly("gates", "breakers", "--json")
+
+    assert set_.exit_code == 0, set_.output
+    assert json.loads(listed.output)["state"] == "closed"
+    assert (await run_duly("gates", "breaker", LAMBDA)).exit_code == 2
+    assert (await run_duly("gates", "breaker", LAMBDA, "--remove")).exit_code == 0
+    assert await client.breakers() == []

@@ -1,0 +1,215 @@
+"""Breakers: when they open, whom they let through, and when they close."""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from duly.enums import FailureKind, Outcome, Priority
+from duly.ids import new_task_id
+from duly_core.breakers import Breaker, State, judge
+from duly_core.routing import QueueKey
+from duly_core.store import audit, breakers, claims, gates, schedule
+from duly_core.store.breakers import NewBreaker
+from duly_core.store.claims import Caller, Pick
+from duly_core.store.gate_cache import GateCache
+from duly_core.store.results import set_results
+from duly_core.task import Applied, NewTask, Result
+from duly_hsc.run_counts import RunCounts
+from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, SECOND
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+PAUSE = timedelta(seconds=30)
+MINUTE = timedelta(minutes=1)
+
+
+def a_breaker(state=State.CLOSED, ended=0, failed=0, *, since=NOW, probed=0, at=NOW):
+    return Breaker(LAMBDA, 0.5, 10, MINUTE, PAUSE, 3, "ann", "", NOW, state, since, probed, at, ended, failed)
+
+
+# ---- the decision ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ended", "failed", "opens"),
+    [(10, 5, True), (10, 4, False), (9, 9, False), (0, 0, False), (100, 100, True)],
+)
+def test_a_closed_breaker_opens_at_its_rate_and_not_before_its_minimum(ended, failed, opens):
+    assert (judge(a_breaker(ended=ended, failed=failed), has_gate=False).state is State.OPEN) is opens
+
+
+def test_an_open_breaker_lets_probes_through_after_its_pause():
+    early = judge(a_breaker(State.OPEN, at=NOW + PAUSE - SECOND), has_gate=True)
+    due = judge(a_breaker(State.OPEN, at=NOW + PAUSE), has_gate=True)
+
+    assert (early.state, early.probes) == (None, 0)
+    assert (due.state, due.probes) == (State.HALF_OPEN, 3)
+
+
+@pytest.mark.parametrize(
+    ("ended", "failed", "probed", "state", "more"),
+    [
+        (0, 0, 0, None, 3),
+        (0, 0, 1, None, 2),
+        (2, 1, 3, None, 0),
+        (3, 0, 3, State.CLOSED, 0),
+        (3, 1, 3, State.CLOSED, 0),
+        (2, 2, 3, State.OPEN, 0),
+    ],
+)
+def test_probes_decide(ended, failed, probed, state, more):
+    verdict = judge(a_breaker(State.HALF_OPEN, ended, failed, probed=probed), has_gate=True)
+
+    assert (verdict.state, verdict.probes) == (state, more)
+
+
+def test_other_probes_are_let_through_when_the_first_do_not_end():
+    verdict = judge(a_breaker(State.HALF_OPEN, probed=3, at=NOW + PAUSE), has_gate=True)
+
+    assert (verdict.state, verdict.probes) == (State.HALF_OPEN, 3)
+
+
+def test_a_breaker_closes_when_an_operator_removes_its_gate():
+    assert judge(a_breaker(State.OPEN), has_gate=False).state is State.CLOSED
+
+
+# ---- in the store ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Lambda:
+    """A lambda with a breaker, and what a host and a Store Consumer do with it."""
+
+    store: object
+    cache: GateCache
+
+    async def schedule(self, count, name=LAMBDA):
+        made = [NewTask(new_task_id().bytes, name, b"{}") for _ in range(count)]
+        await schedule.schedule(self.store, made)
+
+    async def claim(self, most=100):
+        await self.cache.run_once()
+        gate_set = self.cache.now
+        picks = [
+            Pick(QueueKey(LAMBDA, priority), most, 0)
+            for priority in Priority
+            if not gate_set.is_closed(QueueKey(LAMBDA, priority))
+        ]
+        work = await claims.claim_work(
+            self.store, picks, [Caller("host", os.urandom(14))], most, CLAIM_TIMEOUT, gate_set
+        )
+        return work.tasks
+
+    async def end(self, tasks, *, failed=False):
+        outcome = Outcome.RETRIABLE_FAILURE if failed else Outcome.SUCCESS
+        kind = FailureKind.EXCEPTION if failed else None
+        results = [
+            Result(task.task_id, task.token, outcome, failure_kind=kind, retry_after=timedelta(hours=1))
+            for task in tasks
+        ]
+        counts = RunCounts(self.store, lambda: self.cache.breaker_lambdas)
+        counts.note(results, (await set_results(self.store, results)).verdicts)
+        await counts.run_once()
+
+    async def judge(self):
+        judged = await breakers.judge_breakers(self.store, [LAMBDA, f"{LAMBDA}@2"])
+        await self.cache.run_once()
+        return [moved.state for moved in judged.moved]
+
+
+@pytest.fixture
+async def guarded(store, task_states, clock):
+    await task_states.register()
+    await breakers.put_breaker(store, NewBreaker(LAMBDA, 0.5, 10, MINUTE, PAUSE, 3, "ann", "a test"))
+    made = Lambda(store, GateCache(store))
+    await made.cache.run_once()
+    await clock.tick(SECOND)  # a second counts as a whole
+    return made
+
+
+async def test_a_bad_deploy_is_paused_probed_and_resumed(store, guarded, clock):
+    await guarded.schedule(50)
+    await guarded.end(await guarded.claim(12), failed=True)
+
+    assert await guarded.judge() == [State.OPEN]
+    (gate,) = await gates.list_gates(store)
+    assert (gate.gate.name, gate.gate.owner) == (f"breaker:{LAMBDA}", "breaker")
+    assert gate.gate.reason == "12 of 12 runs failed"
+    assert await guarded.claim() == []
+
+    await clock.tick(PAUSE)
+    assert await guarded.judge() == [State.HALF_OPEN]
+    probes = await guarded.claim()
+    assert len(probes) == 3
+    assert await guarded.claim() == []
+    await guarded.end(probes)
+
+    assert await guarded.judge() == [State.CLOSED]
+    assert await gates.list_gates(store) == []
+    assert len(await guarded.claim()) == 50 - 12 - 3
+
+
+async def test_probes_that_fail_open_it_again_and_the_next_probes_are_others(guarded, clock):
+    await guarded.schedule(50)
+    await guarded.end(await guarded.claim(12), failed=True)
+    await guarded.judge()
+    await clock.tick(PAUSE)
+    await guarded.judge()
+    failing = await guarded.claim()
+    await guarded.end(failing, failed=True)
+
+    assert await guarded.judge() == [State.OPEN]
+    await clock.tick(timedelta(hours=2))  # the failed ones are due again
+    assert await guarded.judge() == [State.HALF_OPEN]
+    assert len(await guarded.claim()) == 3
+
+
+async def test_failures_of_other_lambdas_and_snoozes_do_not_count(store, guarded, task_states):
+    await task_states.register("report.make")
+    await guarded.schedule(20, "report.make")
+    picks = [Pick(QueueKey("report.make", Priority.NORMAL), 20, 0)]
+    others = await claims.claim_work(store, picks, [Caller("host", os.urandom(14))], 20, CLAIM_TIMEOUT)
+    await guarded.end(others.tasks, failed=True)
+
+    assert await guarded.judge() == []
+    assert (await breakers.list_breakers(store))[0].ended == 0
+
+
+async def test_failures_that_left_the_window_do_not_open_it(guarded, clock):
+    await guarded.schedule(20)
+    await guarded.end(await guarded.claim(9), failed=True)
+    await clock.tick(MINUTE + SECOND)
+    await guarded.end(await guarded.claim(3), failed=True)
+
+    assert await guarded.judge() == []
+
+
+async def test_each_move_is_in_the_audit_log(store, guarded):
+    await guarded.schedule(12)
+    await guarded.end(await guarded.claim(12), failed=True)
+    await guarded.judge()
+
+    (event,) = await audit.list_events(store, before=2**62, limit=10, actor="breaker")
+    assert event.entry.method == "GateService/Breaker"
+    assert '"to": "open"' in event.entry.request
+
+
+async def test_removing_a_breaker_removes_its_gate(store, guarded):
+    await guarded.schedule(12)
+    await guarded.end(await guarded.claim(12), failed=True)
+    await guarded.judge()
+
+    assert await breakers.delete_breakers(store, [LAMBDA, "unknown"]) == {LAMBDA}
+    assert await gates.list_gates(store) == []
+
+
+async def test_what_was_not_written_now_does_not_count_and_nothing_is_written_without_breakers(store):
+    counts = RunCounts(store, lambda: frozenset({LAMBDA}))
+    result = Result(new_task_id().bytes, os.urandom(16), Outcome.FATAL_FAILURE)
+    counts.note([result, result], [Applied.LOST, Applied.ALREADY_APPLIED])
+    assert counts._noted == []
+
+    none = RunCounts(store, frozenset)
+    none.note([result], [Applied.APPLIED])
+    assert none._noted == []

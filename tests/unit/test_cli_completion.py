@@ -1,0 +1,71 @@
+"""Shells complete the commands and options of `duly`."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "duly_cli"]
+
+
+def duly(*arguments, **environment):
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def completed(words, shell="bash"):
+    """What `duly` answers a shell that has read so much."""
+    if shell == "bash":
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    else:
+        asked = {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    return duly(**asked, _DULY_COMPLETE=f"complete_{shell}").stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script_that_asks_duly(shell):
+    script = duly("completion", shell).stdout
+
+    assert f"_DULY_COMPLETE=complete_{shell}" in script
+    if shutil.which(shell):
+        assert subprocess.run([shell, "-n"], input=script, text=True, timeout=60, check=False).returncode == 0
+
+
+def test_an_unknown_shell_is_refused_by_name():
+    done = duly("completion", "tcsh")
+
+    assert done.returncode == 2
+    assert "tcsh" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_commands_verbs_and_options_are_completed(shell):
+    assert "queues" in completed("duly qu", shell)
+    assert "rollback" in completed("duly lambdas roll", shell)
+    assert "--include-empty" in completed("duly queues --incl", shell)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_with_the_script(tmp_path):
+    program = tmp_path / "duly"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m duly_cli "$@"\n')
+    program.chmod(0o755)
+    script = f"""
+        export PATH={tmp_path}:$PATH
+        source <({program} completion bash)
+        COMP_WORDS=(duly top --on) COMP_CWORD=2
+        $(complete -p duly | sed 's/.*-F \\([^ ]*\\).*/\\1/') {program}
+        echo "${{COMPREPLY[@]}}"
+    """
+
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.stdout.split() == ["--once"]
