@@ -33,6 +33,7 @@ from duly_cli import (
     grants,
     graphs,
     hosts,
+    inspection,
     lambdas,
     purge,
     queues,
@@ -109,6 +110,7 @@ queues.add_command(app)
 service_processes.add_command(app)
 top.add_command(app)
 completion.add_command(app)
+inspection.add_commands(app)
 register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)

@@ -25,6 +25,7 @@ SERVICES = {
         "duly_store_consumer.__main__", options={"--listen": str, "--poll-interval": str}
     ),
     "hsc": Service("duly_hsc.__main__", options={"--listen": str}),
+    "console": Service("duly_console.__main__", options={"--listen": str, "--frontend-address": str}),
     "worker": Service(
         "duly_controller.__main__",
         "run_worker",

@@ -21,13 +21,13 @@ Slots = Annotated[
 
 def add_commands(app: typer.Typer) -> None:
     """Add the services' commands."""
-    for command in (server, frontend, store_consumer, hsc, worker, controller, executor):
+    for command in (server, frontend, store_consumer, hsc, console, worker, controller, executor):
         app.command(rich_help_panel=_PANEL)(command)
 
 
 def server(
     roles: Annotated[
-        str, typer.Option(help="Which of the three to run, separated by commas.")
+        str, typer.Option(help="Which to run, separated by commas; console is one, too.")
     ] = "frontend,store-consumer,hsc",
 ) -> None:
     """Frontend, Store Consumer and HSC in one process; each has the settings of its own section."""
@@ -63,6 +63,22 @@ def hsc(listen: Listen = None) -> None:
     from duly_hsc.__main__ import main
 
     main(listen=listen)
+
+
+def console(
+    listen: Listen = None,
+    frontend_address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of the Frontend.", show_default=False)
+    ] = None,
+) -> None:
+    """Pages for people: what waits, runs and failed, and what operators change."""
+    try:
+        from duly_console.__main__ import main
+    except ModuleNotFoundError as error:
+        from duly_core.service import EXIT_CONFIG, fail
+
+        fail("console", ModuleNotFoundError(f"{error}: pip install 'duly[console]'"), EXIT_CONFIG)
+    main(listen=listen, frontend_address=frontend_address)
 
 
 def worker(

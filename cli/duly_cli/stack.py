@@ -74,6 +74,9 @@ def up(
         Literal["embedded", "production"],
         typer.Option(help="embedded or production: a dead host is noticed after 15 s or 60 s."),
     ] = "embedded",
+    console: Annotated[
+        bool, typer.Option("--console/--no-console", help="Serve the console: pages for people.")
+    ] = True,
     free_ports: Annotated[
         bool,
         typer.Option(
@@ -105,6 +108,7 @@ def up(
         separate=separate,
         profile=profile,
         ports="free" if free_ports else "usual",
+        console=console,
     )
     sys.exit(asyncio.run(run_stack(options)))
 

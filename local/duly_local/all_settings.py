@@ -10,6 +10,7 @@ _SECTIONS = (
     ("duly_hsc.settings", "HscSettings"),
     ("duly_controller.settings", "ControllerSettings"),
     ("duly_executor.settings", "ExecutorSettings"),
+    ("duly_console.settings", "ConsoleSettings"),
     ("duly_core.timing", "Timing"),
     ("duly_core.queues.settings", "QueueSettings"),
     ("duly_core.store.settings", "StoreSettings"),

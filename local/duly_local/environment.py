@@ -7,6 +7,7 @@ from duly_core.config_file import config_file, read_config
 from duly_core.durations import parse_duration
 from duly_local.moto import AWS_ENVIRONMENT
 from duly_local.options import (
+    CONSOLE,
     FRONTEND,
     HSC,
     SERVER,
@@ -108,6 +109,13 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
         "DULY_TELEMETRY_LOG_FORMAT": "console",
         "DULY_TELEMETRY_METRICS_LISTEN": ports.metrics_address(name),
     }
+    if name in (SERVER, CONSOLE):
+        environment |= {
+            "DULY_CONSOLE_LISTEN": ports.address(CONSOLE),
+            "DULY_CONSOLE_FRONTEND_ADDRESS": ports.address(FRONTEND),
+        }
+    if name == CONSOLE:
+        return environment
     if name in (SERVER, *SERVICES):
         roles = SERVICES if name == SERVER else (name,)
         environment |= {_LISTEN[role]: ports.address(role) for role in roles}

@@ -25,7 +25,8 @@ STORE_CONSUMER = "store-consumer"
 HSC = "hsc"
 SERVICES = (FRONTEND, STORE_CONSUMER, HSC)
 SERVER = "server"
-"""The process that runs all of `SERVICES`."""
+"""The process that runs all of `SERVICES`, and the console."""
+CONSOLE = "console"
 
 
 def default_data_directory() -> Path:
@@ -43,22 +44,23 @@ def has_aws_settings() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where each process listens on loopback: its gRPC (at least the health check), and its metrics."""
+    """Where each process listens on loopback: its gRPC (at least the health check; the console: HTTP), and its metrics."""
 
     grpc: Mapping[str, int]
     metrics: Mapping[str, int]
 
     @classmethod
     def usual(cls, workers: tuple[str, ...]) -> Self:
-        """7401 frontend, 7402 HSC, 7403 Store Consumer, 7501... workers; metrics on 7411..."""
-        grpc = {FRONTEND: 7401, HSC: 7402, STORE_CONSUMER: 7403}
+        """7401 frontend, 7402 HSC, 7403 Store Consumer, 7480 console, 7501... workers; metrics on 7411..."""
+        grpc = {FRONTEND: 7401, HSC: 7402, STORE_CONSUMER: 7403, CONSOLE: 7480}
         grpc |= {name: 7501 + position for position, name in enumerate(workers)}
-        return cls(grpc, {name: 7411 + position for position, name in enumerate((*SERVICES, *workers))})
+        metrics = {name: 7411 + position for position, name in enumerate((*SERVICES, *workers))}
+        return cls(grpc, metrics | {CONSOLE: 7481})
 
     @classmethod
     def free(cls, workers: tuple[str, ...]) -> Self:
         """Ports that nothing uses now, so that any number of stacks run side by side."""
-        names = (*SERVICES, *workers)
+        names = (*SERVICES, CONSOLE, *workers)
         found = free_ports(2 * len(names))
         return cls(dict(zip(names, found[::2], strict=True)), dict(zip(names, found[1::2], strict=True)))
 
@@ -103,6 +105,8 @@ class StackOptions:
     """A process for each service, instead of one server process for all of them."""
     profile: Literal["embedded", "production"] = "embedded"
     ports: Literal["usual", "free"] | Ports = "usual"
+    console: bool = False
+    """Serve the console, too."""
 
     @property
     def workers(self) -> dict[str, str]:
@@ -114,7 +118,9 @@ class StackOptions:
     @property
     def services(self) -> tuple[str, ...]:
         """The names of the processes that run the services."""
-        return SERVICES if self.separate else (SERVER,)
+        if not self.separate:
+            return (SERVER,)
+        return (*SERVICES, CONSOLE) if self.console else SERVICES
 
     def choose_ports(self) -> Ports:
         """The ports of one run."""

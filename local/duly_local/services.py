@@ -7,7 +7,7 @@ from datetime import timedelta
 from duly_local.child_spec import ChildSpec
 from duly_local.environment import service_environment
 from duly_local.keepalive_pipes import KeepalivePipes
-from duly_local.options import FRONTEND, HSC, SERVER, Ports, StackOptions
+from duly_local.options import CONSOLE, FRONTEND, HSC, SERVER, SERVICES, Ports, StackOptions
 
 # Only a worker may import what stands in the working folder: a queue.py there must not become ours.
 _SERVICE = (sys.executable, "-P", "-m", "duly_cli")
@@ -25,9 +25,14 @@ def child_specs(
 
     def spec(name: str, command: tuple[str, ...]) -> ChildSpec:
         environment = service_environment(options, dsn, ports, name)
-        return ChildSpec(name, command, environment, ports.addresses(name))
+        addresses = ports.addresses(name)
+        if name == SERVER and options.console:
+            addresses += (ports.address(CONSOLE),)
+        return ChildSpec(name, command, environment, addresses)
 
-    services = [lines.of_service(spec(name, (*_SERVICE, name))) for name in options.services]
+    services = [
+        lines.of_service(spec(name, (*_SERVICE, name, *_roles(options, name)))) for name in options.services
+    ]
     needed = (FRONTEND, HSC) if options.separate else (SERVER,)
     workers = [
         replace(
@@ -39,3 +44,7 @@ def child_specs(
         for name, app in options.workers.items()
     ]
     return services + workers
+
+
+def _roles(options: StackOptions, name: str) -> tuple[str, ...]:
+    return ("--roles", ",".join((*SERVICES, CONSOLE))) if name == SERVER and options.console else ()

@@ -13,12 +13,13 @@ from typing import Self
 
 from duly_core.config_file import read_config
 from duly_core.errors import DulyError, SettingsError
+from duly_core.rpc.settings import RpcSettings
 from duly_local.child_spec import ChildSpec, SupervisionTiming
 from duly_local.environment import drain_time, joining_environment
 from duly_local.keepalive_pipes import KeepalivePipes
 from duly_local.merged_output import MergedOutput
 from duly_local.moto import MotoServer
-from duly_local.options import FRONTEND, HSC, SERVICES, Ports, StackOptions
+from duly_local.options import CONSOLE, FRONTEND, HSC, SERVICES, Ports, StackOptions
 from duly_local.ports import await_free
 from duly_local.postgres.data_directory import make_data_directory
 from duly_local.postgres.embedded import EmbeddedPostgres
@@ -127,7 +128,7 @@ class LocalStack:
             moto = MotoServer(options.data_directory / "sqs.log")
             self._start_program("sqs", moto)
             options = replace(options, endpoint_url=moto.endpoint_url)
-        for name in (*SERVICES, *workers):
+        for name in (*SERVICES, *((CONSOLE,) if options.console else ()), *workers):
             self._await_port(self.ports.grpc[name], name)
         for name in (*options.services, *workers):
             self._await_port(self.ports.metrics_port(name), f"{name} (for its metrics)")
@@ -195,6 +196,9 @@ class LocalStack:
         settings = [f"{name}={value}" for name, value in sorted(self._joining.items())]
         command = shlex.join(["env", *settings, "duly", "worker", "MODULE:APP"])
         self._output.write("duly", f"to add a worker: {command}")
+        if self.options.console:
+            scheme = "https" if RpcSettings.load().cert_file else "http"
+            self._output.write("duly", f"console at {scheme}://{self.ports.address(CONSOLE)}")
 
 
 def _check_dsn(dsn: str) -> None:

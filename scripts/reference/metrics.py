@@ -15,6 +15,7 @@ _PARTS = {
     "services/frontend": "Frontend",
     "services/store_consumer": "Store Consumer",
     "services/hsc": "HSC",
+    "services/console": "Console",
     "services/controller": "Controller",
     "services/executor": "Executor",
 }

@@ -39,6 +39,7 @@ from duly.errors import *  # noqa: F403 (each of its __all__)
 from duly.explain import Explanation, HistoryEvent, Reason, RelatedTask
 from duly.fleet import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
 from duly.gate import Breaker, Gate, GateHits
+from duly.inspection import Activity
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import (
     CallbackOutcome,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Access",
+    "Activity",
     "App",
     "AsyncClient",
     "Attempt",

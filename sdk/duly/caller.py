@@ -27,6 +27,7 @@ from duly.v1.fleet_pb2_grpc import FleetServiceStub
 from duly.v1.frontend_pb2_grpc import FrontendServiceStub
 from duly.v1.gates_pb2_grpc import GateServiceStub
 from duly.v1.graphs_pb2_grpc import GraphServiceStub
+from duly.v1.inspection_pb2_grpc import InspectionServiceStub
 from duly.v1.limits_pb2_grpc import LimitServiceStub
 from duly.v1.registry_pb2_grpc import RegistryServiceStub
 from duly.v1.sessions_pb2_grpc import SessionServiceStub
@@ -113,6 +114,7 @@ class Caller:
         self.settings = SettingsServiceStub(self._channel)
         self.sessions = SessionServiceStub(self._channel)
         self.gates = GateServiceStub(self._channel)
+        self.inspection = InspectionServiceStub(self._channel)
         self.limits = LimitServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)
         self.graphs = GraphServiceStub(self._channel)

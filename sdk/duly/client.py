@@ -25,6 +25,7 @@ from duly.filters import DeadLetterFilter, TaskFilter, filtered
 from duly.fleet_calls import FleetCalls
 from duly.gate_calls import GateCalls
 from duly.graph_calls import GraphCalls
+from duly.inspection_calls import InspectionCalls
 from duly.lambda_calls import LambdaCalls
 from duly.resource_calls import ResourceCalls
 from duly.schedule_calls import ScheduleCalls
@@ -59,6 +60,7 @@ class AsyncClient(
     LambdaCalls,
     ExplainCalls,
     FleetCalls,
+    InspectionCalls,
 ):
     """Schedules tasks and follows them, through one Frontend.
 

@@ -208,6 +208,8 @@ class Client(Blocking):
     create_token = blocking(AsyncClient.create_token)
     tokens = blocking(AsyncClient.tokens)
     revoke_tokens = blocking(AsyncClient.revoke_tokens, drawn="token_ids")
+    reveal = blocking(AsyncClient.reveal)
+    activity = blocking(AsyncClient.activity)
     audit_events = iterating(AsyncClient.audit_events, AsyncClient.audit_event_pages)
 
     def graph(

@@ -9,7 +9,12 @@ from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.start import Migration
 
 ROLES = ("frontend", "store-consumer", "hsc")
-"""All roles, in the order in which they are started."""
+"""The roles of a server, in the order in which they are started."""
+
+CONSOLE = "console"
+"""A role that a server has only if it is named."""
+
+_KNOWN = (*ROLES, CONSOLE)
 
 
 def parse_roles(text: str) -> list[str]:
@@ -20,19 +25,19 @@ def parse_roles(text: str) -> list[str]:
     """
     named = [name.strip() for name in text.split(",") if name.strip()]
     for name in named:
-        if name not in ROLES:
-            close = difflib.get_close_matches(name, ROLES, n=1)
+        if name not in _KNOWN:
+            close = difflib.get_close_matches(name, _KNOWN, n=1)
             note_due = f"; do you mean {close[0]}?" if close else ""
             raise SettingsError(
-                f"there is no role {name!r} (--roles): there are {', '.join(ROLES)}{note_due}"
+                f"there is no role {name!r} (--roles): there are {', '.join(_KNOWN)}{note_due}"
             )
     if not named:
-        raise SettingsError(f"--roles names no role: there are {', '.join(ROLES)}")
-    return [role for role in ROLES if role in named]
+        raise SettingsError(f"--roles names no role: there are {', '.join(_KNOWN)}")
+    return [role for role in _KNOWN if role in named]
 
 
 def build_role(name: str, notifications: LocalNotifications, migration: Migration) -> Serve:
     """Return what runs a role; only the picked roles are imported."""
     module = importlib.import_module(f"duly_{name.replace('-', '_')}.__main__")
-    serve: Serve = module.build(notifications, migration)
+    serve: Serve = module.build() if name == CONSOLE else module.build(notifications, migration)
     return serve

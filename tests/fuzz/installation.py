@@ -158,6 +158,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
             channel = open_channel(listen, RpcSettings().for_local_socket())
             channels = {
                 "FrontendService": frontend.channel,
+                "InspectionService": frontend.channel,
                 "LimitService": frontend.channel,
                 "RegistryService": frontend.channel,
                 "SessionService": frontend.channel,

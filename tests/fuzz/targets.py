@@ -21,6 +21,7 @@ from duly.v1 import (
     frontend_pb2,
     graphs_pb2,
     hsc_pb2,
+    inspection_pb2,
     limits_pb2,
     registry_pb2,
     sessions_pb2,
@@ -55,6 +56,7 @@ _SERVICES = [
     for file, name in (
         (frontend_pb2, "FrontendService"),
         (graphs_pb2, "GraphService"),
+        (inspection_pb2, "InspectionService"),
         (limits_pb2, "LimitService"),
         (registry_pb2, "RegistryService"),
         (sessions_pb2, "SessionService"),

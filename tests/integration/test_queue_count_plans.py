@@ -26,6 +26,10 @@ CASES = {
         },
         {"task_assoc_ready"},
     ),
+    "NEXT_DUE": (
+        {"lambdas": [LAMBDAS[0]], "priorities": [3], "now": "2026-11-22 12:00:00+00"},
+        {"task_assoc_ready"},
+    ),
     "TAKEN": ({"most": 100}, {"task_assoc_watched"}),
     "WAITING": ({"most": 100}, {"task_assoc_in_session"}),
     "HOSTS": (
@@ -48,7 +52,8 @@ def hold_a_handful(connection):
 def hold_rows_that_wait(connection):
     fill(connection, LIVE, 10)
     connection.execute(
-        "update task_assoc set status = 'waiting', token = null, holder = null, graph = task_id, next_trigger_at = 'infinity'"
+        "update task_assoc set status = 'waiting', token = null, holder = null, graph = task_id, open_edges = 1, any_of = false,"
+        " next_trigger_at = 'infinity'"
     )
     connection.execute("vacuum (analyze)")
 
@@ -88,7 +93,7 @@ async def test_counts_are_those_of_the_table(dsn_of_each):
 
     async with Store(StoreSettings(dsn=dsn_of_each)) as store:
         whole = await count_queues(store)
-        sampled = await count_queues(store, CountLimits(pending=300, queue=100, others=100, pages=20))
+        sampled = await count_queues(store, CountLimits(pending=300, queue=100, others=100, pages=60))
 
     def pending(snapshot, name):
         queue = snapshot.queues[QueueKey(name, Priority.NORMAL)]

@@ -60,6 +60,9 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.GateService/PutBreaker": {},
     "/duly.v1.GateService/DeleteBreakers": {},
     "/duly.v1.GateService/ListBreakers": _READ,
+    # payloads are not for auditors
+    "/duly.v1.InspectionService/RevealTask": _CHANGE,
+    "/duly.v1.InspectionService/GetActivity": {},
     "/duly.v1.LimitService/PutResource": {},
     "/duly.v1.LimitService/DeleteResource": {},
     "/duly.v1.LimitService/ListResources": _READ,

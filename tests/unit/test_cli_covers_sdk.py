@@ -82,6 +82,8 @@ METHODS = {
     "tokens": "tokens list",
     "revoke_tokens": "tokens revoke",
     "audit_events": "audit",
+    "reveal": "reveal",
+    "activity": "activity",
 }
 OPTIONS = {
     "statuses": "status",
@@ -104,6 +106,7 @@ OPTIONS_OF = {
     "change_table": TimeTableOptions,
 }
 ANOTHER_WAY = {
+    ("explain", "task"): "its id",
     ("get_graph", "nodes"): "always",
     ("put_gate", "kind"): "--pause, --drop or --delay",
     ("put_gate", "owner"): "who runs the command",

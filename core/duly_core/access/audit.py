@@ -14,7 +14,7 @@ _MOST_BYTES = 8_192
 """Of what is kept of a request."""
 _DEEPEST = 4
 
-LEFT_OUT = frozenset({"payload", "result", "definition", "traceback", "token"})
+LEFT_OUT = frozenset({"payload", "result", "definition", "traceback", "token", "revealed_task"})
 """Fields that are secret or large."""
 
 

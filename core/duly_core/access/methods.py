@@ -54,6 +54,8 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.GraphService/PutGraphDefinition": Need(Action.REGISTER),
     "/duly.v1.GraphService/GetGraphDefinition": _READ,
     "/duly.v1.GraphService/ListGraphDefinitions": _READ,
+    "/duly.v1.InspectionService/RevealTask": Need(Action.READ_PAYLOAD),
+    "/duly.v1.InspectionService/GetActivity": Need(Action.READ, Reach.ALL),
     "/duly.v1.GateService/PutGate": _OPERATE,
     "/duly.v1.GateService/DeleteGates": _OPERATE,
     "/duly.v1.GateService/ListGates": _READ,
@@ -109,9 +111,11 @@ NEEDS: Mapping[str, Need] = {
 AUDITED = frozenset(
     path
     for path, need in NEEDS.items()
-    if need.action in {Action.CHANGE, Action.REDRIVE, Action.REGISTER, Action.OPERATE, Action.GRANT}
+    if need.action
+    in {Action.CHANGE, Action.REDRIVE, Action.REGISTER, Action.OPERATE, Action.GRANT, Action.READ_PAYLOAD}
 )
-"""Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it."""
+"""Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it. Programs read
+payloads and results with GetTask and WaitTask, which are not; people with RevealTask, which is."""
 
 AUDITED_IF_KNOWN = frozenset(
     {

@@ -41,6 +41,14 @@ _VERSIONS_KEPT = 50
 
 # Each column by its name: a later release may add some while this one still serves.
 _LIST = f"select {_COLUMNS}, registered_at, updated_at, revision, registered_by from lambda"  # noqa: S608 (the names are our own)
+_SOME = """
+where name > %(after)s and (%(part)s = '' or strpos(name, %(part)s) > 0)
+    and (
+        %(prefixes)s::text[] is null or split_part(name, '@', 1) = any(%(names)s::text[])
+        or exists (select from unnest(%(prefixes)s::text[]) as prefix where starts_with(name, prefix))
+    )
+order by name limit %(limit)s
+"""
 _STANDINGS = f"select {_COLUMNS}, revision from lambda where name = any(%(names)s)"  # noqa: S608 (as above)
 _SUPERSEDED = """
 select name, array_agg(version) as versions from lambda_declaration where name = any(%(names)s) and was_in_force group by name
@@ -249,6 +257,26 @@ async def list_lambdas(store: Store) -> list[RegisteredLambda]:
     """Every lambda, by name."""
     async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(f"{_LIST} order by name".encode())
+        return [registered(row) for row in await cursor.fetchall()]
+
+
+async def list_some(
+    store: Store, *, after: str, name_part: str, limit: int, patterns: Sequence[str] | None = None
+) -> list[RegisteredLambda]:
+    """Return lambdas behind this name, by name.
+
+    Args:
+        store: has them.
+        after: the name of the last one of the page before; empty: from the first one.
+        name_part: only those whose name has this text.
+        limit: how many at most.
+        patterns: only those whose name one of these fits: a name, or a prefix and `*`. None: any.
+    """
+    prefixes = None if patterns is None else [each[:-1] for each in patterns if each.endswith("*")]
+    names = None if patterns is None else [each for each in patterns if not each.endswith("*")]
+    wanted = {"after": after, "part": name_part, "limit": limit, "prefixes": prefixes, "names": names}
+    async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(f"{_LIST} {_SOME}".encode(), wanted)
         return [registered(row) for row in await cursor.fetchall()]
 
 

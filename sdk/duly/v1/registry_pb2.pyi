@@ -212,12 +212,25 @@ Global___RegisterLambdasResult: _TypeAlias = RegisterLambdasResult  # noqa: Y015
 class ListLambdasRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    NAME_PART_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    name_part: _builtins.str
+    """Only lambdas whose name has this text; empty: all."""
+    page_size: _builtins.int
+    """1 to 1,000; 0: all lambdas in one answer."""
+    page_token: _builtins.str
+    """next_page_token of the page before, with the same name_part; empty for the first page."""
     def __init__(
         self,
+        *,
+        name_part: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name_part", b"name_part", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -228,16 +241,22 @@ class ListLambdasResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LAMBDAS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
     @_builtins.property
-    def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegisteredLambda]: ...
+    def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegisteredLambda]:
+        """By name."""
+
     def __init__(
         self,
         *,
         lambdas: _abc.Iterable[Global___RegisteredLambda] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas", b"lambdas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas", b"lambdas", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

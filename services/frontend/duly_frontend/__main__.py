@@ -29,6 +29,7 @@ from duly_frontend.explain import ExplainServicer
 from duly_frontend.fleet import FleetServicer
 from duly_frontend.gates import GateServicer
 from duly_frontend.graphs import GraphServicer
+from duly_frontend.inspection import InspectionServicer
 from duly_frontend.limits import LimitServicer
 from duly_frontend.live_config import LiveConfig
 from duly_frontend.live_settings import SettingsServicer
@@ -52,9 +53,9 @@ def build(
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
     auth_settings = AuthSettings.load()
+    timing = Timing.load()
     telemetry = TelemetrySettings.load()
     trigger = TriggerSettings.load()
-    timing = Timing.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
@@ -78,6 +79,7 @@ def build(
             explain = ExplainServicer(stores, timing)
             fleet = FleetServicer(stores)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
+            inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(
                 settings.listen,
                 [
@@ -91,6 +93,7 @@ def build(
                     GateServicer(stores),
                     time_tables,
                     fleet,
+                    inspection,
                     AccessServicer(store),
                 ],
                 rpc_settings,

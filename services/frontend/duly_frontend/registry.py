@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
 from duly_core.access.current import current_access, restriction
+from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.checks import check_count
+from duly_core.rpc.checks import check_count, check_text, page_size
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.store import lambdas
@@ -19,6 +20,7 @@ from duly_core.store.lambdas import Registered
 from duly_core.store.pool import Store
 from duly_core.store.time_tables import PutVerdict
 from duly_core.time_table import TimeTable
+from duly_frontend import page_token
 from duly_frontend.declaration_warnings import refusal, warning
 from duly_frontend.events import log
 from duly_frontend.lambda_administration import LambdaAdministration
@@ -27,6 +29,7 @@ from duly_frontend.lambda_wire import detail_to_wire, to_wire
 from duly_frontend.registration_access import permitted
 from duly_frontend.time_table_wire import put_problem
 
+_LONGEST_NAME = 256
 _MOST_LAMBDAS = 1000
 _MOST_TABLES_A_CALL = 5000
 """They are one transaction."""
@@ -118,15 +121,32 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         return problems
 
     async def ListLambdas(  # noqa: N802
-        self, _request: registry_pb2.ListLambdasRequest, _context: Context
+        self, request: registry_pb2.ListLambdasRequest, _context: Context
     ) -> registry_pb2.ListLambdasResponse:
         scope = restriction(Action.READ)
+        if request.page_size or request.page_token or request.name_part:
+            return await self._list_some(request, scope)
         registered = [
             each
             for each in await lambdas.list_lambdas(self._store)
             if scope is None or scope.covers(each.policy.name)
         ]
         return registry_pb2.ListLambdasResponse(lambdas=[to_wire(each) for each in registered])
+
+    async def _list_some(
+        self, request: registry_pb2.ListLambdasRequest, scope: Scope | None
+    ) -> registry_pb2.ListLambdasResponse:
+        check_text("name_part", request.name_part, _LONGEST_NAME)
+        size = page_size(request.page_size)
+        found = await lambdas.list_some(
+            self._store,
+            after=page_token.read_name(request.page_token),
+            name_part=request.name_part,
+            limit=size + 1,
+            patterns=None if scope is None else (*scope.all_tasks, *scope.own_tasks),
+        )
+        token = page_token.write_name(found[size - 1].policy.name) if len(found) > size else ""
+        return registry_pb2.ListLambdasResponse(lambdas=map(to_wire, found[:size]), next_page_token=token)
 
     async def GetLambda(  # noqa: N802
         self, request: registry_pb2.GetLambdaRequest, _context: Context

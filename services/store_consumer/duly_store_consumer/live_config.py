@@ -44,10 +44,6 @@ class LiveConfig:
         """Return the settings that hold now."""
         return self._effective.now
 
-    def follow(self, take: Callable[[Mapping[str, str]], object]) -> None:
-        """Call `take` with what operators have set, each time it is read."""
-        self._followers.append(take)
-
     @property
     def gates(self) -> GateSet:
         """Return the gates in force."""
@@ -58,6 +54,10 @@ class LiveConfig:
         """Return the queues that no gate holds as a whole."""
         gates = self._gates.now
         return [queue for queue in self.queues if not gates.is_closed(queue)] if gates else self.queues
+
+    def follow(self, take: Callable[[Mapping[str, str]], object]) -> None:
+        """Call `take` with what operators have set, each time it is read."""
+        self._followers.append(take)
 
     def changed(self) -> None:
         """Read again in the next round."""

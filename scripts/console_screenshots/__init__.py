@@ -1,0 +1,1 @@
+"""Makes the pictures of the console that the documentation shows."""

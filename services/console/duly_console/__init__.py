@@ -1,0 +1,1 @@
+"""The console: Duly's pages for people, as a client of the Frontend."""

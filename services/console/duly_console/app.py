@@ -1,0 +1,82 @@
+"""The application: pages, files, and the headers of every answer."""
+
+from collections.abc import Awaitable, Callable
+
+import grpc
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from duly_console.browser_checks import HEADERS, BrowserChecks
+from duly_console.frontend_calls import FrontendStubs
+from duly_console.guard import Guard
+from duly_console.pages.sign_in import SignIn
+from duly_console.rendering import open_templates
+from duly_console.routes import CHANGES, PAGES
+from duly_console.session_cookie import SessionCookies
+from duly_console.settings import ConsoleSettings
+from duly_console.static_files import StaticFiles
+
+
+def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
+    """Return the application."""
+    sign_in = SignIn(guard)
+    routes = [
+        Route("/healthz", _healthy),
+        Route("/static/{version}/{name}", static.serve),
+        Route("/sign-in", guard.open_page("sign in", sign_in.show), methods=["GET"]),
+        Route("/sign-in", guard.open_page("sign in", sign_in.sign_in), methods=["POST"]),
+        Route("/sign-out", guard.open_page("sign out", sign_in.sign_out), methods=["POST"]),
+        Route("/theme", guard.open_page("theme", sign_in.set_theme), methods=["POST"]),
+        *(Route(path, guard.page(name, make), methods=["GET"]) for path, name, make in PAGES),
+        *(Route(path, guard.page(name, make), methods=["POST"]) for path, name, make in CHANGES),
+    ]
+    return _with_headers(
+        Starlette(routes=routes, exception_handlers={404: guard.not_found, 500: guard.went_wrong})
+    )
+
+
+def console_app(
+    settings: ConsoleSettings, cookies: SessionCookies, channel: grpc.aio.Channel, *, secure: bool
+) -> ASGIApp:
+    """Return the application of a console.
+
+    Args:
+        settings: of the console.
+        cookies: keep sessions.
+        channel: to the Frontend; it must show no token of its own.
+        secure: whether browsers come by TLS.
+    """
+    static = StaticFiles()
+    guard = Guard(
+        settings,
+        FrontendStubs(channel),
+        cookies,
+        open_templates(static.version),
+        BrowserChecks(settings.listen, settings.public_url),
+        secure=secure,
+    )
+    return build_app(guard, static)
+
+
+async def _healthy(_request: Request) -> Response:
+    """Tell a load balancer that the process serves; whether the Frontend does is its own health check's matter."""
+    return PlainTextResponse("ok")
+
+
+def _with_headers(app: ASGIApp) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    names = {name for name, _ in HEADERS}
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = list(message.get("headers", ()))
+                said = {name for name, _ in own} & names
+                message["headers"] = own + [each for each in HEADERS if each[0] not in said]
+            await send(message)
+
+        await app(scope, receive, send_with_headers)
+
+    return answer

@@ -1,0 +1,163 @@
+"""How pages write what the wire says: times, durations, names of enums, payloads."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from duly.time_conversion import to_datetime, to_timedelta
+from duly.v1 import (
+    access_pb2,
+    explain_pb2,
+    fleet_pb2,
+    gates_pb2,
+    graphs_pb2,
+    settings_pb2,
+    task_pb2,
+    time_tables_pb2,
+)
+
+_ENUMS: dict[str, tuple[Any, str]] = {
+    "status": (task_pb2.TaskStatus, "TASK_STATUS_"),
+    "priority": (task_pb2.Priority, "PRIORITY_"),
+    "failure": (task_pb2.FailureKind, "FAILURE_KIND_"),
+    "outcome": (task_pb2.AttemptOutcome, "ATTEMPT_OUTCOME_"),
+    "order": (task_pb2.SessionOrder, "SESSION_ORDER_"),
+    "on_failure": (task_pb2.SessionPolicy, "SESSION_POLICY_"),
+    "graph": (graphs_pb2.GraphStatus, "GRAPH_STATUS_"),
+    "edge": (graphs_pb2.EdgeCondition, "EDGE_CONDITION_"),
+    "source": (settings_pb2.SettingSource, "SETTING_SOURCE_"),
+    "catch_up": (time_tables_pb2.CatchUp, "CATCH_UP_"),
+    "overlap": (time_tables_pb2.Overlap, "OVERLAP_"),
+    "role": (access_pb2.Role, "ROLE_"),
+    "gate_kind": (gates_pb2.GateKind, "GATE_KIND_"),
+    "host_state": (fleet_pb2.HostState, "HOST_STATE_"),
+    "history": (explain_pb2.HistoryKind, "HISTORY_KIND_"),
+    "breaker": (gates_pb2.BreakerState, "BREAKER_STATE_"),
+}
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_MOST_SHOWN = 64 * 1024
+"""Bytes of a payload or a result on a page."""
+
+
+def word(number: int, kind: str) -> str:
+    """Return an enum's value in words: `retriable failure`."""
+    enum, prefix = _ENUMS[kind]
+    try:
+        name: str = enum.Name(number)
+    except ValueError:
+        return f"unknown ({number})"
+    return name.removeprefix(prefix).lower().replace("_", " ")
+
+
+def words(kind: str) -> list[tuple[str, str]]:
+    """Return the values of an enum for a form: what is sent, and what is shown."""
+    enum, prefix = _ENUMS[kind]
+    return [
+        (name.removeprefix(prefix).lower(), name.removeprefix(prefix).lower().replace("_", " "))
+        for name, number in enum.items()
+        if number
+    ]
+
+
+def number(text: str, kind: str) -> Any:
+    """Return the number of what a form sent; 0: it is unknown."""
+    enum, prefix = _ENUMS[kind]
+    known: dict[str, int] = dict(enum.items())
+    return known.get(f"{prefix}{text.upper()}", 0)
+
+
+def moment(stamp: Timestamp) -> str:
+    """Return an instant in UTC, to the second."""
+    return to_datetime(stamp).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def iso(stamp: Timestamp) -> str:
+    """Return an instant as machines read it."""
+    return to_datetime(stamp).isoformat()
+
+
+def ago(stamp: Timestamp, now: datetime | None = None) -> str:
+    """Return how long ago an instant was, or in how long it will be."""
+    delta = (now or datetime.now(UTC)) - to_datetime(stamp)
+    if abs(delta) < timedelta(seconds=1):
+        return "now"
+    return f"{span(delta)} ago" if delta > timedelta() else f"in {span(-delta)}"
+
+
+def span(delta: timedelta) -> str:
+    """Return a duration in its two largest units."""
+    seconds = delta.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    left = int(seconds)
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        if left >= size and len(parts) < 2:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    if len(parts) < 2 and left and seconds < 3_600:
+        parts.append(f"{left} s")
+    return " ".join(parts)
+
+
+def duration(value: Duration) -> str:
+    """Return a duration of the wire in words."""
+    return span(to_timedelta(value))
+
+
+def count(value: float) -> str:
+    """Return a number with separators of thousands."""
+    return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def size(value: int) -> str:
+    """Return a number of bytes in words."""
+    if value < 1024:
+        return f"{value} B"
+    return f"{value / 1024:,.1f} KiB" if value < 1024 * 1024 else f"{value / 1024 / 1024:,.1f} MiB"
+
+
+def has(message: Message, name: str) -> bool:
+    """Whether a message has a field."""
+    return message.HasField(name)
+
+
+def field(message: Message, name: str) -> Any:
+    """Return a field whose name Python or a template keeps for itself, such as `lambda`."""
+    return getattr(message, name)
+
+
+def body(data: bytes, encoding: int) -> str:
+    """Return a payload or a result as people read it."""
+    if not data:
+        return "empty"
+    if encoding == task_pb2.ENCODING_ENCRYPTED:
+        return f"encrypted, {size(len(data))}: only clients and workers with the key read it"
+    cut = data[:_MOST_SHOWN]
+    more = f"\n... and {size(len(data) - len(cut))} more" if len(data) > len(cut) else ""
+    if encoding == task_pb2.ENCODING_RAW:
+        try:
+            return cut.decode() + more
+        except UnicodeDecodeError:
+            return cut[:4096].hex(" ", 2) + f"\n({size(len(data))} of binary data)"
+    text = cut.decode(errors="replace")
+    if more:
+        return text + more
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:
+        return text
+
+
+def total_slots(executors: Iterable[fleet_pb2.Executor]) -> int:
+    """Return how many callbacks Executors may run at a time."""
+    return sum(each.processes * each.slots for each in executors)

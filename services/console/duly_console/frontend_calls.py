@@ -1,0 +1,76 @@
+"""Calls to the Frontend, each with the token of the person who looks at the page."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import grpc
+
+from duly.v1 import (
+    access_pb2_grpc,
+    explain_pb2_grpc,
+    fleet_pb2_grpc,
+    frontend_pb2_grpc,
+    gates_pb2_grpc,
+    graphs_pb2_grpc,
+    inspection_pb2_grpc,
+    limits_pb2_grpc,
+    registry_pb2_grpc,
+    sessions_pb2_grpc,
+    settings_pb2_grpc,
+    time_tables_pb2_grpc,
+)
+
+if TYPE_CHECKING:
+    from duly.v1.access_pb2_grpc import AccessServiceAsyncStub
+    from duly.v1.explain_pb2_grpc import ExplainServiceAsyncStub
+    from duly.v1.fleet_pb2_grpc import FleetServiceAsyncStub
+    from duly.v1.frontend_pb2_grpc import FrontendServiceAsyncStub
+    from duly.v1.gates_pb2_grpc import GateServiceAsyncStub
+    from duly.v1.graphs_pb2_grpc import GraphServiceAsyncStub
+    from duly.v1.inspection_pb2_grpc import InspectionServiceAsyncStub
+    from duly.v1.limits_pb2_grpc import LimitServiceAsyncStub
+    from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+    from duly.v1.sessions_pb2_grpc import SessionServiceAsyncStub
+    from duly.v1.settings_pb2_grpc import SettingsServiceAsyncStub
+    from duly.v1.time_tables_pb2_grpc import TimeTableServiceAsyncStub
+
+Answer = TypeVar("Answer")
+
+
+class FrontendStubs:
+    """The services of the Frontend, over one channel that shows no token of its own."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.access = cast("AccessServiceAsyncStub", access_pb2_grpc.AccessServiceStub(channel))
+        self.explain = cast("ExplainServiceAsyncStub", explain_pb2_grpc.ExplainServiceStub(channel))
+        self.fleet = cast("FleetServiceAsyncStub", fleet_pb2_grpc.FleetServiceStub(channel))
+        self.frontend = cast("FrontendServiceAsyncStub", frontend_pb2_grpc.FrontendServiceStub(channel))
+        self.gates = cast("GateServiceAsyncStub", gates_pb2_grpc.GateServiceStub(channel))
+        self.graphs = cast("GraphServiceAsyncStub", graphs_pb2_grpc.GraphServiceStub(channel))
+        self.inspection = cast(
+            "InspectionServiceAsyncStub", inspection_pb2_grpc.InspectionServiceStub(channel)
+        )
+        self.limits = cast("LimitServiceAsyncStub", limits_pb2_grpc.LimitServiceStub(channel))
+        self.registry = cast("RegistryServiceAsyncStub", registry_pb2_grpc.RegistryServiceStub(channel))
+        self.sessions = cast("SessionServiceAsyncStub", sessions_pb2_grpc.SessionServiceStub(channel))
+        self.settings = cast("SettingsServiceAsyncStub", settings_pb2_grpc.SettingsServiceStub(channel))
+        self.time_tables = cast(
+            "TimeTableServiceAsyncStub", time_tables_pb2_grpc.TimeTableServiceStub(channel)
+        )
+
+
+class FrontendCalls:
+    """Makes calls for one person."""
+
+    def __init__(self, stubs: FrontendStubs, token: str, timeout: float) -> None:
+        self.stubs = stubs
+        self._metadata = [("authorization", f"Bearer {token}")] if token else []
+        self._timeout = timeout
+
+    async def __call__(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
+        """Make one call.
+
+        Raises:
+            grpc.aio.AioRpcError: it failed.
+        """
+        return await method(request, metadata=self._metadata, timeout=self._timeout)

@@ -1,0 +1,213 @@
+"""What stands before each page: host, origin, session and form are checked, and errors become pages."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import grpc
+import jinja2
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from duly.v1 import access_pb2
+from duly_console import events
+from duly_console.browser_checks import BrowserChecks, is_token
+from duly_console.errors import PageError, SignInNeededError, of_call
+from duly_console.frontend_calls import FrontendCalls, FrontendStubs
+from duly_console.page import Page, render
+from duly_console.session_cookie import Session, SessionCookies
+from duly_console.settings import ConsoleSettings
+from duly_console.viewer import Viewer, viewer_of
+from duly_core.addresses import is_loopback
+from duly_core.errors import DulyError
+
+MakePage = Callable[[Page], Awaitable[Response]]
+
+_MOST_FORM_BYTES = 64 * 1024
+_MOST_FIELDS = 200
+
+
+@dataclass
+class Guard:
+    """Wraps the functions of pages."""
+
+    settings: ConsoleSettings
+    stubs: FrontendStubs
+    cookies: SessionCookies
+    templates: jinja2.Environment
+    checks: BrowserChecks
+    secure: bool
+    """Whether browsers come by TLS."""
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie: consoles on one machine differ by their ports only."""
+        if self.secure:
+            return "__Host-duly"
+        return f"duly_{urlsplit(f'//{self.settings.listen}').port}"
+
+    def session(self, request: Request) -> Session | None:
+        """Return the session of a request; None: there is none."""
+        value = request.cookies.get(self.cookie)
+        return self.cookies.read(value) if value else None
+
+    def calls(self, token: str) -> FrontendCalls:
+        """Return the calls of a person."""
+        return FrontendCalls(self.stubs, token, self.settings.page_timeout.total_seconds())
+
+    async def viewer(self, calls: FrontendCalls, token: str) -> Viewer:
+        """Ask the Frontend whose token it is.
+
+        Raises:
+            SignInNeededError: nobody's.
+            grpc.aio.AioRpcError: the Frontend does not answer.
+        """
+        viewer = viewer_of(await calls(self.stubs.access.GetAccess, access_pb2.GetAccessRequest()))
+        if (
+            not token and viewer.principal
+        ):  # the certificate of the console itself: nobody is to borrow its rights
+            raise SignInNeededError("nobody is signed in")
+        return viewer
+
+    def keep(self, response: Response, session: Session) -> None:
+        """Send the session's cookie with an answer."""
+        response.set_cookie(
+            self.cookie,
+            self.cookies.write(session),
+            max_age=int(self.settings.session_lifetime.total_seconds()),
+            httponly=True,
+            samesite="strict",
+            secure=self.secure,
+        )
+
+    def page(self, name: str, make: MakePage) -> Callable[[Request], Awaitable[Response]]:
+        """Return what serves a page to those who are signed in."""
+
+        async def serve(request: Request) -> Response:
+            return await self._answer(name, request, lambda: self._guarded(request, make))
+
+        return serve
+
+    def open_page(
+        self, name: str, make: Callable[[Request, Mapping[str, str]], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return what serves a page to everybody, such as the one to sign in at."""
+
+        async def serve(request: Request) -> Response:
+            async def checked() -> Response:
+                self._check_host(request, is_anonymous=False)
+                form = await self._form(request, self.session(request))
+                return await make(request, form)
+
+            return await self._answer(name, request, checked)
+
+        return serve
+
+    async def _answer(self, name: str, request: Request, make: Callable[[], Awaitable[Response]]) -> Response:
+        started = time.perf_counter()
+        status = 500
+        try:
+            try:
+                async with asyncio.timeout(self.settings.page_timeout.total_seconds()):
+                    response = await make()
+            except grpc.aio.AioRpcError as error:
+                response = self._failed(request, of_call(error))
+            except TimeoutError:
+                response = self._failed(request, PageError(504, "This page took too long. Ask for less."))
+            except DulyError as error:
+                response = self._failed(request, error)
+            status = response.status_code
+            return response
+        finally:
+            events.page_served(name, status, time.perf_counter() - started)
+
+    async def _guarded(self, request: Request, make: MakePage) -> Response:
+        self._check_host(request, is_anonymous=False)
+        session = self.session(request)
+        form = await self._form(request, session)
+        known = session or Session.new()
+        calls = self.calls(known.token)
+        viewer = await self.viewer(calls, known.token)
+        if not viewer.principal:
+            self._check_host(request, is_anonymous=True)
+            if not (is_loopback(self.settings.listen) or self.settings.allow_remote_anonymous):
+                raise PageError(
+                    403,
+                    "Duly asks nobody who they are (auth.mode = none), and this console can be reached from other "
+                    "machines. Set auth.mode = required, or console.allow_remote_anonymous = true.",
+                )
+        page = Page(request, known, viewer, self.templates, calls, form)
+        try:
+            response = await make(page)
+        except grpc.aio.AioRpcError as error:
+            response = self._failed(request, of_call(error), page)
+        except PageError as error:
+            response = self._failed(request, error, page)
+        if session is None or page.notice or (known.notice and not page.is_fragment):
+            self.keep(response, replace(known, notice=page.notice))
+        return response
+
+    async def not_found(self, request: Request, _error: Exception) -> Response:
+        """Answer for an address that no page has."""
+        return self._failed(request, PageError(404, "There is no such page."))
+
+    async def went_wrong(self, request: Request, error: Exception) -> Response:
+        """Answer for an error that nobody foresaw: the log has it, the page has not."""
+        events.log.error("page failed unexpectedly", path=request.url.path, exc_info=error)
+        return self._failed(request, PageError(500, "The console's log says what went wrong."))
+
+    def _check_host(self, request: Request, *, is_anonymous: bool) -> None:
+        if problem := self.checks.host_problem(request.headers.get("host", ""), is_anonymous=is_anonymous):
+            raise PageError(421, problem)
+
+    async def _form(self, request: Request, session: Session | None) -> Mapping[str, str]:
+        """Return the form of a POST of one of our own pages."""
+        if request.method != "POST":
+            return {}
+        if problem := self.checks.origin_problem(request.headers):
+            raise PageError(403, f"{problem} Nothing was changed.")
+        data = bytearray()
+        try:
+            async for part in request.stream():
+                data += part
+                if len(data) > _MOST_FORM_BYTES:
+                    raise PageError(413, "The form is too large. Nothing was changed.")
+        except ClientDisconnect as error:
+            raise PageError(400, "The request did not arrive completely.") from error
+        try:
+            form = dict(
+                parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+            )
+        except ValueError as error:
+            raise PageError(400, "The form cannot be read. Nothing was changed.") from error
+        if session is None or not is_token(session.csrf, form.pop("csrf", "")):
+            raise PageError(
+                403,
+                "The form is of another session, or the session has ended. Load the page again. Nothing was changed.",
+            )
+        return form
+
+    def _failed(self, request: Request, error: DulyError, page: Page | None = None) -> Response:
+        if isinstance(error, SignInNeededError):
+            return self._to_sign_in(request)
+        status = error.status if isinstance(error, PageError) else 500
+        if request.headers.get("hx-request") == "true":
+            return HTMLResponse(render(self.templates, "problem.html", None, message=str(error)), status)
+        theme = request.cookies.get("duly_theme", "")
+        extra = {} if page else {"theme": theme}
+        return HTMLResponse(
+            render(self.templates, "error.html", page, status=status, message=str(error), **extra), status
+        )
+
+    def _to_sign_in(self, request: Request) -> Response:
+        if request.headers.get("hx-request") == "true" or request.url.path.endswith("/live"):
+            return Response("sign in again", status_code=401, media_type="text/plain")
+        where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        back = where if request.method == "GET" and where != "/" else ""
+        response = RedirectResponse(
+            f"/sign-in?back={quote(back, safe='')}" if back else "/sign-in", status_code=303
+        )
+        response.delete_cookie(self.cookie, secure=self.secure, httponly=True, samesite="strict")
+        return response

@@ -1,0 +1,96 @@
+"""The HTTP server: uvicorn without its clock, so that a console that nobody looks at does nothing."""
+
+import asyncio
+import logging
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from duly_console.settings import ConsoleSettings
+from duly_console.tls import tls_context
+from duly_core.errors import PortInUseError
+from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.tls import refuse_strangers
+
+_LONGEST_HEAD = 16 * 1024
+"""Bytes of a request's line and headers."""
+_IDLE_SECONDS = 30
+_BACKLOG = 128
+
+
+class _Server(uvicorn.Server):
+    """Waits for an event where uvicorn would wake ten times a second."""
+
+    def __init__(self, config: uvicorn.Config, stop: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stop = stop
+
+    async def main_loop(self) -> None:
+        self.server_state.default_headers = self.config.encoded_headers
+        await self._stop.wait()
+
+
+class HttpServer:
+    """Serves an application to browsers."""
+
+    def __init__(self, app: ASGIApp, settings: ConsoleSettings, rpc: RpcSettings) -> None:
+        """Make one, with its socket.
+
+        Raises:
+            SettingsError: others could reach it without TLS, or its certificate cannot be used.
+            PortInUseError: somebody else listens there.
+        """
+        context = tls_context(rpc)
+        if context is None and not rpc.allow_plaintext:
+            refuse_strangers(settings.listen)
+        self._config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
+            limit_concurrency=settings.max_connections,
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=max(1, int(rpc.shutdown_grace.total_seconds())),
+        )
+        self._config.load()
+        self._config.ssl = context
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        self._socket = _listen(settings.listen)
+        host = settings.listen.rpartition(":")[0]
+        self.address = f"{host}:{self._socket.getsockname()[1]}"
+        """HOST:PORT; the port that was chosen for port 0."""
+        self.url = f"{'http' if context is None else 'https'}://{self.address}"
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop; running pages may end."""
+        await _Server(self._config, stop)._serve([self._socket])  # noqa: SLF001 (`serve` would take the signals)
+
+    def close(self) -> None:
+        """Free the port of a server that never served."""
+        self._socket.close()
+
+
+def _listen(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, int(port)))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise PortInUseError(
+            f"cannot listen on {address}: {error.strerror or error}; stop the process that does, or choose another "
+            "console.listen"
+        ) from error
+    listener.setblocking(False)
+    return listener

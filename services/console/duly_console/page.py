@@ -1,0 +1,115 @@
+"""What a page's function is given: who looks, what was asked, and how to call the Frontend and to answer."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from duly.v1 import task_pb2
+from duly_console.errors import PageError
+from duly_console.frontend_calls import FrontendCalls, FrontendStubs
+from duly_console.session_cookie import Session
+from duly_console.viewer import Viewer
+
+Answer = TypeVar("Answer")
+
+PAGE_SIZE = 50
+"""Rows of a list."""
+
+_STATUSES = {
+    task_pb2.ERROR_CODE_NOT_FOUND: 404,
+    task_pb2.ERROR_CODE_UNKNOWN_LAMBDA: 404,
+    task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE: 404,
+    task_pb2.ERROR_CODE_UNKNOWN_RESOURCE: 404,
+    task_pb2.ERROR_CODE_PERMISSION_DENIED: 403,
+    task_pb2.ERROR_CODE_NOT_OWNER: 403,
+}
+
+
+@dataclass
+class Page:
+    """One request of one person."""
+
+    request: Request
+    session: Session
+    viewer: Viewer
+    templates: jinja2.Environment
+    _calls: FrontendCalls
+    form: Mapping[str, str] = field(default_factory=dict)
+    """Of a POST."""
+    notice: str = ""
+    """What the page that follows a redirect tells."""
+
+    @property
+    def stubs(self) -> FrontendStubs:
+        """The services of the Frontend."""
+        return self._calls.stubs
+
+    async def call(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
+        """Call the Frontend as the person who looks.
+
+        Raises:
+            grpc.aio.AioRpcError: it failed.
+        """
+        return await self._calls(method, request)
+
+    def asked(self, name: str) -> str:
+        """Return a parameter of the address; empty: it is not there."""
+        return self.request.query_params.get(name, "").strip()
+
+    def render(self, template: str, status: int = 200, **values: Any) -> Response:
+        """Return a page."""
+        return HTMLResponse(render(self.templates, template, self, **values), status_code=status)
+
+    def redirect(self, path: str, notice: str = "") -> Response:
+        """Send the browser to another page after a change, which tells what was done."""
+        self.notice = notice
+        return RedirectResponse(path, status_code=303)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the person has seen what the change does."""
+        return self.form.get("confirm") == "yes"
+
+    def confirm(self, title: str, text: str, button: str, back: str, **sent: object) -> Response:
+        """Ask whether to do it; the answer is sent to the same address with `sent`."""
+        return self.render(
+            "confirm.html",
+            title=title,
+            text=text,
+            button=button,
+            back=back,
+            sent={name: value for name, value in sent.items() if value not in ("", None)},
+        )
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether a script asks for a part of a page."""
+        return self.request.headers.get("hx-request") == "true"
+
+
+def render(templates: jinja2.Environment, template: str, page: Page | None, **values: Any) -> str:
+    """Return the text of a template; without a page there is no menu."""
+    theme = page.request.cookies.get("duly_theme", "") if page else values.pop("theme", "")
+    known = {
+        "page": page,
+        "viewer": page.viewer if page else None,
+        "csrf": page.session.csrf if page else values.pop("csrf", ""),
+        "notice": page.session.notice if page else "",
+        "path": page.request.url.path if page else "",
+        "theme": theme if theme in ("light", "dark") else "",
+    }
+    return templates.get_template(template).render(known | values)
+
+
+def check(error: task_pb2.ItemError) -> None:
+    """Let an item of an answer pass.
+
+    Raises:
+        PageError: it was not carried out.
+    """
+    if error.code:
+        raise PageError(_STATUSES.get(error.code, 409), error.message)

@@ -1,0 +1,24 @@
+"""Payload, result, checkpoint and tracebacks of a task: shown when asked for, which the audit log keeps."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from duly.v1 import inspection_pb2
+from duly_console.page import Page, check
+from duly_console.pages.tasks import explain, facts
+
+
+async def reveal(page: Page) -> Response:
+    """Show the task with all that it holds."""
+    request = inspection_pb2.RevealTaskRequest(
+        task_id=page.request.path_params["task_id"], reason=page.form.get("reason", "").strip()
+    )
+    answer: inspection_pb2.RevealTaskResponse = await page.call(page.stubs.inspection.RevealTask, request)
+    check(answer.error)
+    task = answer.revealed_task
+    tracebacks = [attempt for attempt in task.attempts if attempt.traceback]
+    shown: dict[str, Any] = {"task": task, "tracebacks": tracebacks, "is_revealed": True}
+    if page.is_fragment:
+        return page.render("bodies.html", **shown)
+    return page.render("task.html", explained=await explain(page), **facts(page, task), **shown)

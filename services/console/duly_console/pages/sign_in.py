@@ -1,0 +1,95 @@
+"""Signing in with a token, signing out, and the choice of light or dark."""
+
+from collections.abc import Mapping
+
+import grpc
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from duly_console.errors import SignInNeededError
+from duly_console.events import log
+from duly_console.guard import Guard
+from duly_console.page import render
+from duly_console.session_cookie import LONGEST_TOKEN, Session
+
+_YEAR = 365 * 24 * 3600
+
+
+class SignIn:
+    """The pages that everybody may open."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def show(self, request: Request, _form: Mapping[str, str]) -> Response:
+        """Ask for a token."""
+        return self._ask(request, self._guard.session(request) or Session.new(), "")
+
+    async def sign_in(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Take a token that the Frontend knows."""
+        guard = self._guard
+        token = form.get("token", "").strip()
+        session = guard.session(request) or Session.new()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            return self._ask(request, session, "Paste a token: a line such as duly_..., or a JWT.")
+        if len(token) > LONGEST_TOKEN:
+            return self._ask(
+                request, session, f"The token is too long: at most {LONGEST_TOKEN:,} characters."
+            )
+        try:
+            viewer = await guard.viewer(guard.calls(token), token)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                raise
+            return self._ask(request, session, "This token is unknown, revoked or expired.")
+        except SignInNeededError:
+            return self._ask(request, session, "This token is unknown, revoked or expired.")
+        log.info("signed in", principal=viewer.principal)
+        response = RedirectResponse(_local(form.get("back", "")), status_code=303)
+        guard.keep(response, Session.new(token))  # a new token for forms, too: the old one was known before
+        return response
+
+    async def sign_out(self, _request: Request, _form: Mapping[str, str]) -> Response:
+        """Forget the token."""
+        response = RedirectResponse("/sign-in", status_code=303)
+        guard = self._guard
+        response.delete_cookie(guard.cookie, secure=guard.secure, httponly=True, samesite="strict")
+        return response
+
+    async def set_theme(self, _request: Request, form: Mapping[str, str]) -> Response:
+        """Remember light, dark, or what the browser prefers."""
+        response = RedirectResponse(_local(form.get("back", "")), status_code=303)
+        theme = form.get("theme", "")
+        if theme in ("light", "dark"):
+            response.set_cookie(
+                "duly_theme",
+                theme,
+                max_age=_YEAR,
+                httponly=True,
+                samesite="strict",
+                secure=self._guard.secure,
+            )
+        else:
+            response.delete_cookie("duly_theme")
+        return response
+
+    def _ask(self, request: Request, session: Session, problem: str) -> Response:
+        back = _local(request.query_params.get("back", ""))
+        text = render(
+            self._guard.templates,
+            "sign_in.html",
+            None,
+            csrf=session.csrf,
+            theme=request.cookies.get("duly_theme", ""),
+            problem=problem,
+            back=back,
+        )
+        response = HTMLResponse(text, status_code=400 if problem else 200)
+        self._guard.keep(response, session)
+        return response
+
+
+def _local(path: str) -> str:
+    """Return a path of this console; another address becomes the first page."""
+    is_ours = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
+    return path if is_ours else "/"

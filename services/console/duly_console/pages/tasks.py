@@ -1,0 +1,188 @@
+"""Tasks: the list with its filters, one task with its history, cancel and redrive."""
+
+import asyncio
+import uuid
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.responses import RedirectResponse, Response
+
+from duly.enums import TaskStatus
+from duly.time_conversion import to_timestamp
+from duly.v1 import explain_pb2, frontend_pb2, task_pb2
+from duly_console import formatting
+from duly_console.errors import PageError
+from duly_console.page import PAGE_SIZE, Page, check
+from duly_console.rendering import query
+
+FINAL: frozenset[int] = frozenset(status.value for status in TaskStatus if status.is_final)
+"""The statuses in which a task has ended."""
+_LIVE: Any = tuple(status.value for status in TaskStatus if not status.is_final)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The filters of a list of tasks, as the form has them."""
+
+    lambda_: str = ""
+    collection: str = ""
+    status: str = ""
+    priority: str = ""
+    ended_from: str = ""
+    ended_before: str = ""
+    failure: str = ""
+
+    @classmethod
+    def of(cls, page: Page) -> "Wanted":
+        """Read the address."""
+        return cls(
+            page.asked("lambda"),
+            page.asked("collection"),
+            page.asked("status"),
+            page.asked("priority"),
+            page.asked("ended_from"),
+            page.asked("ended_before"),
+            page.asked("failure"),
+        )
+
+    def parameters(self) -> dict[str, str]:
+        """Return them as an address has them."""
+        return {name.rstrip("_"): value for name, value in asdict(self).items()}
+
+    def request(self, token: str) -> frontend_pb2.ListTasksRequest:
+        """Return the call that lists such tasks.
+
+        Raises:
+            PageError: a filter is not valid.
+        """
+        request = frontend_pb2.ListTasksRequest(
+            collection=self.collection, page_size=PAGE_SIZE, page_token=token
+        )
+        setattr(request, "lambda", self.lambda_)
+        if self.status == "live":
+            request.statuses.extend(_LIVE)
+        elif self.status:
+            request.statuses.append(_number(self.status, "status"))
+        if self.priority:
+            request.priorities.append(_number(self.priority, "priority"))
+        if self.failure:
+            request.failure_kinds.append(_number(self.failure, "failure"))
+        if self.ended_from:
+            request.finished_after.CopyFrom(to_timestamp(instant(self.ended_from)))
+        if self.ended_before:
+            request.finished_before.CopyFrom(to_timestamp(instant(self.ended_before)))
+        return request
+
+
+def _number(text: str, kind: str) -> Any:
+    found = formatting.number(text, kind)
+    if not found:
+        raise PageError(400, f"There is no {kind} {text[:50]!r}.")
+    return found
+
+
+def instant(text: str) -> datetime:
+    """Read an instant as forms send it, in UTC.
+
+    Raises:
+        PageError: it is none.
+    """
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        raise PageError(400, f"{text[:50]!r} is not a time: write 2026-11-22T21:40.") from None
+
+
+async def show_list(page: Page) -> Response:
+    """List tasks, the newest first."""
+    sought = page.asked("q")
+    if sought:
+        return _found(sought)
+    wanted = Wanted.of(page)
+    request = wanted.request(page.asked("page"))
+    answer: frontend_pb2.ListTasksResponse = await page.call(page.stubs.frontend.ListTasks, request)
+    said = wanted.parameters()
+    return page.render(
+        "tasks.html",
+        tasks=answer.tasks,
+        wanted=said,
+        is_filtered=any(said.values()),
+        first=query("/tasks", **said) if page.asked("page") else "",
+        next=query("/tasks", **said, page=answer.next_page_token) if answer.next_page_token else "",
+    )
+
+
+def _found(sought: str) -> Response:
+    """Go to what was typed into the field for searches: a task's id, else a lambda's name."""
+    try:
+        path = f"/tasks/{uuid.UUID(sought)}"
+    except ValueError:
+        path = query("/tasks", **{"lambda": sought})
+    return RedirectResponse(path, status_code=303)
+
+
+async def read_task(page: Page) -> task_pb2.Task:
+    """Read the task of the address, without payload, result and tracebacks.
+
+    Raises:
+        PageError: there is none that the person may see.
+    """
+    request = frontend_pb2.GetTaskRequest(
+        task_ids=[page.request.path_params["task_id"]], view=task_pb2.TASK_VIEW_BASIC
+    )
+    answer: frontend_pb2.GetTaskResponse = await page.call(page.stubs.frontend.GetTask, request)
+    check(answer.results[0].error)
+    return answer.results[0].task
+
+
+def facts(page: Page, task: task_pb2.Task) -> dict[str, Any]:
+    """Return what the page of a task needs beside the task."""
+    lambda_name = getattr(task, "lambda")
+    is_final = task.status in FINAL
+    is_dead = task.status == task_pb2.TASK_STATUS_FATAL_FAILURE
+    return {
+        "path_of_task": f"/tasks/{task.task_id}",
+        "is_final": is_final,
+        "can_cancel": not is_final and page.viewer.may("CHANGE", lambda_name),
+        "can_redrive": is_dead and page.viewer.may("REDRIVE", lambda_name),
+        "can_reveal": page.viewer.may("READ_PAYLOAD", lambda_name),
+    }
+
+
+async def explain(page: Page) -> explain_pb2.ExplainTaskResponse:
+    """Ask why the task of the address stands as it does, and what happened to it."""
+    request = explain_pb2.ExplainTaskRequest(task_id=page.request.path_params["task_id"])
+    return await page.call(page.stubs.explain.ExplainTask, request)
+
+
+async def show(page: Page) -> Response:
+    """Show a task."""
+    task, explained = await asyncio.gather(read_task(page), explain(page))
+    return page.render("task.html", task=task, explained=explained, is_revealed=False, **facts(page, task))
+
+
+async def cancel(page: Page) -> Response:
+    """Cancel a task, or ask its callback to stop."""
+    task_id = page.request.path_params["task_id"]
+    if not page.is_confirmed:
+        text = f"Task {task_id} ends without a further run. If it runs now, its callback is asked to stop."
+        return page.confirm("Cancel this task?", text, "Cancel the task", f"/tasks/{task_id}")
+    request = frontend_pb2.CancelTaskRequest(task_ids=[task_id])
+    answer: frontend_pb2.CancelTaskResponse = await page.call(page.stubs.frontend.CancelTask, request)
+    check(answer.results[0].error)
+    is_done = answer.results[0].status == task_pb2.TASK_STATUS_CANCELLED
+    told = "The task is cancelled." if is_done else "Its callback is asked to stop, or it is about to end."
+    return page.redirect(f"/tasks/{task_id}", told)
+
+
+async def redrive(page: Page) -> Response:
+    """Let a dead letter run again."""
+    task_id = page.request.path_params["task_id"]
+    if not page.is_confirmed:
+        text = f"Task {task_id} becomes due at once. Its failures and crashes count from 0 again."
+        return page.confirm("Redrive this task?", text, "Redrive", f"/tasks/{task_id}")
+    request = frontend_pb2.RedriveTaskRequest(task_ids=[task_id])
+    answer: frontend_pb2.RedriveTaskResponse = await page.call(page.stubs.frontend.RedriveTask, request)
+    check(answer.results[0].error)
+    return page.redirect(f"/tasks/{task_id}", "The task was redriven.")

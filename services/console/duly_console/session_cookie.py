@@ -1,0 +1,89 @@
+"""The session cookie: a person's token, encrypted. The console keeps no session itself."""
+
+import base64
+import binascii
+import json
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+
+from duly_core.errors import SettingsError
+
+LONGEST_TOKEN = 2_500
+"""Bytes: browsers keep cookies of 4,096, and encryption adds a third."""
+_LONGEST_COOKIE = 4_000
+_LONGEST_NOTICE = 300
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What the cookie says."""
+
+    csrf: str
+    """A form must have it: only pages of this session know it."""
+    token: str = ""
+    """What calls to the Frontend show; empty: nobody is signed in."""
+    notice: str = ""
+    """What the next page tells, once."""
+
+    @classmethod
+    def new(cls, token: str = "") -> "Session":
+        """Return the session of somebody who has just arrived or signed in."""
+        return cls(secrets.token_urlsafe(18), token)
+
+
+class SessionCookies:
+    """Writes and reads the cookie's value. Nobody without a key can read or make one."""
+
+    def __init__(self, keys: MultiFernet, lifetime: timedelta) -> None:
+        self._keys = keys
+        self._lifetime = lifetime
+
+    @classmethod
+    def open(cls, secret_file: str, lifetime: timedelta) -> "SessionCookies":
+        """Read the keys; without a file, make one.
+
+        Raises:
+            SettingsError: the file cannot be read, or has something else than keys.
+        """
+        if not secret_file:
+            return cls(MultiFernet([Fernet(Fernet.generate_key())]), lifetime)
+        try:
+            lines = Path(secret_file).read_text("ascii").split()
+            keys = [Fernet(_checked(line)) for line in lines]
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            raise SettingsError(f"console.secret_file: {secret_file} cannot be used: {error}") from error
+        if not keys:
+            raise SettingsError(f"console.secret_file: {secret_file} has no key")
+        return cls(MultiFernet(keys), lifetime)
+
+    def write(self, session: Session) -> str:
+        """Return the cookie's value."""
+        said = {"c": session.csrf, "t": session.token, "n": session.notice[:_LONGEST_NOTICE]}
+        value = self._keys.encrypt(json.dumps(said).encode()).decode()
+        if len(value) > _LONGEST_COOKIE:  # a notice is no reason to lose the session
+            value = self._keys.encrypt(json.dumps(said | {"n": ""}).encode()).decode()
+        return value
+
+    def read(self, value: str) -> Session | None:
+        """Return the session; None: the cookie is too old, or is not ours."""
+        try:
+            said = json.loads(self._keys.decrypt(value.encode(), ttl=int(self._lifetime.total_seconds())))
+        except (InvalidToken, UnicodeEncodeError):
+            return None
+        return Session(said["c"], said["t"], said["n"])
+
+
+def _checked(line: str) -> bytes:
+    try:
+        key = base64.urlsafe_b64decode(line)
+    except binascii.Error:
+        key = b""
+    if len(key) != _KEY_BYTES:
+        message = "a line is not 32 bytes in URL-safe base64"
+        raise ValueError(message)
+    return line.encode()

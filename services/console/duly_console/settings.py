@@ -1,0 +1,49 @@
+"""Settings of the console."""
+
+from datetime import timedelta
+from typing import Annotated, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from duly_core.addresses import Peers, is_host_and_port
+from duly_core.settings import Duration, Section
+
+
+def _check_listen(address: object) -> object:
+    if isinstance(address, str) and is_host_and_port(address):
+        return address
+    message = f"{address!r} is not an address to serve on: write HOST:PORT, such as 127.0.0.1:7480"
+    raise ValueError(message)
+
+
+def _check_url(url: str) -> str:
+    parts = urlsplit(url)
+    if not url or (parts.scheme in ("http", "https") and parts.netloc and parts.path in ("", "/")):
+        return url
+    message = f"{url!r} is not an address: write https://HOST, without a path"
+    raise ValueError(message)
+
+
+class ConsoleSettings(Section):
+    """`[console]`."""
+
+    SECTION: ClassVar[str] = "console"
+
+    listen: Annotated[str, BeforeValidator(_check_listen)] = "127.0.0.1:7480"
+    """HOST:PORT for browsers."""
+    frontend_address: Peers = "127.0.0.1:7401"
+    """Where the Frontend is. Several addresses stand with commas between them."""
+    public_url: Annotated[str, AfterValidator(_check_url)] = ""
+    """The address that browsers use where a proxy stands before the console, such as https://duly.example.com."""
+    allow_remote_anonymous: bool = False
+    """Serve other machines though `auth.mode` is `none`. Whoever reaches the console may then do everything."""
+    secret_file: str = ""
+    """File with the keys that encrypt session cookies, a line each: 32 bytes in URL-safe base64. The first encrypts, all
+    decrypt. Consoles behind one address need the same file. Empty: a key of its own, and a restart ends all sessions."""
+    session_lifetime: Duration = Field(default=timedelta(hours=12), ge=timedelta(minutes=1))
+    """After this time a person signs in again."""
+    page_timeout: Duration = Field(default=timedelta(seconds=10), ge=timedelta(seconds=1))
+    """A page that takes longer is answered with an error."""
+    max_connections: int = Field(default=200, ge=1)
+    """Connections of browsers at a time. More are answered with 503."""

@@ -1,0 +1,57 @@
+"""Who looks at a page, and what this person may do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from duly.v1 import access_pb2
+from duly_core.access.grants import UNRESTRICTED, Access, Grant
+from duly_core.access.roles import Action, Role
+
+_ROLES = {
+    access_pb2.ROLE_CLIENT: Role.CLIENT,
+    access_pb2.ROLE_OWNER: Role.OWNER,
+    access_pb2.ROLE_HOST: Role.HOST,
+    access_pb2.ROLE_OPERATOR: Role.OPERATOR,
+    access_pb2.ROLE_AUDITOR: Role.AUDITOR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Only what pages show and hide depends on it: the Frontend checks each call itself."""
+
+    principal: str
+    """Empty: the Frontend asks nobody who they are."""
+    access: Access
+
+    @property
+    def roles(self) -> list[str]:
+        """The names of the roles, sorted."""
+        return sorted(self.access.roles)
+
+    def may(self, action: str, lambda_name: str) -> bool:
+        """Whether an action is allowed for a lambda, or for some of its tasks."""
+        return self.access.may(Action[action], lambda_name)
+
+    def may_somewhere(self, action: str) -> bool:
+        """Whether an action is allowed for some lambda."""
+        return not self.access.scope(Action[action]).is_empty
+
+    def may_everywhere(self, action: str) -> bool:
+        """Whether an action is allowed for what belongs to no lambda."""
+        return self.access.scope(Action[action]).is_everything
+
+
+def viewer_of(answer: access_pb2.GetAccessResponse) -> Viewer:
+    """Return whom the Frontend takes a caller for."""
+    if not answer.principal:
+        return Viewer("", UNRESTRICTED)
+    return Viewer(answer.principal, Access(answer.principal, _grants(answer.grants)))
+
+
+def _grants(grants: Sequence[access_pb2.Grant]) -> list[Grant]:
+    return [
+        Grant(each.principal, _ROLES[each.role], each.pattern)
+        for each in grants
+        if each.role in _ROLES  # a newer Frontend may have roles that this console does not know
+    ]

@@ -1,0 +1,155 @@
+"""The console of `duly up` in a headless Chromium: scripts, policy, keyboard, widths, and without scripts."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import duly
+from tests.fixtures.waiting import wait_until
+from tests.fixtures.whole_stack import WholeStack
+
+CHROMIUM = Path("/usr/bin/chromium")
+PAGES = (
+    "/",
+    "/tasks",
+    "/dead-letters",
+    "/lambdas",
+    "/sessions",
+    "/graphs",
+    "/time-tables",
+    "/resources",
+    "/settings",
+    "/audit",
+)
+
+pytestmark = [
+    pytest.mark.system,
+    # a browser beside a whole stack: a minute; the pages themselves are tested by tests/integration/test_console_*.py
+    pytest.mark.long,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("console")
+    running = WholeStack(folder, "--data", str(folder / "data"))
+    try:
+        address = running.frontend()
+        found = wait_until(lambda: re.search(r"console at (\S+)", running.output))
+        with duly.Client(address) as client:
+            yield client, found[1]
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def open_page(chromium, stack):
+    """Open a page of the console; what its browser complains of is an error at the end of the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def _open(path: str, **options):
+        context = chromium.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(stack[1] + path)
+        return page
+
+    yield _open
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.mark.parametrize("width", [375, 768, 1280])
+def test_no_page_is_wider_than_its_window_or_breaks_its_own_policy(open_page, stack, width):
+    page = open_page("/", viewport={"width": width, "height": 800})
+
+    for path in PAGES:
+        page.goto(stack[1] + path)
+
+        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, path
+        assert page.locator("h1").count() == 1, path
+
+
+def test_plots_follow_what_happens_while_the_page_is_seen(open_page):
+    page = open_page("/", viewport={"width": 1280, "height": 900})
+
+    with page.expect_response("**/live") as first:
+        pass
+    with page.expect_response("**/live") as second:
+        pass
+
+    assert page.locator(".plot canvas").count() == 4
+    assert second.value.json()["at"] > first.value.json()["at"]
+    page.wait_for_function("document.querySelector('[data-series=held] b').textContent !== '\u2013'")
+
+
+def test_the_keyboard_reaches_search_and_content(open_page):
+    page = open_page("/lambdas")
+
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.type("test.echo")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/tasks?lambda=test.echo")
+
+
+def test_a_payload_is_shown_in_place(open_page, stack):
+    client, _ = stack
+    (lambda_name, *_) = [each.name for each in client.lambdas()]
+    task = client.schedule(lambda_name, {"mark": "seen only when asked"}, delay=timedelta(hours=1))
+    page = open_page(f"/tasks/{task}")
+
+    assert page.get_by_text("seen only when asked").count() == 0
+    page.get_by_label("Reason").fill("a test")
+    page.get_by_role("button", name="Show them").click()
+    page.get_by_text("seen only when asked").wait_for()
+
+    assert page.url.endswith(str(task))
+    (event, *_) = client.audit_events(method="RevealTask")
+    assert event.request["reason"] == "a test"
+
+
+def test_everything_but_the_plots_works_without_scripts(open_page, stack):
+    client, _ = stack
+    (lambda_name, *_) = [each.name for each in client.lambdas()]
+    task = client.schedule(lambda_name, {}, delay=timedelta(hours=1))
+    page = open_page("/tasks", java_script_enabled=False)
+
+    page.get_by_label("Status").select_option("new")
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("link", name=str(task)).click()
+    page.get_by_role("button", name="Cancel the task").click()
+    page.get_by_role("button", name="Cancel the task").click()
+
+    assert page.get_by_role("status").inner_text() == "The task is cancelled."
+    assert client.get(task).status is duly.TaskStatus.CANCELLED
+    page.get_by_label("Colours").select_option("dark")
+    page.get_by_role("button", name="Set").click()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
