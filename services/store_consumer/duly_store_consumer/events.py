@@ -109,8 +109,12 @@ _rounds = Histogram(
 )
 _gated = Counter("duly_gated_tasks_total", "Tasks that gates parked, dropped or delayed.", ["kind"])
 _gate_released = Counter("duly_gate_released_tasks_total", "Parked tasks that were released from gates.")
-_breaker_changes = Counter(
-    "duly_breaker_changes_total", "How often the breaker of a lambda moved to a state.", ["lambda", "state"]
+_breaker_changes = ByLambda(
+    Counter(
+        "duly_breaker_changes_total",
+        "How often the breaker of a lambda moved to a state.",
+        ["lambda", "state"],
+    )
 )
 last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
