@@ -66,10 +66,12 @@ def raise_fences(
     """
     from duly_core.errors import DulyError, StoreUnavailableError
     from duly_core.store import fences
+    from duly_core.store.password import full_address
     from duly_core.store.settings import StoreSettings, direct
 
     try:
         settings = direct(StoreSettings.load(dsn=dsn))
+        settings = settings.model_copy(update={"dsn": dsn or full_address(settings)})
         done = fences.raise_fences(settings, above=above, dry_run=dry_run, force=force)
     except fences.InUseError as error:
         say(f"duly db raise-fences: {error}", err=True)
@@ -99,12 +101,13 @@ def operator(
     """Make an operator: a token, printed once, and the role for everything. Needs no server, and the right to write into the store."""
     from duly_core.errors import DulyError, StoreUnavailableError
     from duly_core.store.first_operator import make_operator
+    from duly_core.store.password import full_address
     from duly_core.store.settings import StoreSettings, direct
 
     valid = parse_duration(lifetime, "--lifetime")
 
     def make() -> duly.NewToken:
-        place = dsn or direct(StoreSettings.load(dsn=dsn)).dsn
+        place = dsn or full_address(direct(StoreSettings.load(dsn=dsn)))
         return duly.NewToken(*make_operator(place, name, lifetime=valid, note=note))
 
     try:

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import typer
 
@@ -16,8 +16,16 @@ def invalid(option: str, message: str) -> typer.BadParameter:
     return typer.BadParameter(message, param_hint=f"'{option}'")
 
 
+@overload
+def parse_duration(text: str, option: str) -> timedelta: ...
+
+
+@overload
+def parse_duration(text: str | None, option: str) -> timedelta | None: ...
+
+
 def parse_duration(text: str | None, option: str) -> timedelta | None:
-    """Return a duration of the command line: 250ms, 2s, 1m30s, 7d."""
+    """Return a duration of the command line: 250ms, 2s, 1m30s, 7d; None: none was given."""
     from duly_core.durations import parse_duration as parse
 
     if text is None:
@@ -26,7 +34,9 @@ def parse_duration(text: str | None, option: str) -> timedelta | None:
         value = parse(text)
     except ValueError as error:
         raise invalid(option, str(error)) from error
-    return value if isinstance(value, timedelta) else None
+    if not isinstance(value, timedelta):
+        raise invalid(option, f"{text!r} is not a duration: write 250ms, 2s, 1m30s or 7d")
+    return value
 
 
 def parse_member(option: str, name: str, kind: type[Member], what: str, joined_by: str = "_") -> Member:

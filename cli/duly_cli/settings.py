@@ -63,7 +63,7 @@ def set_setting(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Change one setting, without a restart: Store Consumers and HSCs take it within a poll interval, until it is reset."""
+    """Change one setting, without a restart: the processes that use it take it within a poll interval, or a second. It holds until it is reset."""
     with connected(address) as client:
         _say(client.set_setting(name, value), as_json=as_json)
 
@@ -108,11 +108,12 @@ def _table(settings: "Sequence[Setting]") -> Iterator[str]:
             each.default_value,
             _SOURCES[each.source],
             moment_text(each.changed_at),
+            each.used_by,
             each.effect,
         )
         for each in settings
     ]
-    return columns(("SETTING", "VALUE", "DEFAULT", "COMES FROM", "SET AT", "WHAT IT DOES"), rows)
+    return columns(("SETTING", "VALUE", "DEFAULT", "COMES FROM", "SET AT", "USED BY", "WHAT IT DOES"), rows)
 
 
 def _as_json(setting: "Setting") -> dict[str, str | None]:

@@ -7,15 +7,15 @@ import structlog
 
 from duly_core import live_settings
 from duly_core.errors import SettingsError
-from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.settings import Section
 
 log = structlog.get_logger()
 
-Live = TypeVar("Live", bound=LiveStoreConsumerSettings)
+Live = TypeVar("Live", bound=Section)
 
 
 class EffectiveSettings(Generic[Live]):
-    """Takes what the store says operators have set; a value that this release does not accept is passed over."""
+    """Takes what the store says operators have set of one section; a value that this release does not accept is passed over."""
 
     def __init__(self, own: Live) -> None:
         self._own = own
@@ -23,7 +23,8 @@ class EffectiveSettings(Generic[Live]):
         self.now = own
 
     def take(self, kept: Mapping[str, str]) -> bool:
-        """Go by these from now on; True if anything is another than before."""
+        """Go by those of this section from now on; True if anything is another than before."""
+        kept = {name: text for name, text in kept.items() if name.startswith(f"{self._own.SECTION}.")}
         if kept == self._kept:
             return False
         values = {}
@@ -38,9 +39,9 @@ class EffectiveSettings(Generic[Live]):
                         value=text,
                         reason=str(error),
                     )
-        self._kept = dict(kept)
+        self._kept = kept
         before, self.now = self.now, self._own.model_copy(update=values)
-        for name in live_settings.NAMES:
+        for name in live_settings.names_of(self._own.SECTION):
             field = live_settings.field_of(name)
             was, is_now = getattr(before, field), getattr(self.now, field)
             if was != is_now:

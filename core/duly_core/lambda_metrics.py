@@ -77,7 +77,7 @@ class ByLambda(Generic[Labelled]):
     """A metric whose first label is `lambda`."""
 
     def __init__(self, metric: Labelled, named: NamedLambdas = named_lambdas) -> None:
-        self._metric = metric
+        self._metric: Labelled = metric
         self._named = named
         self._children: dict[str, dict[tuple[str, ...], Labelled]] = {}
         named.on_forget(self._remove)

@@ -7,14 +7,16 @@ sets goes before those, in every process, until it is reset.
 import difflib
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from duly_core.errors import SettingsError
-from duly_core.settings import Duration, Section, format_duration
+from duly_core.live_sections import LIVE, USED_BY
+from duly_core.settings import Section, format_duration
 from duly_core.settings_errors import in_plain_words
+from duly_core.settings_sections import SECTIONS
 
 LONGEST_VALUE = 100
 """Characters; so long the store keeps them."""
@@ -24,40 +26,10 @@ class UnknownSettingError(SettingsError):
     """There is no such setting that can be changed while Duly runs."""
 
 
-class LiveStoreConsumerSettings(Section):
-    """The part of `[store_consumer]` that can be changed while it runs."""
-
-    SECTION: ClassVar[str] = "store_consumer"
-
-    poll_interval: Duration = Field(
-        default=timedelta(seconds=2), ge=timedelta(milliseconds=10), le=timedelta(minutes=2)
-    )
-    """How often Duly looks for due and silent tasks, even if nothing wakes it."""
-    exact: bool = True
-    """Wakes at the next due time and on notifications. Off: polls at the interval only."""
-    batching_gap: Duration = Field(default=timedelta(milliseconds=2), le=timedelta(seconds=10))
-    """The shortest time between two polls."""
-    batch: int = Field(default=2_000, ge=1, le=100_000)
-    """With SQS: the most references that one poll sends to each queue."""
-    enqueue_timeout: Duration = Field(
-        default=timedelta(seconds=60), ge=timedelta(seconds=1), le=timedelta(days=1)
-    )
-    """With SQS: a reference that was not claimed after this time is sent again."""
-    put_back_delay: Duration = Field(default=timedelta(seconds=5), le=timedelta(hours=1))
-    """With SQS: references that could not be sent are sent again within this time."""
-    reclaim_rate: float = Field(default=500, gt=0, le=1_000_000)
-    """The most claims a second that one Store Consumer reclaims from silent Executors."""
-    depth_horizon: Duration = Field(default=timedelta(seconds=5), le=timedelta(hours=1))
-    """With SQS: each queue holds about as many references as workers claim in this time. The rest waits in the store."""
-    min_depth: int = Field(default=100, ge=1, le=1_000_000)
-    """With SQS: references that a queue may hold in any case, however slow its workers are."""
-    max_depth: int = Field(default=20_000, ge=1, le=1_000_000)
-    """With SQS: the most references in one queue, however fast its workers are. min_depth takes precedence."""
-
-
 _FIELDS: Mapping[str, tuple[str, FieldInfo]] = {
-    f"{LiveStoreConsumerSettings.SECTION}.{field}": (field, info)
-    for field, info in LiveStoreConsumerSettings.model_fields.items()
+    f"{section.SECTION}.{field}": (field, info)
+    for section in LIVE
+    for field, info in section.model_fields.items()
 }
 _READERS: Mapping[str, TypeAdapter[Any]] = {
     name: TypeAdapter(Annotated[info.annotation, info])  # type: ignore[arg-type]  # no type checker follows
@@ -66,6 +38,11 @@ _READERS: Mapping[str, TypeAdapter[Any]] = {
 
 NAMES = tuple(_FIELDS)
 """Each with its section: `store_consumer.poll_interval`."""
+
+
+def names_of(section: str) -> list[str]:
+    """The names of a section's settings."""
+    return [name for name in NAMES if name.startswith(f"{section}.")]
 
 
 def field_of(name: str) -> str:
@@ -77,7 +54,7 @@ def field_of(name: str) -> str:
     if len(name) > LONGEST_VALUE:  # to look for a name that resembles it would take long
         raise UnknownSettingError(f"there is no setting with a name of {len(name):,} characters")
     if name not in _FIELDS:
-        raise UnknownSettingError(f"there is no setting {name!r} to be changed while Duly runs{_meant(name)}")
+        raise UnknownSettingError(_why_not(name))
     return _FIELDS[name][0]
 
 
@@ -116,16 +93,95 @@ def effect_of(name: str) -> str:
     return " ".join((_FIELDS[name][1].description or "").split())
 
 
-def own(settings: LiveStoreConsumerSettings) -> dict[str, str]:
+def used_by(name: str) -> str:
+    """Return which processes take a change."""
+    return USED_BY[name.partition(".")[0]]
+
+
+def own(*sections: Section) -> dict[str, str]:
     """What the file and the environment of a process say, where that is not the default."""
-    texts = {name: written(getattr(settings, field)) for name, (field, _) in _FIELDS.items()}
+    texts = {
+        name: written(getattr(section, _FIELDS[name][0]))
+        for section in sections
+        for name in names_of(section.SECTION)
+    }
     return {name: text for name, text in texts.items() if text != default_of(name)}
 
 
+def value_of(name: str, kept: Mapping[str, str], own_value: str) -> str:
+    """Return what an operator has set, as text; `own_value` if that is nothing, or not accepted by this release."""
+    try:
+        return written(read(name, kept[name])) if name in kept else own_value
+    except SettingsError:
+        return own_value
+
+
+def contradictions(values: Mapping[str, str]) -> dict[str, str]:
+    """Check all settings together; return the reason for each that contradicts another.
+
+    Args:
+        values: by name what would hold; a name that is left out has its default.
+    """
+    found = {}
+    for smaller, larger, reason in _ORDERED:
+        texts = [values.get(name, default_of(name)) for name in (smaller, larger)]
+        if read(smaller, texts[0]) > read(larger, texts[1]):
+            for name in (smaller, larger):
+                found[name] = f"{smaller} ({texts[0]}) must not exceed {larger} ({texts[1]}): {reason}"
+    return found
+
+
+_ORDERED = (
+    (
+        "store_consumer.batching_gap",
+        "store_consumer.poll_interval",
+        "Duly would poll less often than once in the interval",
+    ),
+    (
+        "store_consumer.depth_horizon",
+        "store_consumer.enqueue_timeout",
+        "references would be sent again while they wait in a queue that is as deep as it may be",
+    ),
+)
+"""The first must not exceed the second."""
+
+_RESTARTED = {
+    "frontend": "Frontends",
+    "hsc": "HSCs",
+    "store_consumer": "Store Consumers",
+    "controller": "workers",
+    "executor": "workers",
+}
+
+
+def _why_not(name: str) -> str:
+    """Say why a name cannot be changed while Duly runs, and what to do."""
+    section = name.partition(".")[0]
+    if meant := _meant(name):
+        return f"there is no setting {name!r} to be changed while Duly runs; do you mean {meant}?"
+    if section == "timing":
+        return (
+            f"{name} cannot be changed while Duly runs: workers that hold tasks rely on it, and a task could run twice at a "
+            "time. To lengthen timeouts, change the configuration of all servers and restart them, then that of workers. To "
+            "shorten them, begin with the workers (`duly config timing`)"
+        )
+    if section in SECTIONS and "." in name:
+        which = _RESTARTED.get(section, "the processes that read it")
+        return (
+            f"{name} cannot be changed while Duly runs: change it in duly.toml or the environment, and restart {which} "
+            "(`duly config` lists all settings, `duly settings` those that need no restart)"
+        )
+    return (
+        f"there is no setting {name!r} to be changed while Duly runs; `duly settings` lists them, and the others are read "
+        "when a process starts (`duly config`)"
+    )
+
+
 def _meant(name: str) -> str:
-    """The closest name, whether it was said with its section or without."""
+    """Return the closest name, whether it was said with its section or without; empty: none is close."""
     by_part = {_FIELDS[full][0]: full for full in NAMES} | {full: full for full in NAMES}
-    close = difflib.get_close_matches(name, by_part, n=1)
-    if close:
-        return f"; do you mean {by_part[close[0]]}?"
-    return "; `duly settings` lists them, and the others are read when a process starts (`duly config`)"
+    close = difflib.get_close_matches(name, by_part, n=1, cutoff=_ALIKE)
+    return by_part[close[0]] if close else ""
+
+
+_ALIKE = 0.75

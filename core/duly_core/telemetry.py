@@ -13,18 +13,17 @@ from pydantic import Field, field_validator
 from duly_core.addresses import is_loopback
 from duly_core.errors import PortInUseError, SettingsError
 from duly_core.lambda_metrics import DEFAULT_MOST, named_lambdas
-from duly_core.settings import Section
+from duly_core.live_sections import LiveTelemetrySettings
+from duly_core.log_levels import log_levels
 
 _LAST_PORT = 65_535
 
 
-class TelemetrySettings(Section):
+class TelemetrySettings(LiveTelemetrySettings):
     """`[telemetry]`: logs and metrics."""
 
     SECTION: ClassVar[str] = "telemetry"
 
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The lowest level that is logged."""
     log_format: Literal["console", "json"] = "json"
     """`json`: an object for each event. `console`: text for people."""
     metrics_listen: str = ""
@@ -92,6 +91,7 @@ def set_up_logging(service: str, settings: TelemetrySettings) -> None:
     )
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
+        log_levels.drop_below,  # not by the wrapper: loggers keep theirs, and the level may change
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -99,12 +99,11 @@ def set_up_logging(service: str, settings: TelemetrySettings) -> None:
         processors=[*shared, structlog.processors.format_exc_info, renderer]
         if settings.log_format == "json"
         else [*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[settings.log_level.upper()]
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lenient())),
         cache_logger_on_first_use=True,
     )
+    log_levels.default(settings.log_level)
     structlog.contextvars.bind_contextvars(service=service)
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # outages are ours to tell, and once
     logging.basicConfig(

@@ -32,6 +32,8 @@ A histogram has the series `_bucket`, `_sum` and `_count`.
 
 
 class Metric(NamedTuple):
+    """A metric as its definition says."""
+
     name: str
     kind: str
     labels: tuple[str, ...]

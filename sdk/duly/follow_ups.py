@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
+from duly import tracing
 from duly.enums import Priority
 from duly.errors import InvalidTaskError
 from duly.handles import name_of
@@ -59,6 +61,8 @@ class FollowUps:
             children = self._children()
             self._count(new.ByteSize())
             children.append(new)
+        if tracing.active is not None:
+            tracing.active.scheduled(getattr(new, "lambda"), new.task_id, time.time_ns())
         return ScheduledTask(new.task_id, created=True)
 
     def node(self, label: str) -> NewNode:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from duly import tracing
 from duly.codec import payload_of, protect, result_of, reveal
 from duly.errors import DecryptionError, PayloadError, describe, text_of
 from duly.outcome import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
@@ -45,6 +46,18 @@ def run(
     comes between the callback's own lines and these; what a callback raised is logged with its traceback, and
     reported as one line and the frames of its own code.
     """
+    active = tracing.active
+    if active is None:
+        return _run(callback, task, context, run_async)
+    with active.running(callback.name, context) as ended:
+        result = _run(callback, task, context, run_async)
+        ended(result)
+    return result
+
+
+def _run(
+    callback: Callback, task: hsc_pb2.ClaimedTask, context: TaskContext, run_async: RunAsync
+) -> hsc_pb2.TaskResult:
     result = _result(task, context)
     context.codec = callback.codec
     try:

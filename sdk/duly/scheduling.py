@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
-from duly import error_mapping
+from duly import error_mapping, tracing
 from duly.batching import Batcher
 from duly.caller import Caller, seconds
 from duly.codec import Codec
@@ -60,6 +61,7 @@ class Scheduler:
     async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
         """Write one task that may have been sent before; otherwise as `schedule`."""
         deadline = asyncio.get_running_loop().time() + seconds(timeout)
+        began_ns = time.time_ns() if tracing.active is not None else 0
         try:
             result = await self._batcher.submit(_Submission(task, deadline), deadline)
         except TimeoutError:  # its batch has callers more patient than this one
@@ -67,7 +69,7 @@ class Scheduler:
         except UnavailableError as error:
             # one of its own: the other calls of its batch have this one, too
             raise _naming(task, UnavailableError(*error.args)) from error
-        return receipt(task, result)
+        return receipt(task, result, began_ns)
 
     async def schedule_many(self, tasks: Iterable[NewTask], timeout: timedelta) -> list[ScheduledTask]:
         """Write many tasks; `timeout` is for each call. Raises ScheduleManyError once all were tried."""
@@ -121,11 +123,15 @@ def _naming(task: frontend_pb2.NewTask, error: UnavailableError) -> UnavailableE
     return error
 
 
-def receipt(task: frontend_pb2.NewTask, result: frontend_pb2.ScheduleResult) -> ScheduledTask:
-    """Return the receipt of one task; raise the SDK's error if it was refused."""
+def receipt(
+    task: frontend_pb2.NewTask, result: frontend_pb2.ScheduleResult, began_ns: int = 0
+) -> ScheduledTask:
+    """Return the receipt of one task; raise the SDK's error if it was refused. The call began at `began_ns`, if it is traced."""
     written = _written(task.task_id, result)
     if isinstance(written, DulyError):
         raise written
+    if tracing.active is not None and began_ns:
+        tracing.active.scheduled(getattr(task, "lambda"), written.task_id, began_ns)
     return written
 
 

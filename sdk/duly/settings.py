@@ -32,6 +32,8 @@ class Setting:
     effect: str
     # An operator's value that this release does not accept and ignores; empty: none is ignored.
     ignored_value: str
+    # The processes that take a change: "Store Consumer, HSC".
+    used_by: str
 
     @classmethod
     def from_proto(cls, setting: settings_pb2.Setting) -> Setting:

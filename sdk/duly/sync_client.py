@@ -19,6 +19,7 @@ from typing import Any, Self, Unpack, overload
 
 import grpc
 
+from duly import tracing
 from duly.after_fork import keep_in_children
 from duly.blocking import Blocking, Value, blocking, iterating
 from duly.blocking_schedule import BlockingSchedule
@@ -122,9 +123,10 @@ class Client(Blocking):
         )
         self._check_usable()
         began_at = time.monotonic()
+        began_ns = time.time_ns() if tracing.active is not None else 0
         result = self._direct.schedule(task, patience)
         if result is not None:
-            return receipt(task, result)
+            return receipt(task, result, began_ns)
         left = max(0.0, patience - (time.monotonic() - began_at))
         return self._run(self._client.send(task, timedelta(seconds=left)))
 

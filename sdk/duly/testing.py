@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -181,4 +182,4 @@ def _as_new_task(child: frontend_pb2.NewTask, codec: Codec | None) -> NewTask:
 def _run_async(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine on a loop of its own, in a thread: an async test has a loop running in this one."""
     with ThreadPoolExecutor(max_workers=1) as pool:
-        return pool.submit(asyncio.run, coroutine).result()
+        return pool.submit(copy_context().run, asyncio.run, coroutine).result()

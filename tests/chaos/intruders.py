@@ -36,10 +36,11 @@ _OPERATORS = frozenset(
         *("LimitService/PutResource", "LimitService/DeleteResource"),
         *("AccessService/AddGrants", "AccessService/RemoveGrants", "AccessService/CreateToken"),
         *("AccessService/RevokeTokens", "AccessService/ListTokens", "AccessService/ListGrants"),
-        "AccessService/ListAuditEvents",
+        *("GateService/PutGate", "GateService/DeleteGates", "GateService/PutBreaker"),
+        *("GateService/DeleteBreakers", "AccessService/ListAuditEvents", "FleetService/ListServices"),
     )
 )
-_WORK = frozenset(path for path in REQUESTS if path.startswith(_HSC))
+_WORK = frozenset(path for path in REQUESTS if path.startswith((_HSC, "/duly.v1.FleetService/Report")))
 _CHANGES = frozenset(
     path
     for path in REQUESTS

@@ -1,9 +1,11 @@
-"""`duly db grant` as an operator runs it."""
+"""`duly db` as an operator runs it."""
 
 from uuid import uuid4
 
 import psycopg
+import pytest
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
@@ -33,3 +35,19 @@ def test_a_store_that_cannot_be_reached_is_an_error_of_one_line():
 
     assert refused.exit_code == 69
     assert refused.stderr.startswith("duly db grant: the store at ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("operator", "ann"), ("raise-fences", "--dry-run"), ("grant", "duly_client")],
+    ids=lambda it: it[0],
+)
+def test_a_command_takes_the_password_from_the_file_of_the_settings(command, dsn, tmp_path, monkeypatch):
+    parts = conninfo_to_dict(dsn)
+    (tmp_path / "password").write_text(parts.pop("password"))
+    monkeypatch.setenv("DULY_STORE_DSN", make_conninfo("", **parts))
+    monkeypatch.setenv("DULY_STORE_PASSWORD_FILE", str(tmp_path / "password"))
+
+    done = CliRunner().invoke(app, ["db", *command])
+
+    assert done.exit_code == 0, done.output

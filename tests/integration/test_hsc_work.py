@@ -13,7 +13,7 @@ from duly.enums import EdgeCondition, Priority
 from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.errors import StoreUnavailableError
-from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveStoreConsumerSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub

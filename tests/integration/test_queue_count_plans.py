@@ -26,6 +26,10 @@ CASES = {
         },
         {"task_assoc_ready"},
     ),
+    "NEXT_DUE": (
+        {"lambdas": [LAMBDAS[0]], "priorities": [3], "now": "2026-11-22 12:00:00+00"},
+        {"task_assoc_ready"},
+    ),
     "TAKEN": ({"most": 100}, {"task_assoc_watched"}),
     "WAITING": ({"most": 100}, {"task_assoc_in_session"}),
     "HOSTS": (
@@ -88,7 +92,7 @@ async def test_counts_are_those_of_the_table(dsn_of_each):
 
     async with Store(StoreSettings(dsn=dsn_of_each)) as store:
         whole = await count_queues(store)
-        sampled = await count_queues(store, CountLimits(pending=300, queue=100, others=100, pages=20))
+        sampled = await count_queues(store, CountLimits(pending=300, queue=100, others=100, pages=60))
 
     def pending(snapshot, name):
         queue = snapshot.queues[QueueKey(name, Priority.NORMAL)]

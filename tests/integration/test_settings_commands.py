@@ -28,7 +28,7 @@ async def test_each_setting_is_a_line_with_value_default_source_time_and_effect(
     shown = (await run_duly("settings")).stdout.splitlines()
 
     assert re.split(" {2,}", shown[0]) == [
-        "SETTING", "VALUE", "DEFAULT", "COMES FROM", "SET AT", "WHAT IT DOES",
+        "SETTING", "VALUE", "DEFAULT", "COMES FROM", "SET AT", "USED BY", "WHAT IT DOES",
     ]  # fmt: skip
     assert len(shown) == 1 + len(live_settings.NAMES)
     (line,) = [line for line in shown if line.startswith(POLL)]
@@ -48,6 +48,7 @@ async def test_what_is_set_is_told_and_kept_until_it_is_reset(run_duly):
         "source": "operator",
         "changed_at": "",
         "effect": "",
+        "used_by": "Store Consumer, HSC",
         "ignored": None,
     }
     was_reset = await run_duly("settings", "reset", POLL)

@@ -144,3 +144,24 @@ def test_a_gate_ends_by_itself(client: duly.Client, starts: Starts) -> None:
     ((started_at, _),) = starts.lines()
     assert started_at > set_at + 2.5
     assert client.gates() == []
+
+
+def test_a_bad_deploy_is_paused_by_its_breaker_and_goes_on_when_it_is_fixed(
+    client: duly.Client, starts: Starts
+) -> None:
+    broken = Path(f"{starts.path}.broken")
+    broken.touch()
+    client.put_breaker("gated", 0.5, minimum=10, pause=timedelta(seconds=5))
+    try:
+        receipts = schedule(client, starts, 400, takes_ms=100)
+        wait_until(lambda: client.breakers()[0].state is duly.BreakerState.OPEN, LONG)
+        assert [gate.name for gate in client.gates()] == ["breaker:gated"]
+
+        broken.unlink()
+        wait_until(lambda: client.breakers()[0].state is duly.BreakerState.CLOSED, LONG)
+
+        ends = client.wait_many(receipts, LONG)
+        assert {task.status for task in ends} <= {duly.TaskStatus.SUCCESS, duly.TaskStatus.FATAL_FAILURE}
+        assert sum(task.status is duly.TaskStatus.SUCCESS for task in ends) > 300
+    finally:
+        client.delete_breaker("gated")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from duly.enums import SessionPolicy
 from tests.chaos import saved_history
 from tests.chaos.checker import check
-from tests.chaos.checker.limits import _is_put_off
+from tests.chaos.checker.limits import is_put_off
 from tests.chaos.checker.reach import endangers
 from tests.chaos.history import (
     SECOND,
@@ -291,8 +291,8 @@ def test_a_change_that_comes_while_others_are_parked_does_not_end_their_transact
     put_off = replace(changed.moves[1], trigger_in_ns=SECOND, due_in_ns=0)
 
     assert held == []
-    assert _is_put_off(put_off)
-    assert not _is_put_off(changed.moves[1])
+    assert is_put_off(put_off)
+    assert not is_put_off(changed.moves[1])
 
 
 def test_a_task_of_a_session_is_late_from_the_end_of_the_one_before_on():
@@ -916,6 +916,14 @@ def _(tape):
     first.expect(legal=frozenset({"fatal_failure"})).enqueue().claim().start().end("fatal")
     first.finish("fatal_failure", 1)
     second.promote().enqueue().succeed()
+
+
+@plants("C10.rest: a failure leaves what waited as it was, and the run is over")
+def _(tape):
+    first, _ = pair(tape, policy=SessionPolicy.FAIL_REST)
+    first.expect(legal=frozenset({"fatal_failure"})).enqueue().claim().start().end("fatal")
+    first.finish("fatal_failure", 1)
+    return tape.history(finished_ns=tape.now)
 
 
 @plants("C10.rest: it ends with a failure that ends nobody else")

@@ -106,6 +106,7 @@ OPTIONS_OF = {
     "change_table": TimeTableOptions,
 }
 ANOTHER_WAY = {
+    ("explain", "task"): "its id",
     ("get_graph", "nodes"): "always",
     ("put_gate", "kind"): "--pause, --drop or --delay",
     ("put_gate", "owner"): "who runs the command",

@@ -1,7 +1,6 @@
 """What can be said about deploy/ without a container engine: it names things that exist."""
 
 import ast
-import functools
 import json
 import re
 import shlex
@@ -9,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,20 @@ import botocore.session
 import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
-from typer.testing import CliRunner
 
-from duly_cli.__main__ import app
+from duly_controller.settings import DrainSettings
 from duly_core.queues import sqs
 from duly_core.queues.settings import QueueSettings
 from duly_core.settings import parse_duration
 from duly_local.all_settings import sections
+from tests.fixtures.command_help import help_of, options
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 ENVIRONMENTS = sorted((DEPLOY / "env").glob("*.env"))
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
-
-
-@functools.cache
-def help_of(command: str) -> str | None:
-    """What `duly COMMAND --help` says, or None if there is no such command."""
-    plain = {"COLUMNS": "200", "NO_COLOR": "1"}
-    done = CliRunner().invoke(app, [command, "--help"], env=plain)
-    return done.stdout if done.exit_code == 0 else None
+KNOWN = {f"DULY_{section.SECTION}_{name}".upper() for section in sections() for name in section.model_fields}
 
 
 def compose() -> dict[str, Any]:
@@ -48,10 +41,6 @@ def compose() -> dict[str, Any]:
 
 def our_services() -> dict[str, dict[str, Any]]:
     return {name: service for name, service in compose()["services"].items() if "build" in service}
-
-
-def options(arguments: list[str]) -> set[str]:
-    return {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
 
 
 def unit_settings(unit: Path) -> dict[str, str]:
@@ -113,6 +102,58 @@ def test_compose_mounts_and_builds_from_folders_that_exist() -> None:
             assert (DEPLOY / volume.partition(":")[0]).is_dir()
 
 
+def test_a_compose_service_has_settings_that_exist_and_a_user_of_postgres_of_its_own() -> None:
+    services = our_services()
+    users = {}
+
+    for name, service in services.items():
+        environment = service["environment"]
+        assert set(environment) <= KNOWN | {"PYTHONPATH"}
+        if name == "worker":
+            assert not any(variable.startswith("DULY_STORE") for variable in environment)
+            assert "secrets" not in service
+            continue
+        (secret,) = service["secrets"]
+        address = conninfo_to_dict(environment["DULY_STORE_DSN"])
+        users[name] = address["user"]
+        assert address.get("password") is None
+        assert environment["DULY_STORE_PASSWORD_FILE"] == f"/run/secrets/{secret}"
+        assert secret == users[name]
+
+    assert len(set(users.values())) == len(users)
+    assert users["migrate"] == "duly"
+
+
+def test_each_password_of_compose_is_made_and_each_user_gets_one(tmp_path: Path) -> None:
+    folder = tmp_path / "secrets"
+
+    subprocess.run([DEPLOY / "make-secrets", folder], check=True)
+    made = {path.name: path.read_text() for path in folder.iterdir()}
+    subprocess.run([DEPLOY / "make-secrets", folder], check=True)
+
+    assert {path.name: path.read_text() for path in folder.iterdir()} == made  # none anew
+    assert set(made) == set(compose()["secrets"]) == set(compose()["services"]["postgres"]["secrets"])
+    assert len(set(made.values())) == len(made)
+    assert all(len(password) == 48 for password in made.values())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    users = (DEPLOY / "postgres" / "users.sql").read_text(encoding="utf-8")
+    assert set(made) - {"postgres"} <= set(re.findall(r"'(\w+)'", users))
+
+
+def test_the_image_of_hosts_has_the_worker_alone() -> None:
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", CONTAINERFILE, re.MULTILINE)
+    installs = re.findall(r"pip install --quiet \"\.\[([^\]]+)\]\"", CONTAINERFILE)
+
+    assert "host" in stages
+    assert stages[-1] == "duly"  # the last one is built if none is named
+    assert installs == ["${HOST_EXTRAS}", "services,worker"]
+    assert "ARG HOST_EXTRAS=worker\n" in CONTAINERFILE
+    for service in our_services().values():
+        build = service["build"]
+        assert build["target"] == ("host" if service["command"][0] == "worker" else "duly")
+        assert build.get("args", {"HOST_EXTRAS": "worker"}) == {"HOST_EXTRAS": "worker"}
+
+
 def test_the_image_copies_what_exists() -> None:
     sources = [
         source
@@ -136,7 +177,7 @@ def test_the_image_does_not_run_as_root() -> None:
     users = re.findall(r"^USER (\S+)", CONTAINERFILE, re.MULTILINE)
 
     assert users
-    assert users[-1] not in {"0", "root"}
+    assert set(users) == {"10001"}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -158,6 +199,42 @@ def test_a_unit_drains_comes_back_and_holds_no_privileges(unit: Path) -> None:
     assert settings["Restart"] == "on-failure"
     assert settings["NoNewPrivileges"] == "yes"
     assert settings["User"] == ("duly-worker" if "worker" in unit.name else "duly")
+
+
+HARDENED = {
+    "AmbientCapabilities": "",
+    "CapabilityBoundingSet": "",
+    "LockPersonality": "yes",
+    "PrivateDevices": "yes",
+    "PrivateTmp": "yes",
+    "ProtectHome": "yes",
+    "ProtectKernelModules": "yes",
+    "ProtectKernelTunables": "yes",
+    "ProtectSystem": "strict",
+    "RestrictSUIDSGID": "yes",
+    "UMask": "0077",
+}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_is_hardened_and_a_worker_may_still_make_cgroups(unit: Path) -> None:
+    settings = unit_settings(unit)
+
+    assert settings.items() >= HARDENED.items()
+    if "worker" in unit.name:
+        assert settings["Delegate"] == "yes"
+        assert "ProtectControlGroups" not in settings  # it makes all groups read-only
+    else:
+        assert settings["ProtectControlGroups"] == "yes"
+        assert settings["SystemCallFilter"] == "@system-service"
+
+
+def test_a_worker_is_killed_by_systemd_only_after_its_drain() -> None:
+    (worker,) = [unit for unit in UNITS if "worker" in unit.name]
+
+    allowed = parse_duration(unit_settings(worker)["TimeoutStopSec"])
+
+    assert allowed >= DrainSettings().drain_grace + timedelta(seconds=20)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -189,14 +266,10 @@ def variables_of(file: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda file: file.name)
 def test_an_environment_file_sets_what_exists_and_holds_no_password(file: Path) -> None:
-    known = {
-        f"DULY_{section.SECTION}_{name}".upper() for section in sections() for name in section.model_fields
-    }
-
     found = variables_of(file)
 
     assert found
-    assert set(found) <= known | {"DULY_APP"}
+    assert set(found) <= KNOWN | {"DULY_APP"}
     assert conninfo_to_dict(found.get("DULY_STORE_DSN", "")).get("password") is None
     if file.name in {"duly.env", "worker-mail.env"}:
         assert [name for name in found if name.startswith("DULY_STORE")] == []

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from duly_core.access import jwt_reader
+from duly_core.access import jwks_file, jwt_reader
 from duly_core.access.jwt_reader import FetchedKeys, open_jwt_reader
 from duly_core.access.settings import AuthSettings
 from duly_core.errors import SettingsError, UnauthenticatedError
@@ -90,6 +90,39 @@ def by_hand(algorithm: str, key_id: str, secret: bytes) -> str:
 async def test_any_other_jwt_is_refused(read, make):
     with pytest.raises(UnauthenticatedError):
         await read(make())
+
+
+@pytest.fixture
+def looks_always(monkeypatch):
+    monkeypatch.setattr(jwks_file, "_LOOK_EVERY_S", 0)
+
+
+async def test_a_file_of_keys_is_read_again_when_it_changes(looks_always, tmp_path):
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [key_set()]}))
+    read = open_jwt_reader(AuthSettings(mode="required", jwks=str(file), jwt_issuer="https://issuer"))
+    assert (await read(signed())).name == "shop"
+
+    file.write_text(json.dumps({"keys": [key_set(OTHER, "k2"), key_set(OTHER, "k3")]}))
+
+    assert (await read(signed(OTHER, key_id="k2"))).name == "shop"
+    with pytest.raises(UnauthenticatedError, match="no key 'k1'"):
+        await read(signed())
+
+
+@pytest.mark.parametrize("content", [b'{"keys": [', b"{}", b"\xff", None])
+async def test_while_the_file_of_keys_cannot_be_read_those_before_stay_in_force(
+    looks_always, tmp_path, content
+):
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [key_set()]}))
+    read = open_jwt_reader(AuthSettings(mode="required", jwks=str(file), jwt_issuer="https://issuer"))
+
+    file.unlink() if content is None else file.write_bytes(content)
+
+    assert (await read(signed())).name == "shop"
+    file.write_text(json.dumps({"keys": [key_set(OTHER, "k2")]}))
+    assert (await read(signed(OTHER, key_id="k2"))).name == "shop"
 
 
 def test_keys_are_fetched_by_https_only():

@@ -160,7 +160,7 @@ def test_a_move_that_ends_an_attempt_without_success_records_it(move):
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.name)
 def test_a_task_is_ended_by_the_one_text_for_that_and_by_nothing_else(move):
     sql = TRANSITIONS[move.name].sql
-    end = fragment("end_task", "done" if move.name == "fail" else "ended")
+    end = fragment("end_task", {"fail": "done", "drop_gated": "cancelled"}.get(move.name, "ended"))
     assert (end in sql) == bool(move.after & FINAL)
 
     rest = sql.replace(end, "")

@@ -27,6 +27,11 @@ class Credentials:
     """The header of this name."""
     certificate_name: str = ""
     """The name in the client certificate that TLS checked."""
+    certificate_expires_at: datetime | None = None
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 class AccessSource(Protocol):
@@ -48,8 +53,10 @@ class Authorizer:
         self,
         source: AccessSource,
         read_jwt: Callable[[str], Awaitable[Principal]] | None = None,
+        now: Callable[[], datetime] = _utc_now,
     ) -> None:
         """Make one; `read_jwt` checks a JWT and raises UnauthenticatedError. None: JWTs are not accepted."""
+        self._now = now
         self._source = source
         self._read_jwt = read_jwt
 
@@ -67,7 +74,7 @@ class Authorizer:
         header = credentials.authorization
         if not header:
             if credentials.certificate_name:
-                return Principal(credentials.certificate_name)
+                return Principal(credentials.certificate_name, credentials.certificate_expires_at)
             raise UnauthenticatedError(
                 "this server asks who calls: give a token (DULY_TOKEN or DULY_RPC_TOKEN_FILE) or a client certificate"
             )
@@ -89,7 +96,7 @@ class Authorizer:
     async def identify_again(self, credentials: Credentials, principal: Principal) -> Principal:
         """Return who makes a further call of a stream: its token may have been revoked meanwhile.
 
-        A JWT holds until it expires, and a certificate as long as its connection.
+        A JWT and a certificate hold until they expire.
 
         Raises:
             UnauthenticatedError: the token is no longer valid.
@@ -105,8 +112,10 @@ class Authorizer:
             UnauthenticatedError: what it showed has expired meanwhile.
             PermissionDeniedError: this call is not part of it.
         """
-        if principal.expires_at is not None and datetime.now(UTC) >= principal.expires_at:
-            raise UnauthenticatedError("this token has expired: ask an operator for a new one")
+        if principal.expires_at is not None and self._now() >= principal.expires_at:
+            raise UnauthenticatedError(
+                "what this caller shows has expired: ask an operator for a new token, or renew the certificate"
+            )
         access = await self._source.access_of(principal.name)
         if path in KNOWN_CALLERS or path.startswith(_REFLECTION):
             return access

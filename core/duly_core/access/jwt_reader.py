@@ -1,7 +1,6 @@
 """Reads JWTs: signed by a key of the issuer's set, meant for us, not expired."""
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -42,7 +41,9 @@ def open_jwt_reader(settings: AuthSettings) -> JwtReader | None:
         import jwt
     except ImportError as error:
         raise SettingsError("auth.jwks needs PyJWT: pip install 'duly[jwt]'") from error
-    find_key = _from_url(settings.jwks) if "://" in settings.jwks else _from_file(Path(settings.jwks))
+    from duly_core.access.jwks_file import FileKeys  # it needs PyJWT
+
+    find_key = _from_url(settings.jwks) if "://" in settings.jwks else FileKeys(Path(settings.jwks)).find
 
     def read(token: str) -> Principal:
         try:
@@ -130,20 +131,3 @@ class FetchedKeys:
                 raise
         finally:
             self._lock.release()
-
-
-def _from_file(path: Path) -> Callable[[str], "jwt.PyJWK"]:
-    import jwt
-
-    try:
-        keys = {key.key_id: key for key in jwt.PyJWKSet.from_dict(json.loads(path.read_text())).keys}
-    except (OSError, ValueError, jwt.PyJWTError) as error:
-        raise SettingsError(f"auth.jwks: {path} is no JSON Web Key Set: {error}") from error
-
-    def find(token: str) -> "jwt.PyJWK":
-        key_id = jwt.get_unverified_header(token).get("kid")
-        if key_id not in keys:
-            raise jwt.InvalidKeyError(f"no key {key_id!r} in {path}")
-        return keys[key_id]
-
-    return find

@@ -10,4 +10,4 @@ class Principal:
 
     name: str
     expires_at: datetime | None = None
-    """When what it showed is no longer valid; None: with the connection."""
+    """When what it showed is no longer valid; None: no time was said."""

@@ -16,6 +16,7 @@ from duly_core.access.item_refusals import ItemRefusals
 from duly_core.access.principal import Principal
 from duly_core.errors import DulyError, PermissionDeniedError
 from duly_core.rpc.call_audit import CallAudit
+from duly_core.rpc.certificate_expiry import expires_at
 from duly_core.rpc.error_status import code_of, status_of
 
 _ALTERNATIVE_NAME = "x509_subject_alternative_name"
@@ -131,7 +132,9 @@ def credentials_of(context: grpc.aio.ServicerContext[Any, Any]) -> Credentials:
             break
     if header:
         return Credentials(authorization=header)
-    return Credentials(certificate_name=_name_of(context.auth_context()))
+    auth = context.auth_context()
+    name = _name_of(auth)
+    return Credentials(certificate_name=name, certificate_expires_at=expires_at(auth) if name else None)
 
 
 def _name_of(auth: Any) -> str:

@@ -1,5 +1,6 @@
 """TLS of servers and channels, from files that are read again when they change."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import grpc
@@ -43,7 +44,8 @@ def refuse_strangers(listen: str) -> None:
     if not is_loopback(listen):
         raise SettingsError(
             f"{listen} can be reached from other machines, and there is no TLS: set rpc.cert_file and rpc.key_file "
-            "(`duly certs` makes some for development), or say rpc.allow_plaintext = true"
+            "(`duly certs` makes some for development), or say rpc.allow_plaintext = true (for an address of health checks "
+            "alone: rpc.allow_plaintext_health = true)"
         )
 
 
@@ -65,6 +67,10 @@ class _Files:
         if asks and settings.ca_file in ("", SYSTEM_AUTHORITIES):
             raise SettingsError(
                 "rpc.client_certificates = required needs rpc.ca_file: the authority that signs clients' certificates"
+            )
+        if asks and find_spec("cryptography") is None:
+            raise SettingsError(
+                "rpc.client_certificates = required needs cryptography, to read when they expire: pip install 'duly[services]'"
             )
         pair = (_read("key_file", settings.key_file), _read("cert_file", settings.cert_file))
         roots = _read("ca_file", settings.ca_file) if asks else None

@@ -30,11 +30,8 @@ from duly_core.task import (
 
 _CLAIMED = named(ClaimedTask)
 
-_JUDGED_HEARTBEAT = Statement(
-    "heartbeat_judged",
-    TRANSITIONS["heartbeat"].sql
-    + ", assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates",
-)
+_JUDGED_BY = ", assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates"
+_JUDGED_HEARTBEAT = Statement("heartbeat_judged", TRANSITIONS["heartbeat"].sql + _JUDGED_BY)
 """Also tells what gates are judged by."""
 
 
@@ -277,11 +274,8 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
         if rows:
             # a cancel that was asked for while it ran need not wait for another run
             released = uuids(sorted(row[0] for row in rows))
-            await fetch(
-                connection,
-                TRANSITIONS["cancel"],
-                {"task_ids": released, "only_if_requested": True, "by": None},
-            )
+            again = {"task_ids": released, "only_if_requested": True, "by": None}
+            await fetch(connection, TRANSITIONS["cancel"], again)
     claims = [(release.task_id, release.token) for release in releases]
     return await answer(store, claims, {row[1] for row in rows}), timedelta() if rows else None
 

@@ -58,7 +58,7 @@ select (select count(*) from (select {_AHEAD} limit %(most)s + 1) as first) as a
             select count(*) as count
             from (
                 select from task_assoc as assoc
-                where {_QUEUE.format(priority="higher.priority")} and assoc.next_trigger_at <= duly_now()
+                where {_QUEUE.format(priority="higher.priority")} and assoc.next_trigger_at <= %(now)s
                 limit %(most)s
             ) as first
         ) as one
@@ -71,7 +71,7 @@ _HELD = """
 select count(*) filter (where held.status <> 'enqueued') as running,
     count(*) filter (where held.status = 'enqueued' and held.priority = %(priority)s and held.enqueued_at < %(sent_at)s) as sent,
     (array_agg(held.claimed_at order by held.claimed_at desc) filter (
-        where held.status <> 'enqueued' and held.priority = %(priority)s
+        where held.status <> 'enqueued' and held.priority = %(priority)s and held.claimed_at is not null
     ))[1 : %(most)s] as claims
 from (
     select assoc.status, assoc.priority, assoc.claimed_at, assoc.enqueued_at, assoc.lambda
@@ -150,6 +150,7 @@ async def read_load(store: Store, row: TaskRow) -> Load:
         "lambda": row["lambda"],
         "priority": row["priority"],
         "before": min(due_at, now),
+        "now": now,
         "most": MOST_COUNTED,
         "most_held": _MOST_HELD,
         "sent_at": row["sent_at"] or now,

@@ -6,6 +6,7 @@ from typing import Any
 
 from duly_core.store.explain_reads import MOST_COUNTED
 from duly_core.store.pool import Store
+from duly_core.store.resources import quotas_of
 from duly_core.store.tasks import TaskRow, select_text
 
 MOST_SHOWN = 20
@@ -45,7 +46,7 @@ left join lateral (
 order by source.label
 """
 
-# what the task names, and the quota of its lambda
+# what the task names, and the quotas of its lambda and namespace
 _RESOURCES = """
 select need.name, need.key, least(need.weight, resource.capacity) as weight, resource.capacity, resource.rate,
     resource.note, coalesce(use.used, 0) as used
@@ -53,7 +54,7 @@ from (
     select named.name, named.key, named.weight
     from jsonb_to_recordset(%(needs)s::jsonb) as named (name text, key text, weight int4)
     union
-    select 'lambda:' || %(lambda)s, '', 1
+    select quota.name, '', 1 from unnest(%(quotas)s::text[]) as quota (name)
 ) as need
 join resource on resource.name = need.name
 left join resource_use as use on use.resource = need.name and use.key = need.key
@@ -115,7 +116,7 @@ async def read_resources(store: Store, row: TaskRow) -> Sequence[WaitRow]:
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    asked = {"needs": json.dumps(row["needs"] or []), "lambda": row["lambda"].partition("@")[0]}
+    asked = {"needs": json.dumps(row["needs"] or []), "quotas": [*quotas_of(row["lambda"])]}
     return await select_text(store, _RESOURCES, asked)
 
 

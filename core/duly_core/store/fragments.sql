@@ -311,7 +311,8 @@ entity as (
     select task_id, status::task_status, ended_at, started_at, fence, failures, crashes, last_token, result,
         result_encoding, failure_kind, failure_message, case when failure_kind is not null then ended_at end, events,
         case when status = 'success' then enqueued_at end, case when status = 'success' then claimed_at end,
-        case when status = 'success' then holder end
+        -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
+        case when status = 'success' and fence > 1 then holder end
     from ended
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,

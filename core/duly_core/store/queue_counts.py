@@ -62,7 +62,6 @@ class QueueCounts:
     counts: Mapping[str, Count]
     """By class; a class that is left out has none."""
     oldest_ready_at: datetime | None = None
-    next_due_at: datetime | None = None
     oldest_claim_at: datetime | None = None
     cut: frozenset[str] = frozenset()
     """Classes that were not counted to their end."""
@@ -109,7 +108,6 @@ class _Pending(NamedTuple):
     scheduled: int
     backing_off: int
     oldest_ready_at: datetime | None
-    next_due_at: datetime | None
     is_cut: bool
 
     @property
@@ -123,7 +121,7 @@ class _Pending(NamedTuple):
 
 _NOTHING: frozenset[str] = frozenset()
 _LATER, _ALL_PENDING = frozenset(_PENDING[1:]), frozenset(_PENDING)
-_NONE_PENDING = _Pending(0, 0, 0, None, None, is_cut=False)
+_NONE_PENDING = _Pending(0, 0, 0, None, is_cut=False)
 
 
 async def count_queues(store: Store, limits: CountLimits = LIMITS) -> Snapshot:
@@ -183,11 +181,11 @@ async def _count_pending(
             "now": counted_at,
             "most": most,
         }
-        for name, priority, ready, scheduled, backing_off, oldest, due_at in await fetch(
+        for name, priority, ready, scheduled, backing_off, oldest in await fetch(
             connection, PENDING, parameters
         ):
             is_cut = ready + scheduled + backing_off >= most
-            found[_key(name, priority)] = _Pending(ready, scheduled, backing_off, oldest, due_at, is_cut)
+            found[_key(name, priority)] = _Pending(ready, scheduled, backing_off, oldest, is_cut)
     return found
 
 
@@ -240,7 +238,7 @@ def _queue(
         count = sample.settle(key, kind, number) if cut and sample and kind in cut else Count(number)
         if count.number:
             counts[kind] = count
-    return QueueCounts(counts, pending.oldest_ready_at, pending.next_due_at, oldest_claim_at, cut)
+    return QueueCounts(counts, pending.oldest_ready_at, oldest_claim_at, cut)
 
 
 def _is_cut(rows: Iterable[TupleRow], limits: CountLimits) -> bool:

@@ -7,10 +7,10 @@ from uuid import UUID
 from duly.enums import Priority
 from duly.time_conversion import EPOCH
 from duly_core.routing import QueueKey
-from duly_core.store.arrays import texts
+from duly_core.store.arrays import int2s, texts
 from duly_core.store.pool import Store
 from duly_core.store.queue_counts import Count
-from duly_core.store.queue_statements import HOSTS, SCHEDULED_SINCE
+from duly_core.store.queue_statements import HOSTS, NEXT_DUE, SCHEDULED_SINCE
 from duly_core.store.statements import Statement
 
 RATE_WINDOW = timedelta(seconds=10)
@@ -37,6 +37,23 @@ async def hosts_by_lambda(store: Store, names: Sequence[str], now: datetime) -> 
         StoreUnavailableError: the store does not answer.
     """
     return dict(await store.run(HOSTS, {"lambdas": texts(names), "now": now})) if names else {}
+
+
+async def next_due(store: Store, keys: Sequence[QueueKey], now: datetime) -> dict[QueueKey, datetime]:
+    """Return when the next task of each of these queues is due; those without one are left out.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    if not keys:
+        return {}
+    parameters = {
+        "lambdas": texts([key.lambda_name for key in keys]),
+        "priorities": int2s([key.priority for key in keys]),
+        "now": now,
+    }
+    rows = await store.run(NEXT_DUE, parameters)
+    return {QueueKey(name, Priority(priority)): due_at for name, priority, due_at in rows}
 
 
 async def recently_scheduled(store: Store, names: Sequence[str], now: datetime) -> dict[QueueKey, Count]:

@@ -34,7 +34,7 @@ select null, lambda, priority from present
 PENDING = Statement(
     "pending_by_queue",
     """
-select asked.lambda, asked.priority, pending.ready, pending.scheduled, pending.backing_off, pending.oldest, following.due_at
+select asked.lambda, asked.priority, pending.ready, pending.scheduled, pending.backing_off, pending.oldest
 from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as asked (lambda, priority)
 cross join lateral (
     select count(*) filter (where first.next_trigger_at <= %(now)b::timestamptz) as ready,
@@ -50,14 +50,22 @@ cross join lateral (
         limit %(most)b::int8
     ) as first
 ) as pending
-left join lateral (
+""",
+)
+
+NEXT_DUE = Statement(
+    "next_due_by_queue",
+    """
+select asked.lambda, asked.priority, following.due_at
+from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as asked (lambda, priority)
+cross join lateral (
     select assoc.next_trigger_at as due_at
     from task_assoc as assoc
     where assoc.lambda = asked.lambda and assoc.priority = asked.priority
         and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at > %(now)b::timestamptz
     order by assoc.next_trigger_at
     limit 1
-) as following on true
+) as following
 """,
 )
 

@@ -221,6 +221,12 @@ def bare_name(name: str) -> str:
     return name.removeprefix(next((prefix for prefix in _PREFIXES if name.startswith(prefix)), ""))
 
 
+def quotas_of(lambda_name: str) -> tuple[str, str]:
+    """Return the names of the quotas of which a task of this lambda takes units, if they are declared."""
+    namespace = namespace_of(lambda_name) or DEFAULT_NAMESPACE
+    return f"{QUOTA}{base_name(lambda_name)}", f"{NAMESPACE_QUOTA}{namespace}"
+
+
 def scheduling_quotas_of(lambda_name: str) -> tuple[str, str]:
     """Return the names of the quotas of scheduling of a lambda, and of its namespace."""
     namespace = namespace_of(lambda_name) or DEFAULT_NAMESPACE

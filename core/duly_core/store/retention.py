@@ -88,6 +88,14 @@ class Retention:
         self._dropping: dict[str, PartitionDrop] = {}
         self._clock = ClockWatch(since_boot)
 
+    def keep(self, retention: timedelta, dead_letter_retention: timedelta) -> None:
+        """Keep tasks, and dead letters, for so long from the next round on."""
+        if (retention, dead_letter_retention) != (self._retention, self._dead_letter_retention):
+            self._retention, self._dead_letter_retention = retention, dead_letter_retention
+            # what was found out about partitions held for the times before
+            self._walked.clear()
+            self._dropping.clear()
+
     async def run_once(self) -> RetentionRound:
         """Add partitions, remove what was kept for its time; bounded, so that a round is short.
 

@@ -6,10 +6,11 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from duly_core.settings import Duration, Section
+from duly_core.live_sections import LiveStoreSettings
+from duly_core.settings import Duration
 
 
-class StoreSettings(Section):
+class StoreSettings(LiveStoreSettings):
     """`[store]`: where Postgres is and how long it may take."""
 
     SECTION: ClassVar[str] = "store"
@@ -40,10 +41,6 @@ class StoreSettings(Section):
     """True behind pgbouncer in transaction mode: Duly sets nothing on sessions."""
     direct_dsn: str = ""
     """With `pooled`: the address of Postgres itself, for migrations and notifications."""
-    retention: Duration = Field(default=timedelta(days=7), ge=timedelta(minutes=1))
-    """How long finished tasks are kept, with results and idempotency keys. Then they are unknown."""
-    dead_letter_retention: Duration = Field(default=timedelta(days=30), ge=timedelta(minutes=1))
-    """How long dead letters are kept."""
     audit_retention: Duration = Field(default=timedelta(days=365), ge=timedelta(days=1))
     """How long the audit log keeps who changed what."""
     partition_span: Duration = Field(

@@ -549,11 +549,11 @@ select task_id, null::text as lambda, null::interval as due_in from ended
 {{released}}
 
 -- name: delay_gated
--- move: new|retriable_failure -> new|retriable_failure
+-- move: new|retriable_failure -> new
 -- Moves the due time of due tasks that a delay gate hits, once for each task, from when the gate was set at the earliest.
 with {{gate_in_force}}, {{hit_by_gate: and %(gate_id)b::int8 <> all (coalesce(assoc.passed_gates, array[]::int8[]))}}, delayed as (
     update task_assoc as assoc
-    set next_trigger_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
+    set status = 'new', next_trigger_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
         due_at = greatest(assoc.next_trigger_at, gate.created_at) + gate.delay,
         passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || gate.gate_id,
         events = duly_note(
@@ -580,7 +580,7 @@ with {{gate_in_force}}, {{hit_by_gate: }}, parked as (
 select lambda, count(*) from parked group by lambda
 
 -- name: probe_gated
--- move: new|retriable_failure -> new|retriable_failure
+-- move: new|retriable_failure -> new
 -- Lets the tasks of a lambda that are due first pass the gate of its breaker, so many at most.
 with picked as (
     select picked.task_id
@@ -601,7 +601,8 @@ with picked as (
     limit %(limit)b
 )
 update task_assoc as assoc
-set passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || %(gate_id)b::int8
+set status = 'new', next_trigger_at = assoc.next_trigger_at,
+    passed_gates = coalesce(assoc.passed_gates, array[]::int8[]) || %(gate_id)b::int8
 from picked
 where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
 returning assoc.lambda, assoc.next_trigger_at
@@ -940,7 +941,7 @@ update task_assoc as assoc
 set cancel_requested = true,
     events = case
         when not assoc.cancel_requested
-            then duly_note(assoc.events, 'cancel_requested', (select duly_now()), assoc.next_trigger_at, null, %(by)b::text)
+            then duly_note(assoc.events, 'cancel_requested', (select duly_now()), null, null, %(by)b::text)
         else assoc.events
     end
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
@@ -1071,7 +1072,7 @@ with clock as materialized (
     set due_at = case when found.is_moved then found.due_at else assoc.due_at end,
         priority = coalesce(found.priority, assoc.priority), edits = assoc.edits + 1,
         events = duly_note(
-            assoc.events, 'updated', (select now from clock), assoc.next_trigger_at, {{what_changed}}, %(by)b::text
+            assoc.events, 'updated', (select now from clock), null, {{what_changed}}, %(by)b::text
         )
     from found
     where assoc.task_id = any (array[found.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null

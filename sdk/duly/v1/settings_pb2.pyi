@@ -61,6 +61,7 @@ class Setting(_message.Message):
     OWN_VALUE_FIELD_NUMBER: _builtins.int
     EFFECT_FIELD_NUMBER: _builtins.int
     IGNORED_VALUE_FIELD_NUMBER: _builtins.int
+    USED_BY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """With its section: store_consumer.poll_interval"""
     value: _builtins.str
@@ -73,6 +74,8 @@ class Setting(_message.Message):
     """What the setting does, in a sentence."""
     ignored_value: _builtins.str
     """An operator's value that this release does not accept and ignores; empty: none is ignored."""
+    used_by: _builtins.str
+    """The processes that take a change: "Store Consumer, HSC"."""
     @_builtins.property
     def changed_at(self) -> _timestamp_pb2.Timestamp:
         """When it was set; absent for a default."""
@@ -88,10 +91,11 @@ class Setting(_message.Message):
         own_value: _builtins.str = ...,
         effect: _builtins.str = ...,
         ignored_value: _builtins.str = ...,
+        used_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "default_value", b"default_value", "effect", b"effect", "ignored_value", b"ignored_value", "name", b"name", "own_value", b"own_value", "source", b"source", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "default_value", b"default_value", "effect", b"effect", "ignored_value", b"ignored_value", "name", b"name", "own_value", b"own_value", "source", b"source", "used_by", b"used_by", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

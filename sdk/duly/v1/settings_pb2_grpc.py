@@ -63,7 +63,8 @@ class SettingsServiceServicer:
 
     def SetSettings(self, request, context):
         """Sets values for every process, also for those that start later. Each item has its own answer; an item with an error
-        has changed nothing. Every Store Consumer and HSC takes a change within one poll interval.
+        has changed nothing. A value that contradicts another setting is an error. Every process that uses a setting (used_by)
+        takes a change within one poll interval, or a second.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,8 @@ class SettingsServiceStub:
     """Lists every setting that can be changed while Duly runs."""
     SetSettings: _grpc.UnaryUnaryMultiCallable[_settings_pb2.SetSettingsRequest, _settings_pb2.SetSettingsResponse]
     """Sets values for every process, also for those that start later. Each item has its own answer; an item with an error
-    has changed nothing. Every Store Consumer and HSC takes a change within one poll interval.
+    has changed nothing. A value that contradicts another setting is an error. Every process that uses a setting (used_by)
+    takes a change within one poll interval, or a second.
     """
     ResetSettings: _grpc.UnaryUnaryMultiCallable[_settings_pb2.ResetSettingsRequest, _settings_pb2.ResetSettingsResponse]
     """Undoes SetSettings: each process takes the value of its own file or environment again, else the default."""
@@ -47,7 +48,8 @@ class SettingsServiceAsyncStub(SettingsServiceStub):
     """Lists every setting that can be changed while Duly runs."""
     SetSettings: _aio.UnaryUnaryMultiCallable[_settings_pb2.SetSettingsRequest, _settings_pb2.SetSettingsResponse]  # type: ignore[assignment]
     """Sets values for every process, also for those that start later. Each item has its own answer; an item with an error
-    has changed nothing. Every Store Consumer and HSC takes a change within one poll interval.
+    has changed nothing. A value that contradicts another setting is an error. Every process that uses a setting (used_by)
+    takes a change within one poll interval, or a second.
     """
     ResetSettings: _aio.UnaryUnaryMultiCallable[_settings_pb2.ResetSettingsRequest, _settings_pb2.ResetSettingsResponse]  # type: ignore[assignment]
     """Undoes SetSettings: each process takes the value of its own file or environment again, else the default."""
@@ -68,7 +70,8 @@ class SettingsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_settings_pb2.SetSettingsResponse, _abc.Awaitable[_settings_pb2.SetSettingsResponse]]:
         """Sets values for every process, also for those that start later. Each item has its own answer; an item with an error
-        has changed nothing. Every Store Consumer and HSC takes a change within one poll interval.
+        has changed nothing. A value that contradicts another setting is an error. Every process that uses a setting (used_by)
+        takes a change within one poll interval, or a second.
         """
 
     @_abc_1.abstractmethod

@@ -2,8 +2,12 @@
 
 import asyncio
 
+from duly_core import live_settings
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.settings import AuthSettings
+from duly_core.live_sections import TriggerSettings
+from duly_core.log_levels import LogLevelFollower
+from duly_core.loop import repeat
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.service import Serve, run_service
@@ -17,7 +21,7 @@ from duly_core.store.rights import FRONTEND
 from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
-from duly_core.telemetry import observe_call
+from duly_core.telemetry import TelemetrySettings, observe_call
 from duly_core.timing import Timing
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
@@ -27,6 +31,7 @@ from duly_frontend.gates import GateServicer
 from duly_frontend.graphs import GraphServicer
 from duly_frontend.inspection import InspectionServicer
 from duly_frontend.limits import LimitServicer
+from duly_frontend.live_config import LiveConfig
 from duly_frontend.live_settings import SettingsServicer
 from duly_frontend.registry import RegistryServicer
 from duly_frontend.resource_needs import ResourceCache
@@ -49,21 +54,28 @@ def build(
     rpc_settings = RpcSettings.load()
     auth_settings = AuthSettings.load()
     timing = Timing.load()
+    telemetry = TelemetrySettings.load()
+    trigger = TriggerSettings.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings) as stores:
             store = stores.writes
+            config = LiveConfig(
+                stores.reads, settings, trigger, LogLevelFollower("frontend", settings, telemetry)
+            )
             known = LambdaCache(store)
             notifier = Notifier(store, notifications)
             resources = ResourceCache(stores.reads)
             quotas = SchedulingQuotas(stores.reads)
-            frontend = FrontendServicer(stores, settings, known, notifier, rpc_settings, resources, quotas)
+            frontend = FrontendServicer(
+                stores, settings, known, notifier, rpc_settings, resources, quotas, config.now
+            )
             limits = LimitServicer(stores, resources, quotas, notifier)
             sessions = SessionServicer(stores, notifier)
-            graphs = GraphServicer(stores, settings, known, notifier, rpc_settings)
+            graphs = GraphServicer(stores, settings, known, notifier, rpc_settings, config.now)
             registry = RegistryServicer(store, known)
-            live = SettingsServicer(store)
+            live = SettingsServicer(store, live_settings.own(settings, telemetry))
             explain = ExplainServicer(stores, timing)
             fleet = FleetServicer(stores)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
@@ -93,8 +105,10 @@ def build(
             address = await server.start()
             if await migration.done(store_settings, stop, FRONTEND):
                 log.info("frontend serves", address=address)
-                async with reporting(stores.lists, "frontend", address):
-                    await HealthFollower(server, stores.all, store_settings.unhealthy_after).run(stop)
+                health = HealthFollower(server, stores.all, store_settings.unhealthy_after)
+                async with reporting(stores.lists, "frontend", address), asyncio.TaskGroup() as group:
+                    group.create_task(health.run(stop))
+                    group.create_task(repeat("live settings", config.run_once, stop, asyncio.Event()))
             frontend.close()
             graphs.close()
             fleet.close()

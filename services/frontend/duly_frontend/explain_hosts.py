@@ -3,17 +3,28 @@
 from datetime import timedelta
 
 from duly.v1 import explain_pb2
+from duly_core.store.explain_hosts import Serving, read_serving
 from duly_core.store.explain_reads import Load
 from duly_core.store.pool import Store
 from duly_core.store.tasks import TaskRow
-from duly_frontend.explain_text import reason, span
+from duly_frontend.explain_text import ago, reason, span
 
 _PATIENCE = timedelta(seconds=15)
 """The first task of a queue that waited so long, and nothing was claimed since: nobody takes them."""
+_START = "start a worker that serves it (duly hosts lists those that report)"
 
 
-async def host_reasons(_store: Store, row: TaskRow, load: Load) -> list[explain_pb2.Reason]:
-    """Say that nobody claims its lambda's tasks. Hosts are judged by their claims: nothing else is known of them."""
+async def host_reasons(store: Store, row: TaskRow, load: Load) -> list[explain_pb2.Reason]:
+    """Say that no live host serves its lambda. Where no host reports, its claims tell.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    serving = await read_serving(store, row["lambda"])
+    if serving.alive:
+        return []
+    if serving.last_name is not None or serving.any_alive:
+        return [] if load.running else [_not_alive(row, serving)]
     waited = row["now"] - load.first_due_at
     if load.running or waited < _PATIENCE:
         return []
@@ -22,9 +33,21 @@ async def host_reasons(_store: Store, row: TaskRow, load: Load) -> list[explain_
     return [
         reason(
             explain_pb2.REASON_KIND_NO_HOST,
-            f"no host has claimed a task of {row['lambda']} for {span(waited)}, and none holds one: "
-            "probably no host serves it",
+            f"no host reports itself, none has claimed a task of {row['lambda']} for {span(waited)}, and none holds one",
             "start a worker that serves it; if one runs, check the HSC and the worker's log: duly health",
             since_at=load.first_due_at,
         )
     ]
+
+
+def _not_alive(row: TaskRow, serving: Serving) -> explain_pb2.Reason:
+    if serving.last_name is None or serving.last_reported_at is None:
+        return reason(explain_pb2.REASON_KIND_NO_HOST, f"no live host serves {row['lambda']}", _START)
+    return reason(
+        explain_pb2.REASON_KIND_NO_HOST,
+        f"no live host serves {row['lambda']}: the last one, {serving.last_name}, is {serving.last_state}, "
+        f"and reported {ago(row, serving.last_reported_at)}",
+        _START,
+        since_at=serving.last_reported_at,
+        holder=serving.last_name,
+    )

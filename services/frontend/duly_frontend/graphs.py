@@ -1,7 +1,7 @@
 """GraphService: writes graphs, all or nothing, and reads and cancels them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from duly_core.access.current import restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, TooMuchError
+from duly_core.live_sections import LiveFrontendSettings
 from duly_core.rpc.checks import page_size, read_duration
 from duly_core.rpc.new_nodes import node_field
 from duly_core.rpc.new_tasks import parse_task_id
@@ -41,10 +42,11 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         known: LambdaCache,
         notifier: Notifier,
         rpc: RpcSettings | None = None,
+        live: Callable[[], LiveFrontendSettings] | None = None,
     ) -> None:
-        """Make one; `rpc` has the limits of answers. None: the defaults."""
+        """Make one; `rpc` has the limits of answers (None: the defaults), `live` returns those of calls that hold now."""
         self._stores = stores
-        self._settings = settings
+        self._live = live or (lambda: settings)
         self._known = known
         self._notifier = notifier
         self._most_bytes = (rpc or RpcSettings()).max_message_bytes
@@ -65,7 +67,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         limits = await self._known.payload_limits({getattr(node.task, "lambda") for node in request.nodes})
         try:
             # a large one takes a while: other calls have their turn meanwhile
-            graph = await asyncio.to_thread(validation.new_graph, request, limits, self._settings.horizon)
+            graph = await asyncio.to_thread(validation.new_graph, request, limits, self._live().horizon)
         except Problem as problem:
             if await self._was_written(request):  # when its times had not passed, and its lambdas were there
                 return await self._repeated(parse_task_id(request.graph_id, "graph_id"), len(request.nodes))
@@ -251,7 +253,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     def _timeout(self, request: graphs_pb2.WaitGraphRequest) -> timedelta:
         if not request.HasField("timeout"):
             return _DEFAULT_WAIT
-        return read_duration("timeout", request.timeout, self._settings.max_wait)
+        return read_duration("timeout", request.timeout, self._live().max_wait)
 
 
 def _check_lambdas(action: Action, nodes: Iterable[graphs_pb2.GraphNode]) -> None:

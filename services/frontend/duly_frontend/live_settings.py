@@ -1,6 +1,6 @@
 """SettingsService: what operators change while Duly runs, held against the rules of the file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from duly.time_conversion import to_timestamp
 from duly.v1 import settings_pb2, settings_pb2_grpc, task_pb2
@@ -21,8 +21,10 @@ _MOST = 100
 class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
     """Answers each setting for itself; one with an error has changed nothing."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, own: Mapping[str, str] | None = None) -> None:
+        """Make one; `own` has what this process's configuration says, by name, where that is not the default."""
         self._store = store
+        self._own = own or {}
 
     async def ListSettings(  # noqa: N802 (the wire's name)
         self, _request: settings_pb2.ListSettingsRequest, _context: Context
@@ -34,6 +36,8 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
     ) -> settings_pb2.SetSettingsResponse:
         check_count("settings", len(request.settings), _MOST)
         checked = check_each(_checked, request.settings)
+        if any(not isinstance(each, Problem) for each in checked):
+            checked = await self._without_contradictions(checked)
         values = dict(each for each in checked if not isinstance(each, Problem))
         if values:
             await store_live_settings.put(self._store, values)
@@ -52,6 +56,23 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
             log.info("settings reset", settings=valid)
         return settings_pb2.ResetSettingsResponse(results=await self._results(names))
 
+    async def _without_contradictions(
+        self, checked: Sequence[tuple[str, str] | Problem]
+    ) -> list[tuple[str, str] | Problem]:
+        """Refuse the values that contradict another, of this call or in force."""
+        kept, own = await store_live_settings.kept(self._store)
+        values = {**{name: each.value for name, each in own.items()}, **self._own}
+        set_before = {name: each.value for name, each in kept.items() if name in live_settings.NAMES}
+        for name in set_before:
+            default = live_settings.default_of(name)
+            values[name] = live_settings.value_of(name, set_before, values.get(name, default))
+        values |= dict(each for each in checked if not isinstance(each, Problem))
+        wrong = live_settings.contradictions(values)
+        return [
+            Problem("value", wrong[each[0]]) if not isinstance(each, Problem) and each[0] in wrong else each
+            for each in checked
+        ]
+
     async def _results(self, names: Sequence[str | Problem]) -> list[settings_pb2.SettingResult]:
         shown = iter(await self._shown([name for name in names if isinstance(name, str)]))
         return [
@@ -65,7 +86,7 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
         if not names:
             return []
         kept, own = await store_live_settings.kept(self._store)
-        return [_to_wire(name, kept.get(name), own.get(name)) for name in names]
+        return [_to_wire(name, kept.get(name), own.get(name), self._own.get(name)) for name in names]
 
 
 def _checked(asked: settings_pb2.NewSetting) -> tuple[str, str]:
@@ -85,17 +106,24 @@ def _known(name: str) -> str:
     return name
 
 
-def _to_wire(name: str, kept: StoredSetting | None, own: StoredSetting | None) -> settings_pb2.Setting:
+def _to_wire(
+    name: str, kept: StoredSetting | None, own: StoredSetting | None, of_frontend: str | None
+) -> settings_pb2.Setting:
+    """Return a setting as it stands; `of_frontend` is what this process's configuration says of it."""
     default = live_settings.default_of(name)
     setting = settings_pb2.Setting(
         name=name,
         default_value=default,
-        own_value=own.value if own else default,
+        own_value=own.value if own else of_frontend or default,
         effect=live_settings.effect_of(name),
+        used_by=live_settings.used_by(name),
     )
     if kept and not _is_accepted(name, kept.value):
         setting.ignored_value, kept = kept.value, None
     holds = kept or own
+    if holds is None and of_frontend:
+        setting.value, setting.source = of_frontend, settings_pb2.SETTING_SOURCE_CONFIGURATION
+        return setting
     if holds is None:
         setting.value, setting.source = default, settings_pb2.SETTING_SOURCE_DEFAULT
         return setting

@@ -146,7 +146,8 @@ async def list_queues(store: Store, snapshot: Snapshot, query: QueueQuery) -> fl
     rates: dict[QueueKey, Count] | None = None
     if query.include_rates:
         rates = await queue_reads.recently_scheduled(store, names, snapshot.counted_at)
-    queues = [_to_wire(key, counted[key], hosts.get(key.lambda_name, 0)) for key in keys]
+    next_due = await queue_reads.next_due(store, keys, snapshot.counted_at)
+    queues = [_to_wire(key, counted[key], hosts.get(key.lambda_name, 0), next_due.get(key)) for key in keys]
     if rates is not None:
         for key, queue in zip(keys, queues, strict=True):
             queue.recently_scheduled.CopyFrom(_count(rates.get(key, Count())))
@@ -181,14 +182,20 @@ def _count(count: Count) -> fleet_pb2.TaskCount:
     return fleet_pb2.TaskCount(count=count.number, estimated=count.is_estimated)
 
 
-def _to_wire(key: QueueKey, counts: QueueCounts, hosts: int) -> fleet_pb2.LambdaQueue:
+def _to_wire(
+    key: QueueKey, counts: QueueCounts, hosts: int, next_due_at: datetime | None
+) -> fleet_pb2.LambdaQueue:
     message = fleet_pb2.LambdaQueue(hosts=hosts)
     message.priority = key.priority.value  # type: ignore[assignment]  # to mypy a number is no member
     setattr(message, "lambda", key.lambda_name)
     for name in _CLASSES:
         getattr(message, name).CopyFrom(_count(counts.count(name)))
-    for name in ("oldest_ready_at", "next_due_at", "oldest_claim_at"):
-        moment: datetime | None = getattr(counts, name)
+    moments = {
+        "oldest_ready_at": counts.oldest_ready_at,
+        "next_due_at": next_due_at,
+        "oldest_claim_at": counts.oldest_claim_at,
+    }
+    for name, moment in moments.items():
         if moment is not None:
             getattr(message, name).FromDatetime(moment)
     return message

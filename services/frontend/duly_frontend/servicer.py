@@ -1,7 +1,7 @@
 """FrontendService: checks what clients ask for, and hands it to the store in groups."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
@@ -13,6 +13,7 @@ from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.group_commit import GroupCommit
 from duly_core.lifecycle import FINAL, Status
+from duly_core.live_sections import LiveFrontendSettings
 from duly_core.rpc import checks
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.checks import check_count, page_size, read_duration
@@ -62,12 +63,16 @@ class FrontendServicer(TaskChanges):
         rpc: RpcSettings | None = None,
         resources: ResourceCache | None = None,
         quotas: SchedulingQuotas | None = None,
+        live: Callable[[], LiveFrontendSettings] | None = None,
     ) -> None:
-        """Make one; `rpc` has the limits of calls and of answers. None: the defaults."""
+        """Make one; `rpc` has the limits of calls and of answers. None: the defaults.
+
+        `live` returns the limits that hold now. None: always those of `settings`.
+        """
         self._resources = resources or ResourceCache(stores.reads)
         self._quotas = quotas or SchedulingQuotas(stores.reads)
         rpc = rpc or RpcSettings()
-        super().__init__(stores, settings, notifier)
+        super().__init__(stores, live or (lambda: settings), notifier)
         self._known = known
         self._wrote_at = float("-inf")
         self._ends = CompletionWatcher(stores.reads)
@@ -92,10 +97,10 @@ class FrontendServicer(TaskChanges):
     async def Schedule(  # noqa: N802 (the wire's name)
         self, request: frontend_pb2.ScheduleRequest, context: Context
     ) -> frontend_pb2.ScheduleResponse:
-        check_count("tasks", len(request.tasks), self._settings.max_tasks_per_call)
+        check_count("tasks", len(request.tasks), self._live().max_tasks_per_call)
         names = {getattr(task, "lambda") for task in request.tasks}
         limits = await self._known.payload_limits(names)
-        horizon = self._settings.horizon
+        horizon = self._live().horizon
         wanted = {
             place: read_needs(task.resources) for place, task in enumerate(request.tasks) if task.resources
         }
@@ -233,7 +238,7 @@ class FrontendServicer(TaskChanges):
     ) -> frontend_pb2.RedriveTasksResponse:
         scope = scope_of(Action.REDRIVE, getattr(request, "lambda"))
         wanted = replace(filters.of_redrive(request), scope=scope)
-        spread = dead_letters.spread(request, self._settings.horizon)
+        spread = dead_letters.spread(request, self._live().horizon)
         limit = checks.limit(request.limit)
         name = wanted.lambda_name
         if name and name not in await self._known.payload_limits({name}):
@@ -254,9 +259,9 @@ class FrontendServicer(TaskChanges):
     async def WaitTask(  # noqa: N802
         self, request: frontend_pb2.WaitTaskRequest, _context: Context
     ) -> frontend_pb2.WaitTaskResponse:
-        timeout = min(_DEFAULT_WAIT, self._settings.max_wait)
+        timeout = min(_DEFAULT_WAIT, self._live().max_wait)
         if request.HasField("timeout"):
-            timeout = read_duration("timeout", request.timeout, self._settings.max_wait)
+            timeout = read_duration("timeout", request.timeout, self._live().max_wait)
         ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
         found = await readable(self._stores.reads, ids)
         await self._ends.wait([task_id for task_id in found.ids if isinstance(task_id, bytes)], timeout)
@@ -274,7 +279,7 @@ class FrontendServicer(TaskChanges):
         return await reachable(self._stores.reads, action, self._ids(texts))
 
     def _ids(self, texts: Sequence[str]) -> Sequence[bytes | Problem]:
-        check_count("task_ids", len(texts), self._settings.max_waited_per_call)
+        check_count("task_ids", len(texts), self._live().max_waited_per_call)
         return check_each(parse_task_id, texts)
 
 

@@ -1,12 +1,13 @@
 """The part of FrontendService that changes tasks which nobody runs: edits, cancels and purges of many."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 
 from duly.v1 import frontend_pb2, frontend_pb2_grpc
 from duly_core.access.roles import Action
 from duly_core.lifecycle import Status
+from duly_core.live_sections import LiveFrontendSettings
 from duly_core.rpc.checks import check_count, limit
 from duly_core.rpc.stubs import Context
 from duly_core.store import bulk as store_bulk
@@ -17,7 +18,6 @@ from duly_core.task import TaskChange
 from duly_frontend import bulk_pages, events, filters, task_updates
 from duly_frontend.convert import NO_SUCH_TASK
 from duly_frontend.reach import reachable, scope_of
-from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 
 _MOST_UPDATES = 1_000
@@ -26,16 +26,18 @@ _MOST_UPDATES = 1_000
 class TaskChanges(frontend_pb2_grpc.FrontendServiceServicer):
     """Each RPC takes many and answers each for itself."""
 
-    def __init__(self, stores: FrontendStores, settings: FrontendSettings, notifier: Notifier) -> None:
+    def __init__(
+        self, stores: FrontendStores, live: Callable[[], LiveFrontendSettings], notifier: Notifier
+    ) -> None:
         self._stores = stores
-        self._settings = settings
+        self._live = live
         self._notifier = notifier
 
     async def UpdateTask(  # noqa: N802 (the wire's name)
         self, request: frontend_pb2.UpdateTaskRequest, _context: Context
     ) -> frontend_pb2.UpdateTaskResponse:
         check_count("updates", len(request.updates), _MOST_UPDATES)
-        asked = task_updates.read(request.updates, self._settings.horizon)
+        asked = task_updates.read(request.updates, self._live().horizon)
         ids = [each.task_id if isinstance(each, TaskChange) else each for each in asked]
         within = await reachable(self._stores.reads, Action.CHANGE, ids)
         changes = [

@@ -12,9 +12,8 @@ from duly_core.store.task_history import Event, events_of
 from duly_core.store.tasks import TaskRow
 from duly_core.task import AttemptOutcome
 from duly_frontend.convert import ATTEMPT_OUTCOME_TO_WIRE, STATUS_TO_WIRE
+from duly_frontend.event_kinds import FRONTEND, HSC, KINDS, OF_CALLBACKS, OF_TASKS, STORE_CONSUMER
 from duly_frontend.explain_text import one_line
-
-FRONTEND, HSC, STORE_CONSUMER, CLIENT = "frontend", "hsc", "store_consumer", "client"
 
 _SAME_STATEMENT = timedelta(seconds=1)
 """An end and the event that tells of it are not at the same microsecond."""
@@ -22,119 +21,11 @@ _SAME_STATEMENT = timedelta(seconds=1)
 _Line = tuple[datetime, explain_pb2.HistoryEvent]
 """An event, and its place: a host's clock does not put a start before its claim."""
 
-_KINDS: dict[str, tuple["explain_pb2.HistoryKind.ValueType", str, Status | None, str]] = {
-    "parked": (explain_pb2.HISTORY_KIND_PARKED, "", Status.WAITING, "no units of {about} were free"),
-    "unparked": (explain_pb2.HISTORY_KIND_UNPARKED, "", Status.NEW, "units of {about} were free"),
-    "put_off": (explain_pb2.HISTORY_KIND_PUT_OFF, "", None, "the rate of a resource gave it a later start"),
-    "rate_lifted": (
-        explain_pb2.HISTORY_KIND_RATE_LIFTED,
-        FRONTEND,
-        None,
-        "the rate that put it off was changed or removed",
-    ),
-    "gated": (explain_pb2.HISTORY_KIND_GATED, STORE_CONSUMER, Status.WAITING, "the gate {about} holds it"),
-    "ungated": (explain_pb2.HISTORY_KIND_UNGATED, "", Status.NEW, "the gate {about} no longer holds it"),
-    "delayed": (
-        explain_pb2.HISTORY_KIND_DELAYED,
-        STORE_CONSUMER,
-        None,
-        "the gate {about} moved its due time",
-    ),
-    "dequeued_gated": (
-        explain_pb2.HISTORY_KIND_GATED,
-        "",
-        Status.NEW,
-        "a gate took it from its queue",
-    ),
-    "session_turn": (
-        explain_pb2.HISTORY_KIND_SESSION_TURN,
-        "",
-        Status.NEW,
-        "it became the first of its session, after {about}",
-    ),
-    "session_overtaken": (
-        explain_pb2.HISTORY_KIND_SESSION_OVERTAKEN,
-        FRONTEND,
-        Status.WAITING,
-        "{about} is due before it in its session",
-    ),
-    "session_unblocked": (
-        explain_pb2.HISTORY_KIND_SESSION_UNBLOCKED,
-        "",
-        Status.NEW,
-        "the block of its session by {about} was ended",
-    ),
-    "session_failed": (
-        explain_pb2.HISTORY_KIND_SESSION_FAILED,
-        "",
-        None,
-        "{about} in its session failed for good, and this task with it",
-    ),
-    "graph_ready": (
-        explain_pb2.HISTORY_KIND_GRAPH_READY,
-        "",
-        Status.NEW,
-        "what it waits for in its graph has happened: {about} ended last",
-    ),
-    "graph_skipped": (
-        explain_pb2.HISTORY_KIND_GRAPH_SKIPPED,
-        "",
-        None,
-        "what it waits for in its graph can no longer happen",
-    ),
-    "sent_again": (
-        explain_pb2.HISTORY_KIND_SENT_AGAIN,
-        STORE_CONSUMER,
-        None,
-        "nobody claimed it in time: its reference was sent again",
-    ),
-    "put_back": (
-        explain_pb2.HISTORY_KIND_PUT_BACK,
-        STORE_CONSUMER,
-        Status.NEW,
-        "its reference could not be sent",
-    ),
-    "dequeued": (
-        explain_pb2.HISTORY_KIND_DEQUEUED,
-        STORE_CONSUMER,
-        Status.NEW,
-        "its queue is no longer used",
-    ),
-    "claimed_again": (
-        explain_pb2.HISTORY_KIND_CLAIMED_AGAIN,
-        HSC,
-        Status.CLAIMED,
-        "the reply to the claim was lost",
-    ),
-    "updated": (explain_pb2.HISTORY_KIND_UPDATED, FRONTEND, None, "changed: {about}"),
-    "cancel_requested": (
-        explain_pb2.HISTORY_KIND_CANCEL_REQUESTED,
-        FRONTEND,
-        None,
-        "its holder is told by the next heartbeat",
-    ),
-    "cancelled": (explain_pb2.HISTORY_KIND_ENDED, FRONTEND, Status.CANCELLED, ""),
-    "failed": (explain_pb2.HISTORY_KIND_ENDED, "", Status.FATAL_FAILURE, "{about}"),
-    "redriven": (explain_pb2.HISTORY_KIND_REDRIVEN, FRONTEND, Status.NEW, "all attempts are before it again"),
-    "left_out": (explain_pb2.HISTORY_KIND_LEFT_OUT, "", None, "{about} events were left out"),
-}
-_OF_TASKS = {
-    "session_turn",
-    "session_overtaken",
-    "session_unblocked",
-    "session_failed",
-    "graph_ready",
-    "graph_skipped",
-}
-"""Events that name another task."""
-_OF_CALLBACKS = {"failed"}
-"""Events about which a callback had its say."""
-
 
 def named_tasks(row: TaskRow) -> set[UUID]:
     """Return the other tasks that the history of a task names."""
     events = events_of(row["events"], row["live_events"])
-    return {UUID(event.about) for event in events if event.kind in _OF_TASKS and event.about}
+    return {UUID(event.about) for event in events if event.kind in OF_TASKS and event.about}
 
 
 def history_of(
@@ -271,10 +162,10 @@ def _current(row: TaskRow) -> Iterator[_Line]:
 
 
 def _event(event: Event, *, withheld: bool) -> _Line:
-    kind, service, status, text = _KINDS.get(
+    kind, service, status, text = KINDS.get(
         event.kind, (explain_pb2.HISTORY_KIND_UNSPECIFIED, "", None, event.kind)
     )
-    about = "" if withheld and event.kind in _OF_CALLBACKS else event.about
+    about = "" if withheld and event.kind in OF_CALLBACKS else event.about
     return _line(
         kind,
         event.happened_at,
@@ -282,7 +173,7 @@ def _event(event: Event, *, withheld: bool) -> _Line:
         service=service,
         principal=event.principal,
         next_trigger_at=event.next_trigger_at,
-        reason=text.format(about=about or ("another task" if event.kind in _OF_TASKS else "")),
+        reason=text.format(about=about or ("another task" if event.kind in OF_TASKS else "")),
     )
 
 

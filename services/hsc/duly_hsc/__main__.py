@@ -4,6 +4,8 @@ import asyncio
 
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.settings import AuthSettings
+from duly_core.live_sections import TriggerSettings
+from duly_core.log_levels import LogLevelFollower
 from duly_core.loop import repeat
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
@@ -18,13 +20,13 @@ from duly_core.store.rights import HSC
 from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
-from duly_core.telemetry import observe_call
+from duly_core.telemetry import TelemetrySettings, observe_call
 from duly_core.timing import Timing
 from duly_hsc.events import log
 from duly_hsc.live_config import LiveConfig
 from duly_hsc.run_counts import RunCounts
 from duly_hsc.servicer import HscServicer
-from duly_hsc.settings import HscSettings, TriggerSettings
+from duly_hsc.settings import HscSettings
 from duly_hsc.stores import open_stores
 
 
@@ -40,11 +42,13 @@ def build(
     rpc_settings = RpcSettings.load()
     auth_settings = AuthSettings.load()
     live_settings = TriggerSettings.load()
+    telemetry = TelemetrySettings.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings, timing) as stores:
-            config = LiveConfig(stores.results, live_settings)
+            log_level = LogLevelFollower("hsc", settings, telemetry)
+            config = LiveConfig(stores.results, live_settings, log_level)
             gates = GateCache(stores.results)
             counts = RunCounts(stores.results, lambda: gates.breaker_lambdas)
             servicer = HscServicer(

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from duly_core.effective_settings import EffectiveSettings
-from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveStoreConsumerSettings
+from duly_core.log_levels import LogLevelFollower
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
 
@@ -13,7 +14,10 @@ from duly_core.store.pool import Store
 class LiveConfig:
     """`run_once` reads them, once a poll interval or when `wake` is set."""
 
-    def __init__(self, store: Store, own: LiveStoreConsumerSettings) -> None:
+    def __init__(
+        self, store: Store, own: LiveStoreConsumerSettings, log_level: LogLevelFollower | None = None
+    ) -> None:
+        self._log_level = log_level
         self.wake = asyncio.Event()
         self._store = store
         self._live_settings = EffectiveSettings(own)
@@ -37,6 +41,9 @@ class LiveConfig:
         Raises:
             StoreUnavailableError: they cannot be read; what held before holds on.
         """
-        if self._live_settings.take(await store_live_settings.values(self._store)):
+        values = await store_live_settings.values(self._store)
+        if self._log_level is not None:
+            self._log_level.take(values)
+        if self._live_settings.take(values):
             self._changed()
         return self.now().poll_interval

@@ -13,7 +13,7 @@ from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core import failpoints
 from duly_core.clock import seconds_since_boot
 from duly_core.group_commit import GroupCommit
-from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveStoreConsumerSettings
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.checks import check_count, check_holder, check_prefixes
 from duly_core.rpc.settings import RpcSettings

@@ -4,15 +4,14 @@ from datetime import timedelta
 from typing import ClassVar
 
 from pydantic import Field
-from pydantic_settings import SettingsConfigDict
 
 from duly_core.addresses import Listen, OptionalListen
-from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveHscSettings
 from duly_core.rpc.field_count import MOST_FIELDS
-from duly_core.settings import Duration, Section
+from duly_core.settings import Duration
 
 
-class HscSettings(Section):
+class HscSettings(LiveHscSettings):
     """`[hsc]`: Its timeouts are those of `[timing]`."""
 
     SECTION: ClassVar[str] = "hsc"
@@ -37,9 +36,3 @@ class HscSettings(Section):
     """Retries a second that each lambda may have in any case, at each HSC."""
     max_hold_back: Duration = Field(default=timedelta(hours=1), ge=timedelta())
     """The longest delay of a retry above its share."""
-
-
-class TriggerSettings(LiveStoreConsumerSettings):
-    """`[store_consumer]`: when tasks are triggered, where hosts are given work without a queue."""
-
-    model_config = SettingsConfigDict(extra="ignore")  # the rest of the section is the Store Consumer's own

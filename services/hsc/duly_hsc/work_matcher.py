@@ -12,7 +12,7 @@ from datetime import timedelta
 from duly.enums import Priority
 from duly_core import failpoints
 from duly_core.errors import OverloadedError
-from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveStoreConsumerSettings
 from duly_core.routing import ALL_PRIORITIES
 from duly_core.store import claims as store_claims
 from duly_core.store.claims import Caller, Pick, Work

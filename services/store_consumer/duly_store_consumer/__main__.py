@@ -5,6 +5,8 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 
+from duly_core.effective_settings import EffectiveSettings
+from duly_core.log_levels import LogLevelFollower
 from duly_core.loop import repeat
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.server import RpcServer
@@ -21,6 +23,7 @@ from duly_core.store.rights import STORE_CONSUMER
 from duly_core.store.service_instances import reporting
 from duly_core.store.settings import StoreSettings
 from duly_core.store.start import Migration
+from duly_core.telemetry import TelemetrySettings
 from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.breaker_loop import BreakerLoop
@@ -49,6 +52,7 @@ def build(
     queue_settings = QueueSettings.load()
     rpc_settings = RpcSettings.load()
     timing = Timing.load()
+    telemetry = TelemetrySettings.load()
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
@@ -105,9 +109,13 @@ def build(
                 audit_retention=store_settings.audit_retention,
             )
 
+            kept_for = EffectiveSettings(store_settings)
+            consumer.live_config.follow(kept_for.take)
+            consumer.live_config.follow(LogLevelFollower("store-consumer", settings, telemetry).take)
             dead_letters = DeadLetterWatch(store)
 
             async def retain() -> timedelta:
+                retention.keep(kept_for.now.retention, kept_for.now.dead_letter_retention)
                 done = await retention.run_once()
                 events.retention_round(done)
                 return _TABLE_LOCKED_PAUSE if done.locked else done.pause

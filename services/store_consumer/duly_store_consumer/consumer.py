@@ -50,6 +50,11 @@ class Consumer:
         self._liveness = Liveness()
         self.wake = self._wake_timer.wake
 
+    @property
+    def live_config(self) -> LiveConfig:
+        """Return what it reads of settings and lambdas."""
+        return self._live_config
+
     def config_changed(self) -> None:
         """Begin a round at once that reads lambdas and settings anew."""
         self._live_config.changed()

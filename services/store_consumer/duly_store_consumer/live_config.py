@@ -1,5 +1,6 @@
 """Caches the registered lambdas and live settings that a round uses."""
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 
@@ -36,6 +37,7 @@ class LiveConfig:
         self._known = False
         self._write_at = float("-inf")
         """When to write this process's own settings to the store: once, but for failures."""
+        self._followers: list[Callable[[Mapping[str, str]], object]] = []
 
     @property
     def settings(self) -> StoreConsumerSettings:
@@ -52,6 +54,10 @@ class LiveConfig:
         """Return the queues that no gate holds as a whole."""
         gates = self._gates.now
         return [queue for queue in self.queues if not gates.is_closed(queue)] if gates else self.queues
+
+    def follow(self, take: Callable[[Mapping[str, str]], object]) -> None:
+        """Call `take` with what operators have set, each time it is read."""
+        self._followers.append(take)
 
     def changed(self) -> None:
         """Read again in the next round."""
@@ -87,9 +93,13 @@ class LiveConfig:
         if self._write_at <= now:
             self._write_at = now + _WRITE_AGAIN
             with suppress(StoreUnavailableError):  # people see it, nothing depends on it
-                await store_live_settings.tell_own(self._store, live_settings.own(self._own))
+                await store_live_settings.tell_own(
+                    self._store, live_settings.own(self._own, self._store.settings)
+                )
                 self._write_at = float("inf")
         if found.lambdas != self.lambdas:
             self.lambdas = found.lambdas
             self.queues = [QueueKey(name, priority) for name in found.lambdas for priority in Priority]
         self._effective.take(found.settings)
+        for take in self._followers:
+            take(found.settings)

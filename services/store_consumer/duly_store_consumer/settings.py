@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from duly_core.addresses import Listen
-from duly_core.live_settings import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveStoreConsumerSettings
 
 
 class StoreConsumerSettings(LiveStoreConsumerSettings):

@@ -28,6 +28,11 @@ class TimeoutLoop:
         self._backlog = BacklogWatch(store, self._live_config)
         self._liveness = Liveness()
 
+    @property
+    def live_config(self) -> LiveConfig:
+        """Return what it reads of settings and lambdas."""
+        return self._live_config
+
     def config_changed(self) -> None:
         """Begin a round at once that reads lambdas and settings anew."""
         self._live_config.changed()

@@ -43,7 +43,7 @@ class _Place:
         """Whether this move takes, frees, parks, releases or puts off; others may come within another transaction."""
         took, takes = move.task_id in self.taken, move.after in _TAKING
         was_parked, is_parked = move.task_id in self.parked, bool(move.parked_on)
-        return took != takes or was_parked != is_parked or _is_put_off(move) or move.after in FINAL
+        return took != takes or was_parked != is_parked or is_put_off(move) or move.after in FINAL
 
     def note(self, move: Transition) -> None:
         for kept in (self.taken, self.parked, self.ready):
@@ -132,7 +132,7 @@ def _judge(history: History, place: _Place, lines: Lines) -> Iterator[Violation]
             )
 
 
-def _is_put_off(move: Transition) -> bool:
+def is_put_off(move: Transition) -> bool:
     """Whether a rate gave it a start time. A change by a client leaves its next trigger, or sets it to the due time."""
     if move.before != move.after or move.after not in READY:
         return False

@@ -94,6 +94,15 @@ def _rest(line: list[Turn], cases: Mapping[str, Case], lines: Lines) -> Iterator
         acked = cases[turn.task_id].acked
         if waited and acked is not None and acked.cancel_asked and turn.ended is not None:
             waited = turn.ended.after != Status.CANCELLED  # it was cancelled before the failure had ended it
+        marked = any(move.doom for move in cases[turn.task_id].transitions)
+        if waited and turn.ended is None and not marked and failed is not None and failed.ended is not None:
+            yield Violation(
+                "C10.rest",
+                turn.task_id,
+                f"it waited in session {turn.joined.session} when {failed.task_id} failed, and is to end with it;"
+                " the failure did not mark it",
+                (lines.transition(turn.joined), lines.transition(failed.ended)),
+            )
         if turn.ended is not None and ends_so != waited:
             expected = (
                 f"it waited in session {turn.joined.session} when {failed.task_id} failed, and ends with it"

@@ -19,6 +19,7 @@ alter table task add column events jsonb;
 -- Of the run that succeeded; those of the others are in `attempt`.
 alter table task add column enqueued_at timestamptz;
 alter table task add column claimed_at timestamptz;
+-- Null if it was the first run.
 alter table task add column holder text;
 
 alter table attempt add column enqueued_at timestamptz;

@@ -1,0 +1,118 @@
+"""The parts of the settings' sections that operators can change while Duly runs."""
+
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from duly_core.settings import Duration, Section
+
+MOST_ITEMS = 20_000
+"""Of one call: MOST_FIELDS of duly_core.rpc.field_count, which this may not import."""
+INHERIT = "inherit"
+LogLevel = Literal["debug", "info", "warning", "error"]
+ServiceLogLevel = Literal["inherit", "debug", "info", "warning", "error"]
+
+
+class LiveTelemetrySettings(Section):
+    """The part of `[telemetry]` that can be changed while processes run."""
+
+    SECTION: ClassVar[str] = "telemetry"
+
+    log_level: LogLevel = "info"
+    """The lowest level that is logged. Live for servers; workers read it at their start."""
+
+
+class LiveFrontendSettings(Section):
+    """The part of `[frontend]` that can be changed while it runs."""
+
+    SECTION: ClassVar[str] = "frontend"
+
+    horizon: Duration = Field(default=timedelta(days=365), ge=timedelta(minutes=1))
+    """How far ahead a task may be scheduled."""
+    max_tasks_per_call: int = Field(default=10_000, ge=1, le=MOST_ITEMS)
+    """The most tasks in one Schedule."""
+    max_waited_per_call: int = Field(default=1_000, ge=1, le=MOST_ITEMS)
+    """The most task ids in one call that reads, waits, cancels or redrives."""
+    max_wait: Duration = timedelta(seconds=60)
+    """The longest time of one WaitTask."""
+    log_level: ServiceLogLevel = "inherit"
+    """The lowest level that the Frontend logs. `inherit`: that of `telemetry.log_level`."""
+
+
+class LiveHscSettings(Section):
+    """The part of `[hsc]` that can be changed while it runs."""
+
+    SECTION: ClassVar[str] = "hsc"
+
+    log_level: ServiceLogLevel = "inherit"
+    """The lowest level that the HSC logs. `inherit`: that of `telemetry.log_level`."""
+
+
+class LiveStoreSettings(Section):
+    """The part of `[store]` that can be changed while processes run."""
+
+    SECTION: ClassVar[str] = "store"
+
+    retention: Duration = Field(default=timedelta(days=7), ge=timedelta(minutes=1))
+    """How long finished tasks are kept, with results and idempotency keys. Then they are unknown."""
+    dead_letter_retention: Duration = Field(default=timedelta(days=30), ge=timedelta(minutes=1))
+    """How long dead letters are kept."""
+
+
+class LiveStoreConsumerSettings(Section):
+    """The part of `[store_consumer]` that can be changed while it runs."""
+
+    SECTION: ClassVar[str] = "store_consumer"
+
+    poll_interval: Duration = Field(
+        default=timedelta(seconds=2), ge=timedelta(milliseconds=10), le=timedelta(minutes=2)
+    )
+    """How often Duly looks for due and silent tasks, even if nothing wakes it."""
+    exact: bool = True
+    """Wakes at the next due time and on notifications. Off: polls at the interval only."""
+    batching_gap: Duration = Field(default=timedelta(milliseconds=2), le=timedelta(seconds=10))
+    """The shortest time between two polls."""
+    batch: int = Field(default=2_000, ge=1, le=100_000)
+    """With SQS: the most references that one poll sends to each queue."""
+    enqueue_timeout: Duration = Field(
+        default=timedelta(seconds=60), ge=timedelta(seconds=1), le=timedelta(days=1)
+    )
+    """With SQS: a reference that was not claimed after this time is sent again."""
+    put_back_delay: Duration = Field(default=timedelta(seconds=5), le=timedelta(hours=1))
+    """With SQS: references that could not be sent are sent again within this time."""
+    reclaim_rate: float = Field(default=500, gt=0, le=1_000_000)
+    """The most claims a second that one Store Consumer reclaims from silent Executors."""
+    depth_horizon: Duration = Field(default=timedelta(seconds=5), le=timedelta(hours=1))
+    """With SQS: each queue holds about as many references as workers claim in this time. The rest waits in the store."""
+    min_depth: int = Field(default=100, ge=1, le=1_000_000)
+    """With SQS: references that a queue may hold in any case, however slow its workers are."""
+    max_depth: int = Field(default=20_000, ge=1, le=1_000_000)
+    """With SQS: the most references in one queue, however fast its workers are. min_depth takes precedence."""
+    log_level: ServiceLogLevel = "inherit"
+    """The lowest level that the Store Consumer logs. `inherit`: that of `telemetry.log_level`."""
+
+
+class TriggerSettings(LiveStoreConsumerSettings):
+    """`[store_consumer]`: when tasks are triggered, for processes that are no Store Consumer."""
+
+    model_config = SettingsConfigDict(extra="ignore")  # the rest of the section is the Store Consumer's own
+
+
+LIVE: tuple[type[Section], ...] = (
+    LiveFrontendSettings,
+    LiveHscSettings,
+    LiveStoreSettings,
+    LiveStoreConsumerSettings,
+    LiveTelemetrySettings,
+)
+
+USED_BY = {
+    "frontend": "Frontend",
+    "hsc": "HSC",
+    "store": "Store Consumer",
+    "store_consumer": "Store Consumer, HSC",
+    "telemetry": "Frontend, HSC, Store Consumer",
+}
+"""The processes that take a change, by section."""

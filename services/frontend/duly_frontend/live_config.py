@@ -1,0 +1,45 @@
+"""Follows the live settings of the Frontend: its limits and its log level."""
+
+from datetime import timedelta
+
+from duly_core.effective_settings import EffectiveSettings
+from duly_core.live_sections import LiveStoreConsumerSettings
+from duly_core.log_levels import LogLevelFollower
+from duly_core.store import live_settings as store_live_settings
+from duly_core.store.pool import Store
+from duly_frontend.settings import FrontendSettings
+
+_SOONEST = timedelta(seconds=1)
+
+
+class LiveConfig:
+    """`run_once` reads them, once a poll interval."""
+
+    def __init__(
+        self,
+        store: Store,
+        own: FrontendSettings,
+        trigger: LiveStoreConsumerSettings,
+        log_level: LogLevelFollower,
+    ) -> None:
+        """Make one; `trigger` tells the poll interval that holds without operators."""
+        self._store = store
+        self._settings = EffectiveSettings(own)
+        self._trigger = EffectiveSettings(trigger)
+        self._log_level = log_level
+
+    def now(self) -> FrontendSettings:
+        """Return the settings that hold now."""
+        return self._settings.now
+
+    async def run_once(self) -> timedelta:
+        """Read them; return when to come back.
+
+        Raises:
+            StoreUnavailableError: they cannot be read; what held before holds on.
+        """
+        values = await store_live_settings.values(self._store)
+        self._log_level.take(values)
+        self._settings.take(values)
+        self._trigger.take(values)
+        return max(_SOONEST, self._trigger.now.poll_interval)

@@ -1,0 +1,295 @@
+"""What can be said about deploy/kubernetes without a cluster: its schema, and that it names what exists."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+
+import kubernetes_validate
+import pytest
+import yaml
+from psycopg.conninfo import conninfo_to_dict
+
+from duly_controller.settings import ControllerSettings, DrainSettings
+from duly_core.rpc.settings import RpcSettings
+from duly_core.settings import parse_duration
+from duly_frontend.settings import FrontendSettings
+from duly_hsc.settings import HscSettings
+from duly_local.all_settings import sections
+from tests.fixtures.command_help import help_of, options
+from tests.fixtures.forked_process import ROOT
+from tests.fixtures.manifests import FOLDER, Workload, documents, kustomization, selects, workloads
+
+FOLDERS = sorted(path.parent.name for path in FOLDER.glob("*/kustomization.yaml"))
+OF_KUBERNETES = ("base", "migrate")
+VERSIONS = ("1.29", "1.37")
+"""The oldest that the manifests are meant for, and the newest that the library knows."""
+WORKLOADS = workloads()
+SERVERS = ("duly-frontend", "duly-hsc", "duly-store-consumer")
+_KILLED_AFTER = timedelta(seconds=10)
+"""How long after the grace a Controller kills its Executors (docs/operators/processes.md)."""
+
+
+@pytest.fixture(params=WORKLOADS.values(), ids=WORKLOADS)
+def workload(request) -> Workload:
+    return request.param
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("folder", OF_KUBERNETES)
+def test_the_documents_fit_the_schema_of_kubernetes(folder: str, version: str) -> None:
+    for document in documents(folder):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_a_document_that_does_not_fit_is_noticed() -> None:
+    document = WORKLOADS["duly-hsc"].document
+    wrong = document | {"spec": document["spec"] | {"replica": 2}}
+
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[1], strict=True)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("folder", ["base", "migrate", "example", "example/migrate"])
+def test_kustomize_renders_a_folder(folder: str) -> None:
+    done = subprocess.run(
+        ["kubectl", "kustomize", FOLDER / folder], capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    rendered = list(yaml.safe_load_all(done.stdout))
+    for document in rendered:
+        if document["apiVersion"].partition("/")[0] not in FOREIGN:
+            kubernetes_validate.validate(document, VERSIONS[1], strict=True)
+    deployments = [document for document in rendered if document["kind"] in {"Deployment", "Job"}]
+    assert deployments
+    for document in deployments:
+        assert document["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/part-of"] == "duly"
+
+
+FOREIGN = {"keda.sh", "monitoring.coreos.com", "cert-manager.io"}
+
+
+def test_every_file_is_in_a_kustomization() -> None:
+    named = {f"{folder}/{file}" for folder in FOLDERS for file in kustomization(folder)["resources"]}
+
+    found = {str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.yaml")}
+
+    assert found - {f"{folder}/kustomization.yaml" for folder in FOLDERS} == named - {"example/../base"}
+
+
+def test_a_container_runs_a_command_that_exists(workload: Workload) -> None:
+    command, *arguments = workload.container["args"]
+
+    said = help_of(command)
+
+    assert said is not None, f"duly {command} --help fails"
+    assert [option for option in options(arguments) if option not in said] == []
+
+
+def test_a_container_has_settings_that_exist_and_can_be_read(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {
+        f"DULY_{section.SECTION}_{name}".upper() for section in sections() for name in section.model_fields
+    }
+    for name, value in workload.environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert set(workload.environment) <= known
+    for section in sections():
+        section.load()
+
+
+def test_ports_are_those_of_the_settings(workload: Workload) -> None:
+    names = {
+        "duly-frontend": {"grpc": "FRONTEND_LISTEN", "health": "FRONTEND_HEALTH_LISTEN"},
+        "duly-hsc": {"grpc": "HSC_LISTEN", "health": "HSC_HEALTH_LISTEN"},
+        "duly-store-consumer": {"health": "STORE_CONSUMER_LISTEN"},
+        "duly-worker-hello": {"health": "CONTROLLER_HEALTH_LISTEN"},
+        "duly-migrate": {},
+    }[workload.name]
+    said = {port: _port(workload.environment[f"DULY_{name}"]) for port, name in names.items()}
+    if workload.name != "duly-migrate":
+        said["metrics"] = _port(workload.environment["DULY_TELEMETRY_METRICS_LISTEN"])
+    if "worker" in workload.name:
+        first = int(workload.environment["DULY_CONTROLLER_EXECUTOR_METRICS_PORT"])
+        said |= {f"executor-{n}": first + n for n in range(ControllerSettings().executors)}
+
+    assert workload.ports == said
+    if said:
+        assert workload.container["readinessProbe"]["grpc"]["port"] == said["health"]
+        assert "livenessProbe" not in workload.container
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def test_services_are_where_workers_call() -> None:
+    services = {each["metadata"]["name"]: each for each in documents("base") if each["kind"] == "Service"}
+    worker = WORKLOADS["duly-worker-hello"].environment
+
+    called = {worker["DULY_CONTROLLER_FRONTEND_ADDRESS"], worker["DULY_CONTROLLER_HSC_ADDRESS"]}
+
+    assert called == {f"dns:///{name}:{each['spec']['ports'][0]['port']}" for name, each in services.items()}
+    usual = {"duly-frontend": FrontendSettings().listen, "duly-hsc": HscSettings().listen}
+    for name, service in services.items():
+        assert service["spec"]["clusterIP"] == "None"  # a name with several addresses, as dns:/// needs
+        (port,) = service["spec"]["ports"]
+        assert port["port"] == WORKLOADS[name].ports[port["targetPort"]] == _port(usual[name])
+
+
+def test_a_pod_gets_the_time_that_its_drain_takes(workload: Workload) -> None:
+    has = workload.pod.get("terminationGracePeriodSeconds", 30)
+    hook = (
+        workload.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["", "0"])
+    )
+
+    if "worker" in workload.name:
+        drain = parse_duration(workload.environment["DULY_EXECUTOR_DRAIN_GRACE"])
+        assert drain == DrainSettings().drain_grace
+        needs = drain + _KILLED_AFTER + timedelta(seconds=10)
+    else:
+        needs = RpcSettings().shutdown_grace + timedelta(seconds=int(hook[1]) + 10)
+
+    assert timedelta(seconds=has) >= needs
+
+
+def test_a_pod_has_no_rights_that_it_does_not_need(workload: Workload) -> None:
+    pod, container = workload.pod, workload.container
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert f"--uid {pod['securityContext']['runAsUser']} " in (ROOT / "deploy" / "Containerfile").read_text()
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "emptyDir" in workload.mounts["/tmp"]
+
+
+def test_a_pod_gets_no_variables_that_look_like_settings(workload: Workload) -> None:
+    # those of service links would be DULY_HSC_PORT and so on, which a process refuses
+    assert workload.pod["enableServiceLinks"] is False
+
+
+def test_secrets_are_files_and_only_those_that_a_process_needs(workload: Workload) -> None:
+    secrets = {path: volume["secret"] for path, volume in workload.mounts.items() if "secret" in volume}
+    own = workload.name.removeprefix("duly-")
+
+    assert "env" not in workload.container
+    assert all(secret["defaultMode"] == 0o440 for secret in secrets.values())
+    assert conninfo_to_dict(workload.environment.get("DULY_STORE_DSN", "")).get("password") is None
+    if own == "worker-hello":
+        assert not any(name.startswith("DULY_STORE") for name in workload.environment)
+        assert [item["key"] for item in secrets["/etc/duly/tls"]["items"]] == ["ca.crt"]
+        assert {secret["secretName"] for secret in secrets.values()} == {
+            "duly-tls",
+            "duly-worker-hello-token",
+        }
+    else:
+        assert secrets["/etc/duly/store"]["secretName"] == f"duly-store-{own}"
+        assert conninfo_to_dict(workload.environment["DULY_STORE_DSN"])["sslmode"] == "verify-full"
+
+
+def test_files_that_settings_name_are_in_a_mounted_folder(workload: Workload) -> None:
+    files = [
+        match for value in workload.environment.values() for match in re.findall(r"(/etc/[^&\s]+)", value)
+    ]
+
+    assert files
+    for file in files:
+        assert file.rpartition("/")[0] in workload.mounts
+
+
+def test_servers_ask_who_calls_and_serve_tls() -> None:
+    for name in ("duly-frontend", "duly-hsc"):
+        environment = WORKLOADS[name].environment
+        assert environment["DULY_AUTH_MODE"] == "required"
+        assert environment["DULY_RPC_CERT_FILE"]
+        assert "DULY_RPC_ALLOW_PLAINTEXT" not in environment
+
+
+def test_what_selects_pods_selects_some() -> None:
+    pods = [each.labels for each in WORKLOADS.values()]
+
+    selectors = list(_selectors())
+
+    assert len(selectors) > 10
+    for selector in selectors:
+        assert any(selects(selector, labels) for labels in pods), selector
+
+
+def _selectors() -> Iterator[dict]:
+    for folder in ("base", "pod-monitor"):
+        for document in documents(folder):
+            spec = document.get("spec", {})
+            if document["kind"] == "Service":
+                yield {"matchLabels": spec["selector"]}
+            elif "podSelector" in spec or "selector" in spec:
+                yield spec.get("podSelector", spec.get("selector"))
+
+
+def test_a_deployment_has_a_budget_of_disruptions_and_two_pods() -> None:
+    budgets = {
+        each["metadata"]["name"] for each in documents("base") if each["kind"] == "PodDisruptionBudget"
+    }
+    deployments = {name: each for name, each in WORKLOADS.items() if each.document["kind"] == "Deployment"}
+
+    assert budgets == set(deployments)
+    assert all(each.document["spec"]["replicas"] >= 2 for each in deployments.values())
+
+
+def test_policies_and_monitors_name_ports_that_exist() -> None:
+    named = {
+        port["port"]
+        for document in documents("base")
+        if document["kind"] == "NetworkPolicy"
+        for rule in document["spec"].get("ingress", [])
+        for port in rule["ports"]
+    } | {each["port"] for each in documents("pod-monitor")[0]["spec"]["podMetricsEndpoints"]}
+
+    assert named == {name for each in WORKLOADS.values() for name in each.ports} - {"health"}
+
+
+def test_workers_are_scaled_by_a_metric_and_a_target_that_exist() -> None:
+    (scaled,) = documents("keda")
+    (trigger,) = scaled["spec"]["triggers"]
+    metrics = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+
+    (metric,) = re.findall(r"duly_\w+", trigger["metadata"]["query"])
+
+    assert re.search(rf"^\| `{metric}` \| gauge \| `lambda` \|", metrics, re.MULTILINE)
+    assert scaled["spec"]["scaleTargetRef"]["name"] in WORKLOADS
+    (patch,) = kustomization("keda")["patches"]
+    assert patch["target"]["name"] == scaled["spec"]["scaleTargetRef"]["name"]
+    budget = WORKLOADS[patch["target"]["name"]].pod["terminationGracePeriodSeconds"]
+    (policy,) = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"][
+        "policies"
+    ]
+    assert policy["periodSeconds"] > budget  # the next worker goes when the last one has drained
+
+
+def test_the_example_names_the_images_and_settings_of_the_base() -> None:
+    example = kustomization("example")
+
+    images = {each["name"] for each in example["images"]}
+
+    assert images == {each.container["image"] for each in WORKLOADS.values()}
+    for made in example["configMapGenerator"]:
+        known = WORKLOADS[made["name"]].environment
+        assert {literal.partition("=")[0] for literal in made["literals"]} <= set(known)
+
+
+def test_certificates_have_the_names_of_the_services() -> None:
+    (names,) = [
+        each["spec"]["dnsNames"] for each in documents("cert-manager") if "dnsNames" in each.get("spec", {})
+    ]
+
+    assert {name.partition(".")[0] for name in names} == {
+        each["metadata"]["name"] for each in documents("base") if each["kind"] == "Service"
+    }
