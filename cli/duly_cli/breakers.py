@@ -1,6 +1,7 @@
 """`duly gates breaker`: lambdas that are paused by themselves when too many of their runs fail."""
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -46,8 +47,8 @@ def set_breaker(
             lambda_name,
             failure_rate,
             minimum=minimum,
-            window=parse_duration(window, "--window"),
-            pause=parse_duration(pause, "--pause"),
+            window=parse_duration(window, "--window") or timedelta(),
+            pause=parse_duration(pause, "--pause") or timedelta(),
             probes=probes,
             reason=reason,
             owner=user_name(),

@@ -29,7 +29,7 @@ _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 def parse_interval(text: str, option: str) -> timedelta:
     """Return how long to wait between two times."""
     interval = parse_duration(text, option)
-    if interval is None or interval < _SHORTEST:
+    if interval < _SHORTEST:
         raise invalid(option, f"must be at least {_SHORTEST.total_seconds():g}s")
     return interval
 

@@ -52,7 +52,8 @@ def hold_a_handful(connection):
 def hold_rows_that_wait(connection):
     fill(connection, LIVE, 10)
     connection.execute(
-        "update task_assoc set status = 'waiting', token = null, holder = null, graph = task_id, next_trigger_at = 'infinity'"
+        "update task_assoc set status = 'waiting', token = null, holder = null, graph = task_id, open_edges = 1, any_of = false,"
+        " next_trigger_at = 'infinity'"
     )
     connection.execute("vacuum (analyze)")
 

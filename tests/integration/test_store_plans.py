@@ -38,8 +38,8 @@ PLANNED_FOR_ALL = {
 }
 """What is not on the path of a task that goes well, or finds the tasks itself, may think of all partitions; it runs on
 those that it needs."""
-READS_ALL_HELD = {"claimed_under", "claim_again"}
-"""They look for prefixes of tokens, for replies that were lost and callers that died."""
+READS_ALL_HELD = {"claimed_under", "claim_again", "enqueued_gated"}
+"""They look for prefixes of tokens, for replies that were lost and callers that died; the last once after a change of gates."""
 AS_GOOD = {"task_first_lambda_task_id_idx": "task_first_pkey"}
 """Entities may be found by lambda and id as well; what does not know the lambda skips over the few that there are."""
 READY, WATCHED, EXPIRING = {"task_assoc_ready"}, {"task_assoc_watched"}, {"task_assoc_expiring"}
@@ -52,11 +52,28 @@ GRAPHS, NODES = {"graph_pkey"}, {"graph_node_pkey"}
 NODES_BY_TASK = {"graph_node_by_task"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
 USES = {"resource_use_pkey"}
+GATES, PARKED = {"gate_gate_id_key"}, {"task_assoc_parked"}
 
 IDS = [new_task_id() for _ in range(3)]
 TOKENS = [new_task_id() for _ in range(3)]
 ROOM = {"lambdas": [LAMBDA] * 2, "priorities": [1, 3], "room": [10, 10]}
 HELD = {"task_ids": IDS, "tokens": TOKENS}
+GATED_ROWS = {
+    "gate_ids": [1],
+    "gate_lambdas": [LAMBDA],
+    "gate_priorities": [3],
+    "gate_collections": ["a"],
+    "gate_sessions": ["s"],
+}
+SWEPT = {
+    "gate_id": 1,
+    "lambdas": [LAMBDA] * 2,
+    "priorities": [1, 3],
+    "collection": "a",
+    "session": None,
+    "since": None,
+    "limit": 10,
+}
 NONE = {
     "started_at": [None] * 3,
     "failure_messages": [None] * 3,
@@ -249,6 +266,18 @@ CASES = {
     ),
     "enqueue_again": (ROOM | {"enqueue_timeout": SECOND, "limit": 10}, WATCHED | ASSOC),
     "dequeue": ({"limit": 10}, WATCHED | ASSOC),
+    "dequeue_gated": (GATED_ROWS | {"task_ids": IDS}, ASSOC),
+    "enqueued_gated": (GATED_ROWS | {"limit": 10}, WATCHED),
+    "drop_gated": (SWEPT, GATES | READY | ASSOC | END),
+    "delay_gated": (SWEPT, GATES | READY | ASSOC),
+    "park_gated": (SWEPT, GATES | READY | ASSOC),
+    "probe_gated": (
+        {"lambdas": [LAMBDA] * 2, "priorities": [1, 3], "gate_id": 1, "limit": 10},
+        READY | ASSOC,
+    ),
+    "release_gated": ({"parked_on": "gate:a", "parked_key": "1", "limit": 10}, PARKED | ASSOC),
+    "unpark_gated": ({"task_ids": IDS}, ASSOC),
+    "parked_on_gates": ({}, PARKED | GATES),
     "put_back": ({"task_ids": IDS, "delay": SECOND}, ASSOC),
     "reclaim": (
         {"status": "enqueued", "trigger_in": SECOND, "limit": 10, "as_of": None},

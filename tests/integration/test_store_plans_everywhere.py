@@ -49,6 +49,19 @@ OF_GRAPHS = {
 }
 """test_graph_costs.py has those that stand on a task's path."""
 
+OF_GATES = {
+    "dequeue_gated",
+    "enqueued_gated",
+    "drop_gated",
+    "delay_gated",
+    "park_gated",
+    "probe_gated",
+    "release_gated",
+    "unpark_gated",
+    "parked_on_gates",
+}
+"""None of them runs while there are no gates."""
+
 PAGES = {
     "schedule": (753, 976),
     "tick": (875, 1190),
@@ -87,7 +100,7 @@ when its plan is made anew: the top of each index of task_assoc and resource_use
 def test_every_statement_of_the_task_path_has_its_cost():
     assert (
         TRANSITIONS.keys() | READS.keys()
-    ) == CASES.keys() | READS_ALL | OF_SESSIONS | OF_RESOURCES | OF_GRAPHS
+    ) == CASES.keys() | READS_ALL | OF_SESSIONS | OF_RESOURCES | OF_GRAPHS | OF_GATES
     assert PAGES.keys() == CASES.keys()
 
 

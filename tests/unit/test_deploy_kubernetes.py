@@ -263,7 +263,7 @@ def test_workers_are_scaled_by_a_metric_and_a_target_that_exist() -> None:
 
     (metric,) = re.findall(r"duly_\w+", trigger["metadata"]["query"])
 
-    assert re.search(rf"^\| `{metric}` \| gauge \| `lambda` \|", metrics, re.MULTILINE)
+    assert re.search(rf"^\| `{metric}` \| gauge \| `lambda`, ", metrics, re.MULTILINE)
     assert scaled["spec"]["scaleTargetRef"]["name"] in WORKLOADS
     (patch,) = kustomization("keda")["patches"]
     assert patch["target"]["name"] == scaled["spec"]["scaleTargetRef"]["name"]

@@ -107,7 +107,7 @@ select found.parked_on, found.parked_key
 from found
 where not exists (
     select from gate
-    where gate.gate_id::text = found.parked_key and (gate.expires_at is null or gate.expires_at > (select duly_now()))
+    where gate.gate_id = any (array[found.parked_key::int8]) and (gate.expires_at is null or gate.expires_at > (select duly_now()))
 )
 
 -- name: next_timeout
