@@ -9,7 +9,7 @@ import typer
 import duly
 from duly_cli.json_text import as_object, show_all
 from duly_cli.table import columns
-from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, TaskIds, connected
 from duly_cli.tasks import show as show_tasks
 from duly_cli.text import say
 
@@ -21,19 +21,19 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def reveal(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")],
+    task_ids: TaskIds,
     reason: Annotated[str, typer.Option(help="Why, for the audit log.")] = "",
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Show a task with payload, result and tracebacks; the audit log says who looked."""
+    """Show tasks with payload, result and tracebacks; the audit log says who looked."""
     with connected(address) as client:
         try:
-            found = client.reveal(task, reason=reason)
+            found = [client.reveal(each, reason=reason) for each in task_ids]
         except (duly.TaskNotFoundError, duly.InvalidTaskError, duly.PermissionDeniedError) as error:
             say(f"duly: {error}", err=True)
             raise typer.Exit(1) from error
-    show_tasks([found], as_json=as_json)
+    show_tasks(found, as_json=as_json)
 
 
 def activity(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:

@@ -28,15 +28,21 @@ pytestmark = [
     pytest.mark.system,
     # a browser beside a whole stack: a minute; the pages themselves are tested by tests/integration/test_console_*.py
     pytest.mark.long,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed"),
 ]
+
+
+class PatientStack(WholeStack):
+    """A machine that also runs a browser may be slow."""
+
+    ready_within = timedelta(seconds=300)
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
     folder = tmp_path_factory.mktemp("console")
-    running = WholeStack(folder, "--data", str(folder / "data"))
+    running = PatientStack(folder, "--data", str(folder / "data"))
     try:
         address = running.frontend()
         found = wait_until(lambda: re.search(r"console at (\S+)", running.output))
