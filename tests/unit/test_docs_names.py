@@ -66,7 +66,6 @@ def test_every_command_exists_with_its_options(path: Path) -> None:
             "grant",
             "graph",
             "lambdas",
-            "gates",
             "resources",
             "sessions",
             "settings",
