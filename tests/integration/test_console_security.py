@@ -1,6 +1,7 @@
 """Who may see and change what in the console, and what other sites' pages cannot do."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -259,14 +260,24 @@ async def test_consoles_with_the_same_keys_share_sessions_and_old_keys_still_ope
     both.write_text(f"{new}\n{old}\n")
     hour = timedelta(hours=1)
 
-    written = SessionCookies.open(str(first), hour).write(Session("c", "t"))
+    session = Session.new("t")
+    written = SessionCookies.open(str(first), hour).write(session)
 
-    assert SessionCookies.open(str(both), hour).read(written) == Session("c", "t")
+    assert SessionCookies.open(str(both), hour).read(written) == session
     assert SessionCookies.open(str(first), timedelta(seconds=-1)).read(written) is None
     for bad in ("", "short\n", "\u00e9\n"):
         first.write_text(bad)
         with pytest.raises(SettingsError, match="secret_file"):
             SessionCookies.open(str(first), hour)
+
+
+def test_a_cookie_that_is_written_anew_does_not_make_its_session_last_longer():
+    cookies = SessionCookies.open("", timedelta(hours=1))
+    fresh = Session.new("t")
+    old = replace(fresh, started_at=fresh.started_at - 3_601)
+
+    assert cookies.read(cookies.write(replace(fresh, notice="done"))) == replace(fresh, notice="done")
+    assert cookies.read(cookies.write(old)) is None
 
 
 async def test_a_form_that_is_too_large_or_no_form_is_refused(browser):

@@ -76,7 +76,7 @@ class Guard:
         response.set_cookie(
             self.cookie,
             self.cookies.write(session),
-            max_age=int(self.settings.session_lifetime.total_seconds()),
+            max_age=max(0, self.cookies.left(session)),
             httponly=True,
             samesite="strict",
             secure=self.secure,

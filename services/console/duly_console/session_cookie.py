@@ -4,6 +4,7 @@ import base64
 import binascii
 import json
 import secrets
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -29,11 +30,13 @@ class Session:
     """What calls to the Frontend show; empty: nobody is signed in."""
     notice: str = ""
     """What the next page tells, once."""
+    started_at: int = 0
+    """When it began, in seconds since 1970: a cookie that is written anew does not make it last longer."""
 
     @classmethod
     def new(cls, token: str = "") -> "Session":
         """Return the session of somebody who has just arrived or signed in."""
-        return cls(secrets.token_urlsafe(18), token)
+        return cls(secrets.token_urlsafe(18), token, started_at=int(time.time()))
 
 
 class SessionCookies:
@@ -63,19 +66,29 @@ class SessionCookies:
 
     def write(self, session: Session) -> str:
         """Return the cookie's value."""
-        said = {"c": session.csrf, "t": session.token, "n": session.notice[:_LONGEST_NOTICE]}
+        said = {
+            "c": session.csrf,
+            "t": session.token,
+            "n": session.notice[:_LONGEST_NOTICE],
+            "s": session.started_at,
+        }
         value = self._keys.encrypt(json.dumps(said).encode()).decode()
         if len(value) > _LONGEST_COOKIE:  # a notice is no reason to lose the session
             value = self._keys.encrypt(json.dumps(said | {"n": ""}).encode()).decode()
         return value
 
     def read(self, value: str) -> Session | None:
-        """Return the session; None: the cookie is too old, or is not ours."""
+        """Return the session; None: it has lasted too long, or the cookie is not ours."""
         try:
-            said = json.loads(self._keys.decrypt(value.encode(), ttl=int(self._lifetime.total_seconds())))
-        except (InvalidToken, UnicodeEncodeError):
+            said = json.loads(self._keys.decrypt(value.encode()))
+            session = Session(said["c"], said["t"], said["n"], said["s"])
+        except (InvalidToken, UnicodeEncodeError, KeyError):  # KeyError: an earlier release wrote it
             return None
-        return Session(said["c"], said["t"], said["n"])
+        return session if self.left(session) > 0 else None
+
+    def left(self, session: Session) -> int:
+        """Return for how many seconds a session still lasts."""
+        return session.started_at + int(self._lifetime.total_seconds()) - int(time.time())
 
 
 def _checked(line: str) -> bytes:
