@@ -280,6 +280,17 @@ def test_a_cookie_that_is_written_anew_does_not_make_its_session_last_longer():
     assert cookies.read(cookies.write(old)) is None
 
 
+@pytest.mark.parametrize("header", ["host", "origin"])
+async def test_a_header_that_is_no_address_is_refused_as_one_of_another_site(browser, header):
+    await browser.get("/")
+
+    answer = await browser.post(
+        "/theme", headers={"origin": ORIGIN, header: "http://[" if header == "origin" else "["}
+    )
+
+    assert answer.status_code == (421 if header == "host" else 403)
+
+
 async def test_a_form_that_is_too_large_or_no_form_is_refused(browser):
     await browser.get("/")
 

@@ -42,7 +42,7 @@ class BrowserChecks:
         host = host.lower()
         if host == self._public and self._public:
             return ""
-        name = (urlsplit(f"//{host}").hostname or "") if host else ""
+        name = _name_in(host)
         if is_loopback(f"{name}:0"):
             return ""
         is_address = _is_address(name)
@@ -62,7 +62,7 @@ class BrowserChecks:
             return "The browser does not say which page made this request."
         if site is not None and site != "same-origin":
             return "A page of another site made this request."
-        if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+        if origin is not None and _netloc_of(origin) != headers.get("host", "").lower():
             return "A page of another site made this request."
         return ""
 
@@ -70,6 +70,21 @@ class BrowserChecks:
 def is_token(expected: str, given: str) -> bool:
     """Whether a form has the token of its session."""
     return bool(expected) and hmac.compare_digest(expected.encode(), given.encode())
+
+
+def _name_in(host: str) -> str:
+    """Return the name or address in a Host; empty: there is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # such as "[": strangers send it
+        return ""
+
+
+def _netloc_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _is_address(name: str) -> bool:

@@ -155,7 +155,7 @@ class Guard:
 
     async def went_wrong(self, request: Request, error: Exception) -> Response:
         """Answer for an error that nobody foresaw: the log has it, the page has not."""
-        events.log.error("page failed unexpectedly", path=request.url.path, exc_info=error)
+        events.log.error("page failed unexpectedly", path=request.scope["path"], exc_info=error)
         return self._failed(request, PageError(500, "The console's log says what went wrong."))
 
     def _check_host(self, request: Request, *, is_anonymous: bool) -> None:
