@@ -1,6 +1,7 @@
 """Every page of the console, on a real Frontend and a real store."""
 
 import json
+import re
 from uuid import UUID
 
 import pytest
@@ -233,6 +234,23 @@ async def test_dead_letters_are_redriven_one_by_one_and_by_a_filter_that_is_coun
     assert "3 tasks were redriven." in many.text
     assert none.status_code == 303
     assert await task_states.status(UUID(other).bytes) == "fatal_failure"
+
+
+async def test_a_dead_letter_that_ends_after_the_count_is_not_redriven(browser, task_states):
+    await task_states.register()
+    counted = await dead_letter(task_states)
+    await browser.get("/dead-letters")
+    asked = await browser.post("/dead-letters/redrive")
+    as_of = re.findall(r'name="as_of" value="([^"]+)"', asked.text)
+    later = await dead_letter(task_states)
+
+    done = await browser.post("/dead-letters/redrive", confirm="yes", as_of=as_of[0])
+    bad = await browser.post("/dead-letters/redrive", confirm="yes", as_of="yesterday")
+
+    assert done.status_code == 303
+    assert bad.status_code == 400
+    assert await task_states.status(UUID(counted).bytes) == "new"
+    assert await task_states.status(UUID(later).bytes) == "fatal_failure"
 
 
 async def test_a_setting_is_changed_and_reset(browser):

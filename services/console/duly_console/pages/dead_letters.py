@@ -1,5 +1,6 @@
 """Dead letters: tasks that failed for good; redrive one, or those that a filter finds."""
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.responses import Response
 
 from duly.time_conversion import to_timestamp
@@ -42,7 +43,8 @@ async def redrive(page: Page) -> Response:
     form = page.form
     request = _request(page)
     back = query(
-        "/dead-letters", **{name: value for name, value in form.items() if name not in ("rate", "confirm")}
+        "/dead-letters",
+        **{name: value for name, value in form.items() if name not in ("rate", "confirm", "as_of")},
     )
     if not page.is_confirmed:
         request.dry_run = True
@@ -54,14 +56,14 @@ async def redrive(page: Page) -> Response:
         pace = f"at {request.rate:g} a second" if request.rate else "all at once"
         text = (
             f"{count(counted.count)} dead letters match, and become due {pace}. Their failures and crashes count from 0 "
-            "again. Dead letters that end after this moment do not match."
+            "again. Those that end after this count stay dead letters."
         )
         return page.confirm(
             f"Redrive {count(counted.count)} dead letters?",
             text,
             f"Redrive {count(counted.count)}",
             back,
-            **form,
+            **{**form, "as_of": counted.as_of.ToJsonString()},
         )
     done, is_more = 0, True
     for _ in range(_MOST_A_REQUEST):
@@ -89,9 +91,21 @@ def _request(page: Page) -> frontend_pb2.RedriveTasksRequest:
         request.finished_after.CopyFrom(to_timestamp(instant(after)))
     if before := form.get("ended_before"):
         request.finished_before.CopyFrom(to_timestamp(instant(before)))
+    if as_of := form.get("as_of"):
+        request.as_of.CopyFrom(_counted_at(as_of))
     if rate := form.get("rate", "").strip():
         try:
             request.rate = float(rate)
         except ValueError:
             raise PageError(400, f"{rate[:50]!r} is not a number of tasks a second.") from None
     return request
+
+
+def _counted_at(text: str) -> Timestamp:
+    """Read when the dead letters were counted, as the form that asks to confirm has it."""
+    found = Timestamp()
+    try:
+        found.FromJsonString(text)
+    except ValueError:
+        raise PageError(400, "The form is not valid. Count again.") from None
+    return found
