@@ -253,6 +253,17 @@ async def test_a_dead_letter_that_ends_after_the_count_is_not_redriven(browser, 
     assert await task_states.status(UUID(later).bytes) == "fatal_failure"
 
 
+async def test_a_gate_of_an_unknown_priority_is_refused(browser):
+    await browser.get("/gates")
+
+    answer = await browser.post(
+        "/gates/put", name="g", kind="pause", priority="bogus", confirm="yes", **{"lambda": "*"}
+    )
+
+    assert answer.status_code == 400
+    assert "No gate is in force." in (await browser.get("/gates")).text
+
+
 async def test_a_setting_is_changed_and_reset(browser):
     name = "store_consumer.poll_interval"
     await browser.get("/settings")

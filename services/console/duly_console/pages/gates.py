@@ -76,10 +76,12 @@ async def remove_breaker(page: Page) -> Response:
 def _request(page: Page) -> gates_pb2.PutGateRequest:
     form = page.form
     kind = formatting.number(form.get("kind", ""), "gate_kind")
+    asked = form.get("priority", "")
+    priority = formatting.number(asked, "priority")
+    if asked and not priority:  # without this the gate would hit all priorities
+        raise PageError(400, f"There is no priority {asked[:50]!r}.")
     scope = gates_pb2.GateScope(
-        collection=form.get("collection", ""),
-        session=form.get("session", ""),
-        priority=formatting.number(form.get("priority", ""), "priority"),
+        collection=form.get("collection", ""), session=form.get("session", ""), priority=priority
     )
     setattr(scope, "lambda", form.get("lambda", ""))
     gate = gates_pb2.Gate(
