@@ -63,6 +63,7 @@ async def show(page: Page) -> Response:
         policy=in_force and in_force.lambda_,
         backlog=backlogs.get(name),
         can_change=page.viewer.may("REGISTER", name) or page.viewer.may("OPERATE", name),
+        can_transfer=page.viewer.may("OPERATE", name),
     )
 
 
