@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import socket
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from duly_console.settings import ConsoleSettings
 from duly_console.tls import tls_context
@@ -17,6 +19,47 @@ _LONGEST_HEAD = 16 * 1024
 """Bytes of a request's line and headers."""
 _IDLE_SECONDS = 30
 _BACKLOG = 128
+
+
+class _Protocol(H11Protocol):
+    """Ends a connection on which no whole head of a request arrives in time: uvicorn waits for the first one without end.
+
+    Otherwise `console.max_connections` silent connections would keep everybody else out.
+    """
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_answering:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._is_answering and not self.transport.is_closing():
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is not None and not cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._stop_waiting()
+        self._head_timer = self.loop.call_later(_IDLE_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 class _Server(uvicorn.Server):
@@ -46,7 +89,7 @@ class HttpServer:
             refuse_strangers(settings.listen)
         self._config = uvicorn.Config(
             app,
-            http="h11",
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
