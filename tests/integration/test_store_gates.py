@@ -176,6 +176,24 @@ async def test_what_is_parked_is_due_again_when_the_gate_expires(put, cache, sto
     assert await gates.list_gates(store) == []
 
 
+async def test_tasks_that_were_due_before_their_lambda_was_known_are_parked_in_the_next_round(
+    put, cache, store, clock, task_states
+):
+    await task_states.register()
+    task = await a_task(store, collection="marketing")
+    await clock.tick(HOUR)
+    await put(collection="marketing")
+    known = []
+    loop = GateLoop(store, cache, lambda: known, lambda *_: None, has_queues=False)
+    await sweep(loop)
+    assert await task_states.status(task) == "new"
+
+    known.append(LAMBDA)
+    await sweep(loop)
+
+    assert await task_states.status(task) == "waiting"
+
+
 async def test_a_gate_that_expires_while_it_is_removed_causes_no_deadlock(put, store, clock, dsn):
     await put(duration=HOUR)
     await clock.tick(HOUR + SECOND)
