@@ -11,9 +11,12 @@ from typer.testing import CliRunner
 
 from duly.enums import FailureKind, Outcome, Priority
 from duly_cli.__main__ import app
+from duly_core.gates import GateScope, Kind
 from duly_core.routing import QueueKey
-from duly_core.store import claims, dead_letters, fences, schedule
+from duly_core.store import claims, dead_letters, fences, gates, schedule
 from duly_core.store.claims import Caller, Pick
+from duly_core.store.gate_cache import GateCache
+from duly_core.store.gates import NewGate
 from duly_core.store.pool import Store
 from duly_core.store.results import set_results
 from duly_core.store.settings import StoreSettings
@@ -150,6 +153,22 @@ async def test_a_task_scheduled_after_the_restore_begins_with_the_fence_one(dsn,
     claimed = await task_states.claimed()
 
     assert claimed.fence == 1
+
+
+async def test_services_that_kept_running_read_the_gates_of_the_backup(dsn, task_states):
+    store = task_states.store
+    cache = GateCache(store)
+    gate = NewGate("later", Kind.PAUSE, GateScope(LAMBDA), None, "ann", "", None)
+    await gates.put_gate(store, gate)
+    await cache.run_once()
+    assert cache.now
+    with psycopg.connect(dsn) as connection:
+        connection.execute("delete from gate")  # the backup was older than the gate, and had the same version
+
+    fences.raise_fences(StoreSettings(dsn=dsn), force=True)
+    await cache.run_once()
+
+    assert not cache.now
 
 
 async def test_a_second_restore_of_the_same_backup_exceeds_the_fences_of_the_first(dsn, task_states, backup):

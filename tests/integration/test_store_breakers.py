@@ -204,6 +204,18 @@ async def test_removing_a_breaker_removes_its_gate(store, guarded):
     assert await gates.list_gates(store) == []
 
 
+async def test_nothing_is_judged_while_somebody_changes_gates_who_would_wait_for_the_breaker(store, guarded):
+    await guarded.schedule(12)
+    await guarded.end(await guarded.claim(12), failed=True)
+
+    async with store.connection() as operator, operator.transaction():
+        await gates.change_gates(operator)
+        assert await guarded.judge() == []
+        await operator.execute("update breaker set reason = 'changed'")
+
+    assert await guarded.judge() == [State.OPEN]
+
+
 async def test_what_was_not_written_now_does_not_count_and_nothing_is_written_without_breakers(store):
     counts = RunCounts(store, lambda: frozenset({LAMBDA}))
     result = Result(new_task_id().bytes, os.urandom(16), Outcome.FATAL_FAILURE)

@@ -20,6 +20,7 @@ from duly_core.store.gate_cache import GateCache
 from duly_core.store.gates import NewGate
 from duly_core.task import Encoding, HeartbeatAnswer, NewTask, Proposal, Session, TaskChange, TaskHeartbeat
 from duly_store_consumer.gate_loop import GateLoop
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import write_graph
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
@@ -173,6 +174,37 @@ async def test_what_is_parked_is_due_again_when_the_gate_expires(put, cache, sto
     assert not fresh.now
     assert await pick(store, fresh.now) == {task}
     assert await gates.list_gates(store) == []
+
+
+async def test_tasks_that_were_due_before_their_lambda_was_known_are_parked_in_the_next_round(
+    put, cache, store, clock, task_states
+):
+    await task_states.register()
+    task = await a_task(store, collection="marketing")
+    await clock.tick(HOUR)
+    await put(collection="marketing")
+    known = []
+    loop = GateLoop(store, cache, lambda: known, lambda *_: None, has_queues=False)
+    await sweep(loop)
+    assert await task_states.status(task) == "new"
+
+    known.append(LAMBDA)
+    await sweep(loop)
+
+    assert await task_states.status(task) == "waiting"
+
+
+async def test_a_gate_that_expires_while_it_is_removed_causes_no_deadlock(put, store, clock, dsn):
+    await put(duration=HOUR)
+    await clock.tick(HOUR + SECOND)
+
+    async with store.connection() as operator, operator.transaction():
+        await gates.change_gates(operator)
+        expiring = asyncio.create_task(gates.expire_gates(store))
+        await until_a_statement_waits_for_a_lock(dsn)
+        await operator.execute("delete from gate where name = 'held'")
+
+    assert await expiring == []
 
 
 async def test_a_gate_that_is_set_for_other_tasks_releases_what_it_held_before(

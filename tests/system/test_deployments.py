@@ -1,5 +1,6 @@
 """What compose.yaml and the manifests of Kubernetes start, started here with the same settings: together they run a task."""
 
+import os
 import re
 import shutil
 import signal
@@ -10,12 +11,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import duly
+from duly_core.process import PARENT_PID
 from duly_local.certificates import make_authority, make_certificate
 from duly_local.ports import free_ports
 from duly_local.postgres.embedded import EmbeddedPostgres
@@ -100,7 +103,8 @@ class Deployment:
         local = {variable: self._local(name, variable, value) for variable, value in settings.items()}
         if "DULY_STORE_DSN" in settings:  # whatever a manifest says, no password comes from elsewhere
             local["PGPASSFILE"] = str(self._folder / "none")
-        return clean_environment() | {"PYTHONPATH": ":".join(self.python_path)} | local
+        ours = {"PYTHONPATH": ":".join(self.python_path), PARENT_PID: str(os.getpid())}
+        return clean_environment() | ours | local
 
     def _local(self, name: str, variable: str, value: str) -> str:
         """Replace what only exists in a container or a cluster: hosts, ports, mounted folders."""
@@ -132,6 +136,15 @@ class Deployment:
         for process in self._running:
             assert process.poll() is None, self.logs()
         return asked.returncode == 0
+
+    def page(self, url: str) -> str:
+        """A page of the console; empty: it does not serve."""
+        for process in self._running:
+            assert process.poll() is None, self.logs()
+        try:
+            return httpx.get(url, timeout=30).text
+        except httpx.TransportError:
+            return ""
 
     def logs(self) -> str:
         return "\n".join(f"{path.name}:\n{path.read_text()}" for path in self._folder.glob("*.log"))
@@ -169,7 +182,7 @@ def test_what_compose_starts_runs_a_task(deployment: Deployment, tmp_path: Path,
         "frontend:7401": f"127.0.0.1:{deployment.port_of(first, '7401')}",
         "hsc:7402": f"127.0.0.1:{deployment.port_of(hsc, '7402')}",
     }
-    migrate, worker = services.pop("migrate"), services.pop("worker")
+    migrate, worker, console = (services.pop(name) for name in ("migrate", "worker", "console"))
 
     deployment.run("migrate", migrate["command"], migrate["environment"])
     for name, service in services.items():
@@ -181,6 +194,9 @@ def test_what_compose_starts_runs_a_task(deployment: Deployment, tmp_path: Path,
         assert port
         address = f"127.0.0.1:{deployment.port_of(name, port[1])}"
         wait_until(lambda address=address: deployment.serves(address), PATIENCE)
+    deployment.start("console", console["command"], console["environment"])
+    pages = f"http://127.0.0.1:{deployment.port_of('console', '7480')}"
+    wait_until(lambda: deployment.page(f"{pages}/healthz") == "ok", PATIENCE)
     deployment.python_path.insert(0, str(hide_others(tmp_path / "slim", "worker")))
     deployment.start("worker", worker["command"], worker["environment"])
     wait_until(lambda: deployment.serves(f"127.0.0.1:{deployment.port_of('worker', '7404')}"), PATIENCE)
@@ -188,6 +204,7 @@ def test_what_compose_starts_runs_a_task(deployment: Deployment, tmp_path: Path,
     with duly.Client(deployment.addresses["frontend:7401"]) as client:
         receipt = client.schedule("hello.greet", {"name": "Ada"})
         assert client.wait(receipt, PATIENCE).result == {"text": "Hello, Ada!", "attempt": 1}
+    assert "hello.greet" in deployment.page(f"{pages}/lambdas")
 
 
 def compose() -> dict[str, Any]:

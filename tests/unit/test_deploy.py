@@ -18,6 +18,7 @@ import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
 
+from duly_console.session_cookie import SessionCookies
 from duly_controller.settings import DrainSettings
 from duly_core.queues import sqs
 from duly_core.queues.settings import QueueSettings
@@ -66,9 +67,14 @@ def test_a_compose_service_that_stays_up_has_a_health_check() -> None:
     lasting = {name: service for name, service in compose()["services"].items() if name != "migrate"}
 
     assert [name for name, service in lasting.items() if "healthcheck" not in service] == []
-    for service in our_services().values():
+    for name, service in our_services().items():
         check = service.get("healthcheck")
-        assert check is None or check["test"][:3] == ["CMD", "duly", "health"]
+        if name == "console":  # its health is a page
+            assert check["test"][:3] == ["CMD", "python", "-c"]
+            assert "http://127.0.0.1:7480/healthz" in check["test"][3]
+            compile(check["test"][3], "healthcheck", "exec")
+        else:
+            assert check is None or check["test"][:3] == ["CMD", "duly", "health"]
     assert help_of("health") is not None
 
 
@@ -109,9 +115,9 @@ def test_a_compose_service_has_settings_that_exist_and_a_user_of_postgres_of_its
     for name, service in services.items():
         environment = service["environment"]
         assert set(environment) <= KNOWN | {"PYTHONPATH"}
-        if name == "worker":
+        if name in ("worker", "console"):
             assert not any(variable.startswith("DULY_STORE") for variable in environment)
-            assert "secrets" not in service
+            assert service.get("secrets", []) == ([] if name == "worker" else ["console_key"])
             continue
         (secret,) = service["secrets"]
         address = conninfo_to_dict(environment["DULY_STORE_DSN"])
@@ -124,6 +130,22 @@ def test_a_compose_service_has_settings_that_exist_and_a_user_of_postgres_of_its
     assert users["migrate"] == "duly"
 
 
+def test_the_console_of_compose_serves_this_machine_alone_and_finds_the_frontend_of_both_profiles() -> None:
+    services = our_services()
+    environment = services["console"]["environment"]
+
+    assert "profiles" not in services["console"]
+    assert services["console"]["ports"] == ["127.0.0.1:7480:7480"]
+    assert environment["DULY_CONSOLE_LISTEN"] == "0.0.0.0:7480"
+    assert environment["DULY_CONSOLE_SECRET_FILE"] == "/run/secrets/console_key"
+    host = environment["DULY_CONSOLE_FRONTEND_ADDRESS"].partition(":")[0]
+    assert host in services["server"]["networks"]["default"]["aliases"]
+    assert host in services
+    # nobody signs in where the Frontend asks nobody who calls
+    asks = any("DULY_AUTH_MODE" in service["environment"] for service in services.values())
+    assert (environment["DULY_CONSOLE_ALLOW_REMOTE_ANONYMOUS"] == "true") is not asks
+
+
 def test_each_password_of_compose_is_made_and_each_user_gets_one(tmp_path: Path) -> None:
     folder = tmp_path / "secrets"
 
@@ -132,7 +154,10 @@ def test_each_password_of_compose_is_made_and_each_user_gets_one(tmp_path: Path)
     subprocess.run([DEPLOY / "make-secrets", folder], check=True)
 
     assert {path.name: path.read_text() for path in folder.iterdir()} == made  # none anew
-    assert set(made) == set(compose()["secrets"]) == set(compose()["services"]["postgres"]["secrets"])
+    assert set(made) == set(compose()["secrets"])
+    SessionCookies.open(str(folder / "console_key"), timedelta(hours=1))
+    assert len(made.pop("console_key").split()) == 1
+    assert set(made) == set(compose()["services"]["postgres"]["secrets"])
     assert len(set(made.values())) == len(made)
     assert all(len(password) == 48 for password in made.values())
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -147,6 +172,11 @@ def test_the_image_of_hosts_has_the_worker_alone() -> None:
     assert "host" in stages
     assert stages[-1] == "duly"  # the last one is built if none is named
     assert installs == ["${HOST_EXTRAS}", "services,worker"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    (services,) = extras["services"]
+    assert "console" in re.split(r"[\[\],]", services)  # the image can run `duly console`
     assert "ARG HOST_EXTRAS=worker\n" in CONTAINERFILE
     for service in our_services().values():
         build = service["build"]
@@ -198,7 +228,11 @@ def test_a_unit_drains_comes_back_and_holds_no_privileges(unit: Path) -> None:
     assert settings["KillMode"] == "mixed"
     assert settings["Restart"] == "on-failure"
     assert settings["NoNewPrivileges"] == "yes"
-    assert settings["User"] == ("duly-worker" if "worker" in unit.name else "duly")
+    if "console" in unit.name:  # a user of its own: it cannot look into the servers
+        assert settings["DynamicUser"] == "yes"
+        assert "User" not in settings
+    else:
+        assert settings["User"] == ("duly-worker" if "worker" in unit.name else "duly")
 
 
 HARDENED = {
@@ -254,6 +288,13 @@ def test_only_what_needs_the_store_is_given_its_password(unit: Path) -> None:
     if "worker" in unit.name:
         assert "LoadCredential" not in text
         assert "STORE" not in text
+    elif own == "console":
+        assert "STORE" not in text
+        credentials = re.findall(r"^(?:LoadCredential|Environment)=(.+)$", text, re.MULTILINE)
+        assert credentials == [
+            "console-keys:/etc/duly/console.keys",
+            "DULY_CONSOLE_SECRET_FILE=%d/console-keys",
+        ]
     else:
         assert f"LoadCredential=store-password:/etc/duly/{own}.password\n" in text
         assert "Environment=DULY_STORE_PASSWORD_FILE=%d/store-password\n" in text
@@ -271,7 +312,7 @@ def test_an_environment_file_sets_what_exists_and_holds_no_password(file: Path) 
     assert found
     assert set(found) <= KNOWN | {"DULY_APP"}
     assert conninfo_to_dict(found.get("DULY_STORE_DSN", "")).get("password") is None
-    if file.name in {"duly.env", "worker-mail.env"}:
+    if file.name in {"duly.env", "worker-mail.env", "console.env"}:
         assert [name for name in found if name.startswith("DULY_STORE")] == []
 
 
@@ -324,6 +365,7 @@ def test_there_is_a_unit_for_every_service() -> None:
         "duly-frontend.service",
         "duly-store-consumer.service",
         "duly-hsc.service",
+        "duly-console.service",
         "duly-worker@.service",
     }
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
 
+from duly_console.settings import ConsoleSettings
 from duly_controller.settings import ControllerSettings, DrainSettings
 from duly_core.rpc.settings import RpcSettings
 from duly_core.settings import parse_duration
@@ -109,6 +110,7 @@ def test_ports_are_those_of_the_settings(workload: Workload) -> None:
         "duly-hsc": {"grpc": "HSC_LISTEN", "health": "HSC_HEALTH_LISTEN"},
         "duly-store-consumer": {"health": "STORE_CONSUMER_LISTEN"},
         "duly-worker-hello": {"health": "CONTROLLER_HEALTH_LISTEN"},
+        "duly-console": {"https": "CONSOLE_LISTEN"},
         "duly-migrate": {},
     }[workload.name]
     said = {port: _port(workload.environment[f"DULY_{name}"]) for port, name in names.items()}
@@ -120,7 +122,12 @@ def test_ports_are_those_of_the_settings(workload: Workload) -> None:
 
     assert workload.ports == said
     if said:
-        assert workload.container["readinessProbe"]["grpc"]["port"] == said["health"]
+        probe = workload.container["readinessProbe"]
+        if workload.name == "duly-console":
+            assert probe["httpGet"] == {"path": "/healthz", "port": "https", "scheme": "HTTPS"}
+            assert workload.environment["DULY_RPC_CERT_FILE"]  # so it serves HTTPS
+        else:
+            assert probe["grpc"]["port"] == said["health"]
         assert "livenessProbe" not in workload.container
 
 
@@ -130,6 +137,7 @@ def _port(address: str) -> int:
 
 def test_services_are_where_workers_call() -> None:
     services = {each["metadata"]["name"]: each for each in documents("base") if each["kind"] == "Service"}
+    console = services.pop("duly-console")
     worker = WORKLOADS["duly-worker-hello"].environment
 
     called = {worker["DULY_CONTROLLER_FRONTEND_ADDRESS"], worker["DULY_CONTROLLER_HSC_ADDRESS"]}
@@ -140,6 +148,39 @@ def test_services_are_where_workers_call() -> None:
         assert service["spec"]["clusterIP"] == "None"  # a name with several addresses, as dns:/// needs
         (port,) = service["spec"]["ports"]
         assert port["port"] == WORKLOADS[name].ports[port["targetPort"]] == _port(usual[name])
+    (port,) = console["spec"]["ports"]
+    assert port["port"] == WORKLOADS["duly-console"].ports[port["targetPort"]]
+    assert port["port"] == _port(ConsoleSettings().listen)
+    assert WORKLOADS["duly-console"].environment["DULY_CONSOLE_FRONTEND_ADDRESS"] in called
+
+
+def test_the_console_reaches_the_frontend_alone_and_the_frontend_lets_it_in() -> None:
+    policies = {
+        each["metadata"]["name"]: each["spec"]
+        for each in documents("base")
+        if each["kind"] == "NetworkPolicy"
+    }
+    console, frontend = policies["duly-console"], policies["duly-frontend"]
+    labels = {name: each.labels for name, each in WORKLOADS.items()}
+
+    assert set(console["policyTypes"]) == {"Ingress", "Egress"}
+    calls, asks = console["egress"]
+    reached = {
+        name for name, each in labels.items() for to in calls["to"] if selects(to["podSelector"], each)
+    }
+    assert reached == {"duly-frontend"}
+    assert [port["port"] for port in calls["ports"]] == [WORKLOADS["duly-frontend"].ports["grpc"]]
+    assert {port["port"] for port in asks["ports"]} == {53}
+    assert any(
+        selects(each["podSelector"], labels["duly-console"])
+        for rule in frontend["ingress"]
+        for each in rule["from"]
+        if "namespaceSelector" not in each
+    )
+    # no other policy adds to what it reaches
+    others = [policy for name, policy in policies.items() if name != "duly-console" and "egress" in policy]
+    assert others
+    assert not any(selects(policy["podSelector"], labels["duly-console"]) for policy in others)
 
 
 def test_a_pod_gets_the_time_that_its_drain_takes(workload: Workload) -> None:
@@ -191,6 +232,14 @@ def test_secrets_are_files_and_only_those_that_a_process_needs(workload: Workloa
             "duly-tls",
             "duly-worker-hello-token",
         }
+    elif own == "console":
+        assert not any(name.startswith("DULY_STORE") for name in workload.environment)
+        # the same keys for all pods, and not the servers' private key
+        assert {path: secret["secretName"] for path, secret in secrets.items()} == {
+            "/etc/duly/console": "duly-console-keys",
+            "/etc/duly/tls": "duly-console-tls",
+        }
+        assert workload.environment["DULY_CONSOLE_SECRET_FILE"] == "/etc/duly/console/keys"
     else:
         assert secrets["/etc/duly/store"]["secretName"] == f"duly-store-{own}"
         assert conninfo_to_dict(workload.environment["DULY_STORE_DSN"])["sslmode"] == "verify-full"
@@ -286,10 +335,14 @@ def test_the_example_names_the_images_and_settings_of_the_base() -> None:
 
 
 def test_certificates_have_the_names_of_the_services() -> None:
-    (names,) = [
-        each["spec"]["dnsNames"] for each in documents("cert-manager") if "dnsNames" in each.get("spec", {})
-    ]
+    names = {
+        each["spec"]["secretName"]: {name.partition(".")[0] for name in each["spec"]["dnsNames"]}
+        for each in documents("cert-manager")
+        if "dnsNames" in each.get("spec", {})
+    }
+    services = {each["metadata"]["name"] for each in documents("base") if each["kind"] == "Service"}
 
-    assert {name.partition(".")[0] for name in names} == {
-        each["metadata"]["name"] for each in documents("base") if each["kind"] == "Service"
+    assert names == {
+        "duly-tls": services - {"duly-console"},
+        "duly-console-tls": {"duly-console", "localhost"},
     }

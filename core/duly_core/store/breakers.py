@@ -117,7 +117,7 @@ async def count_ends(store: Store, ends: Sequence[tuple[TaskId, bool]]) -> None:
 
 
 async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
-    """Look at all breakers that nobody else looks at, and move those whose time has come.
+    """Look at all breakers, and move those whose time has come; at none while somebody else changes gates or breakers.
 
     `lambdas` has the registered ones, with their versions.
 
@@ -126,6 +126,8 @@ async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
     """
     judged = Judged([], set())
     async with store.connection() as connection, connection.transaction():
+        if not await fetch(connection, GATES["try_to_lock_gates"], {}):
+            return judged
         is_changed = False
         for breaker in await fetch_as(_BREAKER, connection, GATES["lock_breakers"], {}):
             name = name_of_breaker_gate(breaker.lambda_name)

@@ -45,6 +45,7 @@ async def sweep(store: Store, gate: Gate, queues: Sequence[QueueKey], since: dat
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     swept = Swept()
+    ahead: list[timedelta] = []
     for first in range(0, len(queues), _MOST_QUEUES):
         part = queues[first : first + _MOST_QUEUES]
         rows = await store.run(TRANSITIONS[_STATEMENTS[gate.kind]], _parameters(gate, part, since))
@@ -53,11 +54,12 @@ async def sweep(store: Store, gate: Gate, queues: Sequence[QueueKey], since: dat
             swept.due_lambdas.update(row[1] for row in rows if row[0] is None)
         else:
             tasks = sum(row[1] for row in rows)
-        if gate.kind is Kind.DELAY and rows:
+        if gate.kind is Kind.DELAY:
             swept.due_lambdas.update(row[0] for row in rows)
-            swept.due_in = min(row[2] for row in rows)
+            ahead += [row[2] for row in rows]
         swept.tasks += tasks
         swept.is_full |= tasks >= _BATCH[gate.kind]
+    swept.due_in = min(ahead, default=timedelta())
     return swept
 
 

@@ -129,6 +129,7 @@ async def expire_gates(store: Store) -> list[str]:
         StoreUnavailableError: ask again.
     """
     async with store.connection() as connection, connection.transaction():
+        await fetch(connection, GATES["lock_gates"], {})
         rows = await fetch(connection, GATES["expire_gates"], {})
         if rows:
             await fetch(connection, GATES["raise_gate_version"], {})

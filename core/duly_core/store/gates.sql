@@ -21,8 +21,17 @@ from gate
 where gate.expires_at is null or gate.expires_at > (select duly_now())
 order by gate.name
 
+-- name: lock_gates
+-- Whoever changes gates or breakers locks this first, and then the rows of breakers and of gates: so none waits for another
+-- that waits for it.
+select version from gate_version for update
+
+-- name: try_to_lock_gates
+-- The same; no row: somebody changes them now.
+select version from gate_version for update skip locked
+
 -- name: raise_gate_version
--- Of two changes one waits for the other here.
+-- Locks as lock_gates does.
 update gate_version set version = version + 1 returning version
 
 -- name: tell_gates

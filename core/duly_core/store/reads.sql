@@ -83,25 +83,44 @@ order by assoc.next_trigger_at
 limit %(limit)b
 
 -- name: parked_on_gates
--- The gates that tasks are parked on and that are not in force any more; by id.
-with recursive found as (
+-- The gates that tasks are parked on and that are not in force any more; by id. A step down the index for each resource and
+-- gate that has parked tasks: where the names of gates begin and end in it depends on the database's collation.
+with recursive named as (
     (
-        select parked_on, parked_key
-        from task_assoc
-        where parked_on >= 'gate:' and parked_on < 'gate;' and status = 'waiting'
-        order by parked_on, parked_key
+        select assoc.parked_on
+        from task_assoc as assoc
+        where assoc.parked_on is not null and assoc.status = 'waiting'
+        order by assoc.parked_on
         limit 1
     )
     union all
-    select next.parked_on, next.parked_key
-    from found cross join lateral (
-        select assoc.parked_on, assoc.parked_key
+    select following.parked_on
+    from named cross join lateral (
+        select assoc.parked_on
         from task_assoc as assoc
-        where (assoc.parked_on, assoc.parked_key) > (found.parked_on, found.parked_key)
-            and assoc.parked_on < 'gate;' and assoc.status = 'waiting'
-        order by assoc.parked_on, assoc.parked_key
+        where assoc.parked_on > named.parked_on and assoc.status = 'waiting'
+        order by assoc.parked_on
         limit 1
-    ) as next
+    ) as following
+), found as (
+    select named.parked_on, first.parked_key
+    from named cross join lateral (
+        select assoc.parked_key
+        from task_assoc as assoc
+        where assoc.parked_on = named.parked_on and assoc.status = 'waiting'
+        order by assoc.parked_key
+        limit 1
+    ) as first
+    where starts_with(named.parked_on, 'gate:')
+    union all
+    select found.parked_on, following.parked_key
+    from found cross join lateral (
+        select assoc.parked_key
+        from task_assoc as assoc
+        where assoc.parked_on = found.parked_on and assoc.parked_key > found.parked_key and assoc.status = 'waiting'
+        order by assoc.parked_key
+        limit 1
+    ) as following
 )
 select found.parked_on, found.parked_key
 from found

@@ -100,8 +100,8 @@ class HostReporter:
         return self._interval.total_seconds() * random.uniform(_EARLIEST, 1)  # noqa: S311 (spreads load)
 
     async def _report(self, *, draining: bool, stopped: bool = False) -> None:
-        request, sets = self._request(draining=draining, stopped=stopped)
         try:
+            request, sets = self._request(draining=draining, stopped=stopped)
             with_lambdas = request.lambdas_digest != self._known_digest
             if with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
@@ -110,13 +110,20 @@ class HostReporter:
                 request.lambda_sets.extend(_to_wire(sets))
                 await self._fleet.ReportHost(request, timeout=self._call_timeout)
         except grpc.aio.AioRpcError as error:
-            self._failures += 1
-            self._known_digest = b""
-            if worth_logging(self._failures):
+            if self._failed_and_logs():
                 log.warning("host report failed", failures=self._failures, reason=describe_status(error))
+        except Exception:  # noqa: BLE001 (a reporter that ends would leave a host that works on record as silent)
+            if self._failed_and_logs():
+                log.exception("host report failed unexpectedly", failures=self._failures)
         else:
             self._failures = 0
             self._known_digest = request.lambdas_digest
+
+    def _failed_and_logs(self) -> bool:
+        """Count a failure; return whether to log it."""
+        self._failures += 1
+        self._known_digest = b""
+        return worth_logging(self._failures)
 
     def _request(
         self, *, draining: bool, stopped: bool

@@ -66,6 +66,8 @@ class GateLoop:
         self._changes = -1
         """Of the gates, up to which everything was looked at."""
         self._look_at_all_at = float("-inf")
+        self._known: list[str] = []
+        """The lambdas of the round before."""
 
     async def run_once(self) -> timedelta:
         """Run one round; return the pause until the next.
@@ -75,12 +77,21 @@ class GateLoop:
         """
         pause = await self._gates.run_once()
         began_at = asyncio.get_running_loop().time()
+        self._follow_lambdas()
         async with failpoints.around("store_consumer.gates"):
             more = await self._look_at_all(began_at) or await self._sweep_all(began_at)
         if more:
             return timedelta()
         took = timedelta(seconds=asyncio.get_running_loop().time() - began_at)
         return max(pause, took * _MOST_OF_TIME)
+
+    def _follow_lambdas(self) -> None:
+        """Look at all again if other lambdas are registered than before: the rounds until then passed over their queues."""
+        lambdas = list(self._lambdas())
+        if lambdas != self._known:
+            self._known = lambdas
+            self._sweeps.clear()
+            self._look_at_all_at = float("-inf")
 
     async def _look_at_all(self, now: float) -> bool:
         """Look at what a change of the gates leaves to be done, and now and then at all; whether there is more of it."""
@@ -94,7 +105,7 @@ class GateLoop:
             events.gate_released(released)
             self._notify_due(timedelta(), released.keys(), sum(released.values()))
         if self._has_queues and self._gates.now:
-            more |= bool(await gate_sweeps.take_from_queues(self._store, self._gates.now, self._lambdas()))
+            more |= bool(await gate_sweeps.take_from_queues(self._store, self._gates.now, self._known))
         if not more:
             self._changes, self._look_at_all_at = changes, now + _ALL_AGAIN
         return more
@@ -115,7 +126,7 @@ class GateLoop:
         since = last.at - _OVERLAP if last is not None and is_partial else None
         queues = [
             QueueKey(name, priority)
-            for name in self._lambdas()
+            for name in self._known
             if gate.scope.covers(name)
             for priority in ([gate.scope.priority] if gate.scope.priority else Priority)
         ]
