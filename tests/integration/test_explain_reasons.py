@@ -207,6 +207,17 @@ async def test_a_blocked_session_names_the_task_that_failed(client, registered):
     assert reason.since_at is not None
 
 
+async def test_a_sessions_key_is_quoted_in_the_command_that_is_advised(client, registered):
+    session = duly.Session("x; reboot", on_failure=duly.SessionPolicy.BLOCK)
+    await client.schedule(LAMBDA, session=session)
+    second = await client.schedule(LAMBDA, session="x; reboot")
+    await registered.end_all_that_may_run(Outcome.FATAL_FAILURE)
+
+    reason = await only(client, second)
+
+    assert reason.action.endswith("duly sessions unblock 'x; reboot'")
+
+
 async def test_tasks_of_a_session_that_fails_with_one_say_that_they_end(client, registered):
     rest = duly.Session("vlan-7", on_failure=duly.SessionPolicy.FAIL_REST)
     await client.schedule(LAMBDA, session=rest)

@@ -1,5 +1,7 @@
 """Says what a host's log should say about a declaration that did not simply take the place of the one before."""
 
+import shlex
+
 from duly.v1 import task_pb2
 from duly_core.routing import base_name
 from duly_core.rpc.problem import Problem
@@ -15,7 +17,7 @@ def warning(declared: LambdaPolicy, registered: Registered) -> str:
     if registered.verdict is Verdict.OLDER and before is not None:
         return (
             f"version {version!r} is older than {before.version!r}, which is in force and stays so: this host's tasks run "
-            f"under its policy. To go back: duly lambdas rollback {name} {version}"
+            f"under its policy. To go back: duly lambdas rollback {name} {shlex.quote(version)}"
         )
     if registered.verdict is Verdict.DELETED:
         return (

@@ -1,5 +1,6 @@
 """The reasons of tasks that wait for others: for their session, their graph, or units of a resource."""
 
+import shlex
 from collections.abc import Sequence
 
 from duly.v1 import explain_pb2
@@ -65,7 +66,7 @@ async def _in_session(store: Store, row: TaskRow, scope: Scope | None) -> list[e
             reason(
                 explain_pb2.REASON_KIND_SESSION_BLOCKED,
                 f"a task that failed for good blocks its session {key}, for {blocked_for} now",
-                f"fix the cause, then: duly redrive {first}; or: duly sessions unblock {key}"
+                f"fix the cause, then: duly redrive {first}; or: duly sessions unblock {shlex.quote(key)}"
                 if named
                 else "",
                 since_at=session["blocked_at"],
