@@ -18,8 +18,20 @@ from tests.integration.test_fleet_services import is_listed
 WIDTH = 80
 LONG = "a-namespace-with-a-long-name/department.invoices.yearly.statement.send-by-mail"
 SESSION = "customer-of-the-northern-region-with-a-long-name-0123456789"
-_ELSEWHERE = {"config", "db operator", "schedule", "up", "demo", "run", "register", "example"}
-"""They read no lists of a Frontend."""
+_ELSEWHERE = {
+    "config",
+    "db operator",
+    "gates set",
+    "settings reset",
+    "settings set",
+    "schedule",
+    "up",
+    "demo",
+    "run",
+    "register",
+    "example",
+}
+"""They list nothing of a Frontend, or need an argument."""
 
 
 def listings(command=None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

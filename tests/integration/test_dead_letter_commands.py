@@ -108,11 +108,11 @@ async def test_what_was_done_before_an_error_is_told_with_it(store, task_states,
         await dead_letter()
 
     async with (
-        serve_frontend(store, horizon=timedelta(seconds=35)) as frontend,
+        serve_frontend(store, horizon=timedelta(seconds=70)) as frontend,
         duly.AsyncClient(frontend.address) as client,
     ):
         with pytest.raises(duly.InvalidTaskError, match="beyond the horizon") as raised:
-            await client.redrive_where(rate=0.1)
+            await client.redrive_where(rate=0.05)
 
     assert raised.value.__notes__ == ["2 dead letters were redriven before"]
 

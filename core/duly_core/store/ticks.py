@@ -202,7 +202,7 @@ async def _cancel(connection: Connection, rows: Sequence[TableRow], fired: Fired
     task_ids = sorted(row.last_task_id for row in rows if row.last_task_id)
     if not task_ids:
         return set()
-    parameters: dict[str, Any] = {"task_ids": uuids(task_ids)}
+    parameters: dict[str, Any] = {"task_ids": uuids(task_ids), "by": None}
     ended = await fetch(connection, TRANSITIONS["cancel"], parameters | {"only_if_requested": False})
     asked = await fetch(connection, TRANSITIONS["request_cancel"], parameters)
     fired.cancelled = len(ended) + len(asked)

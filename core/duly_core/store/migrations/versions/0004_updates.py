@@ -39,7 +39,7 @@ declare
     due_at timestamptz;
     most integer;
     id uuid := duly_schedule.task_id;
-    holder uuid;
+    first_task uuid;
     is_same boolean;
     tries integer := 0;
     problem text;
@@ -96,14 +96,14 @@ begin
         ) from 1)::uuid;
     end if;
     loop
-        holder := null;
+        first_task := null;
         if duly_schedule.idempotency_key is not null then
-            select key.task_id into holder from {schema}.idempotency_key as key
+            select key.task_id into first_task from {schema}.idempotency_key as key
             where key.lambda = duly_schedule.lambda and key.key = duly_schedule.idempotency_key;
         elsif duly_schedule.task_id is not null then
-            select task.task_id into holder from {schema}.task where task.task_id = id;
+            select task.task_id into first_task from {schema}.task where task.task_id = id;
         end if;
-        if holder is not null then
+        if first_task is not null then
             select
                 task.lambda = duly_schedule.lambda and task.collection = duly_schedule.collection
                     and task.session is null and case
@@ -112,15 +112,15 @@ begin
                     else task.payload = data and task.payload_encoding = encoding
                         and task.priority = duly_schedule.priority
                 end into is_same
-            from {schema}.task where task.task_id = holder;
+            from {schema}.task where task.task_id = first_task;
             if is_same then
-                return holder;
+                return first_task;
             end if;
             tries := tries + 1;
             continue when is_same is null and tries < 10;  -- purged between the two reads: so is its key
             raise exception using errcode = 'DY004', column = 'idempotency_key', message = format(
                 'idempotency_key: task %s has this key or id, with another lambda, payload, priority or collection: use '
-                'another key for another task', holder);
+                'another key for another task', first_task);
         end if;
         -- a repeat is answered whatever the time is: what is new has to be of now
         if duly_schedule.expires_at <= asked_at then
