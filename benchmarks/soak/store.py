@@ -28,7 +28,7 @@ _CONNECTIONS = """
 select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()
 """
 _WAL = "select sum(size) from pg_ls_waldir()"
-_DATABASE = "select pg_database_size(current_database())"
+_DATABASE = "select pg_database_size(current_database()) - pg_total_relation_size('audit_event')"
 _LIVE = "select count(*), count(*) filter (where next_trigger_at < now() and status in ('new', 'retriable_failure')) from task_assoc"
 _PARTITIONS = "select relname from pg_inherits join pg_class on pg_class.oid = inhrelid where inhparent = 'task'::regclass"
 _FIRST = "drop table if exists task_first, attempt_first"
