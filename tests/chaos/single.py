@@ -27,7 +27,7 @@ def plan_of(seed: int, arguments: argparse.Namespace) -> Plan:
     """Make a seed's plan as the command line wants it.
 
     Raises:
-        ValueError: it names a kind of fault that there is not.
+        ValueError: it names an unknown kind of fault.
     """
     mutation = MUTATIONS[arguments.mutation] if arguments.mutation else None
     queue = mutation.queue if mutation is not None and arguments.queue == "any" else arguments.queue

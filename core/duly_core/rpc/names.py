@@ -24,7 +24,7 @@ def check_name(field: str, name: str) -> None:
     """Check a name that is written like a lambda's, but has no namespace.
 
     Raises:
-        Problem: it is none.
+        Problem: the text is not such a name.
     """
     if len(name) > _LONGEST_NAME or not _is_name(name):
         raise Problem(

@@ -73,7 +73,7 @@ def is_token(expected: str, given: str) -> bool:
 
 
 def _name_in(host: str) -> str:
-    """Return the name or address in a Host; empty: there is none."""
+    """Return the name or address in a Host; empty: the Host has no name."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:  # such as "[": strangers send it

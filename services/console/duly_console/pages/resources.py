@@ -51,7 +51,7 @@ async def _read(page: Page, name: str) -> limits_pb2.ResourceLimit:
     """Return a resource as it is declared.
 
     Raises:
-        PageError: there is none of this name.
+        PageError: no resource has this name.
     """
     token = ""
     while True:

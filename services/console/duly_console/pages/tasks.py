@@ -86,7 +86,7 @@ def instant(text: str) -> datetime:
     """Read an instant as forms send it, in UTC.
 
     Raises:
-        PageError: it is none.
+        PageError: the text is not an instant.
     """
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
@@ -126,7 +126,7 @@ async def read_task(page: Page) -> task_pb2.Task:
     """Read the task of the address, without payload, result and tracebacks.
 
     Raises:
-        PageError: there is none that the person may see.
+        PageError: no task has this id, or the person may not see it.
     """
     request = frontend_pb2.GetTaskRequest(
         task_ids=[page.request.path_params["task_id"]], view=task_pb2.TASK_VIEW_BASIC
