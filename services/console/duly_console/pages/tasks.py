@@ -83,15 +83,16 @@ def _number(text: str, kind: str) -> Any:
 
 
 def instant(text: str) -> datetime:
-    """Read an instant as forms send it, in UTC.
+    """Read an instant as forms send it: in UTC, unless the text has an offset.
 
     Raises:
         PageError: the text is not an instant.
     """
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        found = datetime.fromisoformat(text)
     except ValueError:
         raise PageError(400, f"{text[:50]!r} is not a time: write 2026-11-22T21:40.") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 async def show_list(page: Page) -> Response:
