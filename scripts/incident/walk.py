@@ -32,8 +32,8 @@ class Story:
     """A task that the breaker held back."""
 
 
-Photograph = Callable[[str, str], None]
-"""Takes a picture: its name, and the path of the page."""
+Photograph = Callable[[str, str, str], None]
+"""Takes a picture: its name, the path of the page, and the heading that it begins with; empty: the top."""
 
 
 def walk(installation: Installation, pause: str, photograph: Photograph) -> Story:
@@ -78,17 +78,17 @@ class _Steps:
 
     def look(self) -> None:
         """Look, as somebody does who was paged."""
-        self.photograph("overview", "/")
         self._note("top", "top", "--once")
         self._note("gates", "gates", "list")
         self._note("breakers", "gates", "breakers")
-        self.photograph("gates", "/gates")
+        self.photograph("overview", "/", "")
+        self.photograph("gates", "/gates", "")
         held = wait_until("a task waits behind the breaker", self._held)
         self.story.held = held.task_id
         self._note("explain-held", "explain", held.task_id)
-        self.photograph("held", f"/tasks/{held.task_id}")
+        self.photograph("held", f"/tasks/{held.task_id}", "")
         self._note("dead-letters", "dead-letters", "--lambda", LAMBDA, "--limit", "5")
-        self.photograph("dead-letters", f"/dead-letters?lambda={LAMBDA}")
+        self.photograph("dead-letters", f"/dead-letters?lambda={LAMBDA}", "")
         dead = next(self._dead())
         self.story.dead = dead.task_id
         self._note("get-dead", "get", dead.task_id)
@@ -109,7 +109,7 @@ class _Steps:
         """Redrive one dead letter, then all."""
         self._note("redrive-one", "redrive", self.story.dead)
         self._note("wait", "wait", self.story.dead)
-        filters = ["redrive", "--lambda", LAMBDA, "--kind", "attempts_exhausted", "--rate", "50/s"]
+        filters = ["redrive", "--lambda", LAMBDA, "--kind", "attempts_exhausted", "--rate", "5/s"]
         self._note("redrive-dry", *filters, "--dry-run")
         self._note("redrive", *filters, "--yes")
         wait_until("nothing waits or runs any more", lambda: not self._live())
@@ -120,9 +120,9 @@ class _Steps:
         self._note("explain-dead", "explain", self.story.dead)
         self._note("explain-held-after", "explain", self.story.held)
         self._note("audit", "audit", "--since", "30m")
-        self.photograph("timeline", f"/tasks/{self.story.dead}")
-        self.photograph("audit", "/audit")
-        self.photograph("overview-after", "/")
+        self.photograph("timeline", f"/tasks/{self.story.dead}", "Timeline")
+        self.photograph("audit", "/audit", "")
+        self.photograph("overview-after", "/", "")
 
     def _note(self, name: str, *arguments: str) -> None:
         self.story.outputs[name] = self.terminal.run(*arguments)
