@@ -18,6 +18,10 @@ _TEXTS = """() => {
   while (walker.nextNode()) window.duly_texts.push(walker.currentNode);
   return window.duly_texts.map(node => node.data);
 }"""
+_FREEZE = """() => document.body.addEventListener("htmx:beforeSwap", (event) => {
+  if (window.duly_frozen) event.detail.shouldSwap = false;
+})"""
+"""A page that refreshes itself between the replaced texts and the picture would show the old ones."""
 _REPLACE = "texts => texts.forEach((text, place) => { window.duly_texts[place].data = text; })"
 _MOVE_PLOTS = """
   const iso = Date.prototype.toISOString;
@@ -53,10 +57,13 @@ class Camera:
 
     def _keep(self, name: str, page: Page, heading: str) -> None:
         page.wait_for_timeout(_SETTLES_MS)
+        page.evaluate(_FREEZE)
+        page.evaluate("window.duly_frozen = true")
         page.evaluate(_REPLACE, [self._normalized(text) for text in page.evaluate(_TEXTS)])
         if heading:
             page.get_by_role("heading", name=heading, exact=True).evaluate("node => node.scrollIntoView()")
         self.pictures[name] = page.screenshot(full_page=not heading and _is_short(page))
+        page.evaluate("window.duly_frozen = false")
 
 
 def _is_short(page: Page) -> bool:

@@ -87,11 +87,10 @@ class _Steps:
         self.story.held = held.task_id
         self._note("explain-held", "explain", held.task_id)
         self.photograph("held", f"/tasks/{held.task_id}", "")
+        self.story.dead = next(self._dead()).task_id
         self._note("dead-letters", "dead-letters", "--lambda", LAMBDA, "--limit", "5")
         self.photograph("dead-letters", f"/dead-letters?lambda={LAMBDA}", "")
-        dead = next(self._dead())
-        self.story.dead = dead.task_id
-        self._note("get-dead", "get", dead.task_id)
+        self._note("get-dead", "get", self.story.dead)
         self._note("lambda", "lambdas", "show", LAMBDA)
 
     def wait_for_probes(self) -> None:

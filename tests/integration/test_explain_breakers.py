@@ -89,3 +89,17 @@ async def test_a_task_that_waits_behind_a_breaker_says_when_it_opened(client, st
         [HistoryKind.SCHEDULED],
     ]
     assert histories[0][1].reason == "the breaker of its lambda opened: 20 of 20 runs failed"
+
+
+def test_a_breaker_that_opens_after_its_probes_failed_opens_again():
+    scheduled = explain_pb2.HistoryEvent(kind=SCHEDULED)
+    scheduled.happened_at.FromDatetime(AT)
+
+    found = with_breaker(
+        [scheduled], [Move(AT + SECOND, True, "20 of 20"), Move(AT + MINUTE, True, "3 of 3")]
+    )
+
+    assert [event.reason for event in found[1:]] == [
+        "the breaker of its lambda opened: 20 of 20",
+        "the breaker of its lambda opened again: 3 of 3",
+    ]

@@ -27,10 +27,10 @@ def with_breaker(
     for event in [*history, None]:
         while left and (event is None or left[0].at < to_datetime(event.happened_at)):
             move = left.pop(0)
-            opened = move if move.is_open else None
             if is_live:
                 places.append(len(told))
-                told.append(_line(move))
+                told.append(_line(move, again=opened is not None))
+            opened = move if move.is_open else None
         if event is None:
             break
         if event.kind in _BEGINS:
@@ -45,8 +45,8 @@ def with_breaker(
     return [event for place, event in enumerate(told) if place not in dropped]
 
 
-def _line(move: Move) -> explain_pb2.HistoryEvent:
-    does = "opened" if move.is_open else "closed"
+def _line(move: Move, *, again: bool = False) -> explain_pb2.HistoryEvent:
+    does = ("opened again" if again else "opened") if move.is_open else "closed"
     event = explain_pb2.HistoryEvent(
         kind=explain_pb2.HISTORY_KIND_GATED if move.is_open else explain_pb2.HISTORY_KIND_UNGATED,
         service=STORE_CONSUMER,
