@@ -211,7 +211,7 @@ def test_a_user_who_may_not_make_roles_is_told_what_to_do(dsn):
     [
         ("select pg_advisory_lock(1685417083)", make_roles),
         ("begin; lock table access_version", lambda dsn: make_operator(dsn, "ann")),
-        ("begin; lock table pg_authid", lambda dsn: grant(dsn, "test_nobody_yet")),
+        ("begin; lock table pg_authid in share mode", lambda dsn: grant(dsn, "test_nobody_yet")),
     ],
 )
 def test_an_administrators_command_waits_for_locks_no_longer_than_it_may(dsn, monkeypatch, held, command):
@@ -219,7 +219,7 @@ def test_an_administrators_command_waits_for_locks_no_longer_than_it_may(dsn, mo
 
     with psycopg.connect(dsn, autocommit=True) as other:
         other.execute(held)
-        with pytest.raises(StoreUnavailableError, match="cannot be changed now: .*lock timeout"):
+        with pytest.raises(StoreUnavailableError, match=r"cannot be changed now: .*lock timeout"):
             command(dsn)
 
 
