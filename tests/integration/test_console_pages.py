@@ -297,6 +297,26 @@ async def test_a_resource_gets_another_capacity_and_keeps_the_rest(browser, fron
     assert (await browser.post("/resources/capacity", name="database", capacity="-1")).status_code == 400
 
 
+async def test_a_resource_that_somebody_changed_meanwhile_is_not_changed(browser, frontend):
+    limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    request = limits_pb2.PutResourceRequest(resources=[{"name": "database", "capacity": 3}])
+    await limits.PutResource(request)
+    page = (await browser.get("/resources")).text
+    (shown,) = re.findall(r'name="changed_at" value="([^"]+)"', page)
+    asked = await browser.post("/resources/capacity", name="database", capacity="8", changed_at=shown)
+    request.resources[0].capacity = 5
+    await limits.PutResource(request)
+
+    refused = await browser.post(
+        "/resources/capacity", name="database", capacity="8", changed_at=shown, confirm="yes"
+    )
+
+    (kept,) = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources
+    assert f'name="changed_at" value="{shown}"' in asked.text
+    assert (refused.status_code, kept.limit.capacity) == (409, 5)
+    assert "Somebody changed database" in refused.text
+
+
 async def test_graphs_time_tables_sessions_and_lambdas_are_changed(browser, filled, frontend):
     await browser.get("/")
 
