@@ -202,7 +202,7 @@ def _check_resource_name(name: str) -> None:
         check_lambda_name("name", bare)
         if base_name(bare) != bare:
             raise Problem(
-                "name", f"versions have no quotas: {name.partition('@')[0]} counts the tasks of all versions"
+                "name", f"versions have no quotas: {base_name(name)} counts the tasks of all versions"
             )
     else:
         check_name("name", bare)
