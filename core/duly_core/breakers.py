@@ -4,6 +4,8 @@ import enum
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from duly_core.durations import format_duration
+
 
 class State(enum.StrEnum):
     """Where a breaker stands, as the store spells it."""
@@ -60,7 +62,7 @@ def judge(breaker: Breaker, *, has_gate: bool) -> Verdict:
     if breaker.state == State.HALF_OPEN:
         return _judge_probes(breaker)
     if _has_waited(breaker):
-        return Verdict(State.HALF_OPEN, breaker.probes, f"paused for {breaker.pause}")
+        return Verdict(State.HALF_OPEN, breaker.probes, f"paused for {format_duration(breaker.pause)}")
     return Verdict()
 
 
