@@ -20,6 +20,7 @@ from duly.v1 import (
     time_tables_pb2,
 )
 from duly_console.page import PAGE_SIZE
+from duly_console.pages import dead_letters
 from duly_console.routes import PAGES
 from duly_core.store.results import set_results
 from duly_core.task import Result
@@ -234,6 +235,31 @@ async def test_dead_letters_are_redriven_one_by_one_and_by_a_filter_that_is_coun
     assert "3 tasks were redriven." in many.text
     assert none.status_code == 303
     assert await task_states.status(UUID(other).bytes) == "fatal_failure"
+
+
+async def test_a_redrive_that_takes_long_stops_in_time_and_tells_what_it_did(
+    browser, task_states, monkeypatch
+):
+    await task_states.register()
+    for _ in range(3):
+        await dead_letter(task_states)
+    make = dead_letters._request
+
+    def one_a_call(page):
+        request = make(page)
+        request.limit = 1
+        return request
+
+    monkeypatch.setattr(dead_letters, "_request", one_a_call)
+    monkeypatch.setattr(dead_letters, "_SPENT", 0)
+    await browser.get("/dead-letters")
+
+    stopped = await browser.confirmed("/dead-letters/redrive")
+    monkeypatch.setattr(dead_letters, "_SPENT", 0.5)
+    rest = await browser.confirmed("/dead-letters/redrive")
+
+    assert "1 tasks were redriven. More match: redrive again." in stopped.text
+    assert "2 tasks were redriven." in rest.text
 
 
 async def test_a_dead_letter_that_ends_after_the_count_is_not_redriven(browser, task_states):
