@@ -19,6 +19,8 @@ LONGEST_TOKEN = 2_500
 _LONGEST_COOKIE = 4_000
 _LONGEST_NOTICE = 300
 _KEY_BYTES = 32
+_MOUNTED = "/run/secrets"
+"""Where Docker and Podman mount secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +98,15 @@ class SessionCookies:
 def _check_mode(path: str) -> None:
     """Check who else can use a file of keys: who has a key can make a cookie, and read the tokens in cookies.
 
-    Secrets that a container or systemd mounts belong to another user, who decides who may read them.
+    Secrets that systemd or a container's engine mounts belong to another user, who decides who may read them.
 
     Raises:
         SettingsError: the file is ours and others may read it, or others may write it.
         OSError: there is no such file.
     """
     found = Path(path).stat()
-    is_own = found.st_uid == os.geteuid()
+    # some engines show what they mount in a container as its user's own
+    is_own = found.st_uid == os.geteuid() and not Path(path).is_relative_to(_MOUNTED)
     if found.st_mode & (0o077 if is_own else 0o022):
         raise SettingsError(
             f"console.secret_file: others may {'read' if is_own else 'write'} {path} (its mode is "
