@@ -208,7 +208,10 @@ CASES = {
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
     "former_blockers": ({"keys": ["s1", "s2"], "task_ids": IDS[:2]}, ENTITY),
     "blocked_sessions": ({"limit": 10}, {"session_blocked"}),
-    "resources": ({"after": "", "limit": 10}, {"resource_pkey", "resource_use_pkey", "task_assoc_parked"}),
+    "resources": (
+        {"after": "", "skipped": 0, "limit": 10},
+        {"resource_pkey", "resource_use_pkey", "task_assoc_parked"},
+    ),
     "resource_keys": (
         {"resource": "database", "after": "", "limit": 10},
         {"resource_use_pkey", "task_assoc_parked"},

@@ -105,7 +105,7 @@ async def put_gate(store: Store, asked: NewGate) -> Gate | None:
         if not rows:
             await fetch(connection, GATES["delete_gates"], {"names": texts([asked.name])})
             rows = await fetch(connection, GATES["insert_gate"], columns)
-        await fetch(connection, GATES["tell_gates"], {})
+        await fetch(connection, GATES["notify_gates_changed"], {})
     return gate_of(rows[0])
 
 
@@ -118,7 +118,7 @@ async def delete_gates(store: Store, names: Sequence[str]) -> set[str]:
     async with store.connection() as connection, connection.transaction():
         await fetch(connection, GATES["raise_gate_version"], {})
         rows = await fetch(connection, GATES["delete_gates"], {"names": texts(names)})
-        await fetch(connection, GATES["tell_gates"], {})
+        await fetch(connection, GATES["notify_gates_changed"], {})
     return {row[0] for row in rows}
 
 
@@ -133,7 +133,7 @@ async def expire_gates(store: Store) -> list[str]:
         rows = await fetch(connection, GATES["expire_gates"], {})
         if rows:
             await fetch(connection, GATES["raise_gate_version"], {})
-            await fetch(connection, GATES["tell_gates"], {})
+            await fetch(connection, GATES["notify_gates_changed"], {})
     return [row[0] for row in rows]
 
 
@@ -180,7 +180,7 @@ def gate_columns(gates: Iterable[tuple[str, Gate]]) -> dict[str, Any]:
 async def change_gates(connection: Connection) -> None:
     """Raise the version and tell every service, in the transaction of a change."""
     await fetch(connection, GATES["raise_gate_version"], {})
-    await fetch(connection, GATES["tell_gates"], {})
+    await fetch(connection, GATES["notify_gates_changed"], {})
 
 
 def name_of_breaker_gate(lambda_name: str) -> str:

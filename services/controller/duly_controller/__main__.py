@@ -1,5 +1,7 @@
 """Wiring of the Controller process: settings, queue receiver, HSC and Frontend channels, local server."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import asyncio
 import os
 import socket

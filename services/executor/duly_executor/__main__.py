@@ -1,5 +1,7 @@
 """Wiring of the Executor process: its command line, settings, and the worker."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import os

@@ -1,5 +1,7 @@
 """Wiring of the Frontend process: settings, store, servicers, server."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import asyncio
 
 from duly_core import live_settings

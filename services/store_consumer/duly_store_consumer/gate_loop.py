@@ -20,8 +20,9 @@ _ALL_AGAIN = 60.0
 with an earlier time than others had before."""
 _OVERLAP = timedelta(seconds=30)
 """How much earlier than the sweep before a sweep begins to read: transactions commit later than they read the clock."""
-_MOST_OF_TIME = 10
-"""Rounds take one part of so many of the time, so that gates on very many queues leave Postgres to others."""
+_PAUSE_PER_ROUND_TIME = 10
+"""The pause after a round is at least so many times as long as the round, so that gates on very many queues leave Postgres
+to others."""
 
 NotifyDue = Callable[[timedelta, Collection[str], int], object]
 
@@ -83,7 +84,7 @@ class GateLoop:
         if more:
             return timedelta()
         took = timedelta(seconds=asyncio.get_running_loop().time() - began_at)
-        return max(pause, took * _MOST_OF_TIME)
+        return max(pause, took * _PAUSE_PER_ROUND_TIME)
 
     def _follow_lambdas(self) -> None:
         """Look at all again if other lambdas are registered than before: the rounds until then passed over their queues."""
