@@ -84,6 +84,7 @@ async def pick(store, gate_set, *names, most=100):
 
 async def sweep(loop):
     """Turn rounds until nothing is left to do."""
+    loop._rests_until = float("-inf")
     while await loop.run_once() <= timedelta():
         pass
 

@@ -116,6 +116,15 @@ async def count_ends(store: Store, ends: Sequence[tuple[TaskId, bool]]) -> None:
     )
 
 
+async def count_silent(store: Store, task_ids: Sequence[TaskId]) -> None:
+    """Count runs whose holders fell silent as failed, of lambdas that have breakers.
+
+    Raises:
+        StoreUnavailableError: they may not be counted.
+    """
+    await store.run(GATES["count_silent"], {"task_ids": uuids(sorted(task_ids))})
+
+
 async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
     """Look at all breakers, and move those whose time has come; at none while somebody else changes gates or breakers.
 

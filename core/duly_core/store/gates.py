@@ -8,6 +8,7 @@ from psycopg.rows import TupleRow
 
 from duly.enums import Priority
 from duly_core.gates import BREAKER, Gate, GateScope, Kind
+from duly_core.newer_values import known
 from duly_core.store.arrays import int2s, texts, timestamps
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import GATES
@@ -55,19 +56,20 @@ class NewGate(NamedTuple):
 def gate_of(row: TupleRow) -> Gate:
     """Make a gate of a row's columns."""
     gate_id, name, kind, pattern, collection, priority, session, *rest = row
-    scope = GateScope(pattern, collection, None if priority is None else Priority(priority), session)
-    return Gate(gate_id, name, Kind(kind), scope, *rest)
+    # a priority that only a newer release knows is that of no task here
+    scope = GateScope(pattern, collection, priority and (known(Priority, priority) or priority), session)
+    return Gate(gate_id, name, known(Kind, kind) or Kind.UNKNOWN, scope, *rest)
 
 
-async def read_gates(store: Store, known: int) -> Snapshot:
+async def read_gates(store: Store, known_version: int) -> Snapshot:
     """Read the gates in force, if their version is not the known one.
 
     Raises:
         StoreUnavailableError: ask again.
     """
-    rows = await store.run(GATES["read_gates"], {"version": known})
+    rows = await store.run(GATES["read_gates"], {"version": known_version})
     version, read_at = rows[0][:2]
-    if version == known:
+    if version == known_version:
         return Snapshot(version, read_at, None)
     return Snapshot(version, read_at, [gate_of(row[2:]) for row in rows if row[2] is not None])
 

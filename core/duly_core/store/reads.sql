@@ -82,6 +82,28 @@ where assoc.status = 'enqueued' and {{gated}}
 order by assoc.next_trigger_at
 limit %(limit)b
 
+-- name: behind_gated
+-- Of each queue the tasks that no gate holds, of so many rows (`most`) that are due from an instant on (`since`; null: from the
+-- first). Also tells how many rows were read, and when the last of them is due.
+select queue.lambda, queue.priority, seen.rows, seen.last_at, seen.task_ids
+from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(since)b::timestamptz[], %(most)b::int4[])
+    as queue (lambda, priority, since, most)
+cross join lateral ({{gates_of_queue}}) as gates
+cross join lateral (
+    select count(*)::int4 as rows, max(due.next_trigger_at) as last_at,
+        coalesce(array_agg(due.task_id order by due.next_trigger_at) filter (where not {{held: due}}), '{}') as task_ids
+    from (
+        select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= least((select duly_now()), gates.probes_until)
+            and assoc.next_trigger_at >= coalesce(queue.since, '-infinity')
+        order by assoc.next_trigger_at
+        limit queue.most
+    ) as due
+) as seen
+
 -- name: parked_on_gates
 -- The gates that tasks are parked on and that are not in force any more; by id. A step down the index for each resource and
 -- gate that has parked tasks: where the names of gates begin and end in it depends on the database's collation.

@@ -89,7 +89,7 @@ def to_wire(gate: Gate, parked: int = 0) -> gates_pb2.Gate:
     setattr(scope, "lambda", gate.scope.pattern)
     return gates_pb2.Gate(
         name=gate.name,
-        kind=_KIND_TO_WIRE[gate.kind],
+        kind=_KIND_TO_WIRE.get(gate.kind, gates_pb2.GATE_KIND_PAUSE),
         scope=scope,
         delay=None if gate.delay is None else to_duration(gate.delay),
         reason=gate.reason,

@@ -134,11 +134,11 @@ def _labels(queue: QueueKey) -> tuple[str, str]:
     return queue.lambda_name, queue.priority.name.lower()
 
 
-def dead_letters(counts: Mapping[tuple[str, FailureKind], int], newest_at: datetime | None) -> None:
+def dead_letters(counts: Mapping[tuple[str, FailureKind | None], int], newest_at: datetime | None) -> None:
     """Count new dead letters, by lambda and kind, and show when the newest ended."""
     _newest_dead_letter.set(newest_at.timestamp() if newest_at else 0)
     for (name, kind), count in counts.items():
-        _dead_letters.labels(name, kind.name.lower()).inc(count)
+        _dead_letters.labels(name, kind.name.lower() if kind else "unknown").inc(count)
 
 
 def time_round() -> AbstractContextManager[object]:
