@@ -28,7 +28,7 @@ with made as (
     insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
     select overlay(gen_random_uuid()::text placing (select left(duly_first_id(now())::text, 13)) from 1)::uuid, %(lambda)s,
         'marketing', 3, 1, '', now(), now() - interval '1 hour' + number * %(apart)s
-    from generate_series(1, %(count)s) as number
+    from (select number from generate_series(1, %(count)s) as number order by random()) as scattered
     returning task_id, scheduled_at
 )
 insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
