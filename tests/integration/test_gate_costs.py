@@ -143,7 +143,9 @@ async def test_a_pick_costs_the_same_whatever_the_gate_covers(counting, scope):
     assert sum(counting.pages) < 8_000
 
 
-async def test_what_was_found_behind_held_tasks_is_not_taken_if_a_gate_holds_it_by_then(counting, task_states):
+async def test_what_was_found_behind_held_tasks_is_not_taken_if_a_gate_holds_it_by_then(
+    counting, task_states
+):
     gate_set = await hold(counting, timedelta(milliseconds=1))
     free = await free_tasks(counting, 3)
     scans = GateScans()

@@ -10,6 +10,7 @@ from duly.enums import Priority
 from duly_core.gates import BREAKER, Gate, GateScope, Kind
 from duly_core.newer_values import known
 from duly_core.store.arrays import int2s, texts, timestamps
+from duly_core.store.live_counts import count_live
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import GATES
 
@@ -17,8 +18,6 @@ MOST_GATES = 1_000
 """In force at a time: each service keeps all of them in memory."""
 MOST_PARKED = 10_000
 """Of the tasks parked on a gate so many are counted."""
-MOST_HITS = 100_000
-"""Of the tasks that a gate would hit so many are counted."""
 GATE_CHANNEL = "duly_gate"
 """Told when gates or breakers changed, so that every service reads them at once."""
 
@@ -140,27 +139,14 @@ async def expire_gates(store: Store) -> list[str]:
 
 
 async def count_hits(store: Store, scope: GateScope) -> tuple[dict[str, int], bool]:
-    """Count the live tasks that a gate of this scope would hit, by status; and whether there are more than are counted.
+    """Count the live tasks that a gate of this scope would hit, by status; and whether there may be more.
 
     Raises:
         StoreUnavailableError: ask again.
     """
-    names = [scope.pattern]
-    if not scope.pattern.endswith("*"):
-        names += [row[0] for row in await store.run(GATES["versions_of"], {"name": scope.pattern})]
-    rows = await store.run(
-        GATES["gate_hits"],
-        {
-            "lambdas": texts(names),
-            "pattern": scope.pattern,
-            "collection": scope.collection,
-            "priority": scope.priority and int(scope.priority),
-            "session": scope.session,
-            "most": MOST_HITS + 1,
-        },
-    )
-    counts: dict[str, int] = dict(rows)
-    return counts, sum(counts.values()) > MOST_HITS
+    async with store.connection() as connection:
+        found = await count_live(connection, scope)
+    return found.by_status, not found.is_complete
 
 
 def gate_columns(gates: Iterable[tuple[str, Gate]]) -> dict[str, Any]:

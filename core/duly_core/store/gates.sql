@@ -66,27 +66,6 @@ delete from gate where name = any (%(names)b::text[]) returning name
 -- name: expire_gates
 delete from gate where expires_at <= (select duly_now()) returning name
 
--- name: gate_hits
--- Live tasks of a scope by status, counted up to a limit.
-select found.status, count(*)
-from (
-    select assoc.status::text
-    from task_assoc as assoc
-    where (
-            assoc.lambda = any (%(lambdas)b::text[])
-            or right(%(pattern)b::text, 1) = '*' and starts_with(assoc.lambda, left(%(pattern)b::text, -1))
-        )
-        and (%(collection)b::text is null or assoc.collection = %(collection)b::text)
-        and (%(priority)b::int2 is null or assoc.priority = %(priority)b::int2)
-        and (%(session)b::text is null or assoc.session = %(session)b::text)
-    limit %(most)b
-) as found
-group by found.status
-
--- name: versions_of
--- The queues of versions of a lambda.
-select name from lambda where starts_with(name, %(name)b::text || '@')
-
 -- name: breaker_lambdas
 select lambda from breaker
 

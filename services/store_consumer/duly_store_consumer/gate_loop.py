@@ -137,8 +137,10 @@ class GateLoop:
             self._to_sweep = sorted(gates, key=lambda gate: gate.kind is Kind.PAUSE)
             self._swept_for, self._is_full = 0.0, False
         loop = asyncio.get_running_loop()
-        while self._to_sweep and loop.time() < now + _LONGEST_ROUND:
+        while self._to_sweep:
             self._is_full |= await self._sweep(self._to_sweep.pop(0), now)
+            if loop.time() >= now + _LONGEST_ROUND:
+                break
         self._swept_for += loop.time() - now
         if self._to_sweep or self._is_full:
             return True
