@@ -1,12 +1,13 @@
 """Keep gates: what operators pause, drop and delay. What is done to tasks is in `gate_sweeps.py`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from psycopg.rows import TupleRow
 
 from duly.enums import Priority
+from duly_core.errors import DulyError
 from duly_core.gates import BREAKER, Gate, GateScope, Kind
 from duly_core.newer_values import known
 from duly_core.store.arrays import int2s, texts, timestamps
@@ -20,6 +21,10 @@ MOST_PARKED = 10_000
 """Of the tasks parked on a gate so many are counted."""
 GATE_CHANNEL = "duly_gate"
 """Told when gates or breakers changed, so that every service reads them at once."""
+
+
+MayChange = Callable[[Gate], bool]
+"""Whether the caller may replace or remove a gate."""
 
 
 class Snapshot(NamedTuple):
@@ -90,17 +95,27 @@ async def list_gates(store: Store) -> list[ListedGate]:
     ]
 
 
-async def put_gate(store: Store, asked: NewGate) -> Gate | None:
-    """Set a gate, or replace the one of its name; None: there are too many.
+class GateRefusedError(DulyError):
+    """The caller may not replace the gate of this name."""
+
+
+async def put_gate(
+    store: Store, asked: NewGate, may_change: MayChange = lambda _: True, most_of_owner: int = MOST_GATES
+) -> Gate | None:
+    """Set a gate, or replace the one of its name; None: there are too many, of this owner or in all.
 
     Raises:
+        GateRefusedError: the name is that of a gate of which `may_change` says no.
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     async with store.connection() as connection, connection.transaction():
         await fetch(connection, GATES["raise_gate_version"], {})  # one change at a time
-        ((others,),) = await fetch(connection, GATES["count_gates"], {"name": asked.name})
-        if others >= MOST_GATES:
+        others_like = {"name": asked.name, "owner": asked.owner}
+        ((others, of_owner),) = await fetch(connection, GATES["count_gates"], others_like)
+        if others >= MOST_GATES or of_owner >= most_of_owner:
             return None
+        if any(not may_change(gate) for gate in await _named(connection, [asked.name])):
+            raise GateRefusedError(asked.name)
         columns = _columns(asked)
         rows = await fetch(connection, GATES["keep_gate"], columns)
         if not rows:
@@ -110,17 +125,25 @@ async def put_gate(store: Store, asked: NewGate) -> Gate | None:
     return gate_of(rows[0])
 
 
-async def delete_gates(store: Store, names: Sequence[str]) -> set[str]:
-    """Remove gates; return the names of those that there were.
+async def delete_gates(
+    store: Store, names: Sequence[str], may_change: MayChange = lambda _: True
+) -> tuple[set[str], list[Gate]]:
+    """Remove gates; return the names of those that are gone, and those of which `may_change` says no, which stay.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     async with store.connection() as connection, connection.transaction():
         await fetch(connection, GATES["raise_gate_version"], {})
-        rows = await fetch(connection, GATES["delete_gates"], {"names": texts(names)})
+        refused = [gate for gate in await _named(connection, names) if not may_change(gate)]
+        allowed = texts(sorted({*names} - {gate.name for gate in refused}))
+        rows = await fetch(connection, GATES["delete_gates"], {"names": allowed})
         await fetch(connection, GATES["tell_gates"], {})
-    return {row[0] for row in rows}
+    return {row[0] for row in rows}, refused
+
+
+async def _named(connection: Connection, names: Sequence[str]) -> list[Gate]:
+    return [gate_of(row) for row in await fetch(connection, GATES["gates_named"], {"names": texts(names)})]
 
 
 async def expire_gates(store: Store) -> list[str]:

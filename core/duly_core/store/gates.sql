@@ -38,8 +38,14 @@ update gate_version set version = version + 1 returning version
 select pg_notify('duly_gate', '')
 
 -- name: count_gates
--- Others than the named one.
-select count(*) from gate where name <> %(name)b and (expires_at is null or expires_at > (select duly_now()))
+-- Others than the named one: all, and those of an owner.
+select count(*), count(*) filter (where owner = %(owner)b::text)
+from gate
+where name <> %(name)b::text and (expires_at is null or expires_at > (select duly_now()))
+
+-- name: gates_named
+-- Also those that have expired and are not removed yet.
+select {{gate_columns}} from gate where name = any (%(names)b::text[])
 
 -- name: keep_gate
 -- A gate that is set again as it was keeps its id: what it delayed is not delayed again, what it parked stays.
