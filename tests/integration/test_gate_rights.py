@@ -1,6 +1,7 @@
 """Who may set, replace and remove which gates; and that nobody is taken for a breaker."""
 
 import hashlib
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import pytest
@@ -35,16 +36,13 @@ async def frontend_of(store):
 
 @pytest.fixture
 async def client_of(frontend_of):
-    opened = []
+    async with AsyncExitStack() as stack:
 
-    async def open_client(name):
-        client = duly.AsyncClient(frontend_of.address, token=f"duly_{name}_secret")
-        opened.append(client)
-        return client
+        async def open_client(name):
+            client = duly.AsyncClient(frontend_of.address, token=f"duly_{name}_secret")
+            return await stack.enter_async_context(client)
 
-    yield open_client
-    for client in opened:
-        await client.close()
+        yield open_client
 
 
 async def test_an_owner_pauses_and_resumes_the_own_lambda(client_of):
@@ -122,7 +120,7 @@ async def test_an_owner_leaves_room_for_the_gates_of_others(client_of, monkeypat
     ann, ops = await client_of("ann"), await client_of("ops")
     await ann.put_gate("one", duly.GateKind.PAUSE, "mail.send")
 
-    with pytest.raises(duly.RequestError, match="1 gates of 'ann'"):
+    with pytest.raises(duly.InvalidTaskError, match="1 gates of 'ann'"):
         await ann.put_gate("two", duly.GateKind.PAUSE, "mail.send", session="a")
     await ann.put_gate("one", duly.GateKind.PAUSE, "mail.send", reason="again")
     await ops.put_gate("three", duly.GateKind.PAUSE, "mail.send")
@@ -133,10 +131,10 @@ async def test_nobody_is_admitted_under_the_name_of_the_breakers(client_of):
 
     with pytest.raises(duly.UnauthenticatedError, match="reserved"):
         await breaker.gates()
-    with pytest.raises(duly.RequestError, match="reserved"):
+    with pytest.raises(duly.InvalidTaskError, match="reserved"):
         await ops.create_token("breaker")
 
 
 async def test_nobody_names_the_breakers_as_an_owner_where_callers_are_not_known(client):
-    with pytest.raises(duly.RequestError, match="reserved"):
+    with pytest.raises(duly.InvalidTaskError, match="reserved"):
         await client.put_gate("held", duly.GateKind.PAUSE, "*", owner="breaker")

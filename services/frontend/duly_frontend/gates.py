@@ -81,7 +81,12 @@ class GateServicer(BreakerCalls):
                 seen = [
                     each.policy.name for each in await list_lambdas(lists) if scope.covers(each.policy.name)
                 ]
-                found = [each for each in found if any(map(each.gate.scope.covers, seen))]
+                found = [
+                    each
+                    for each in found
+                    if scope.covers_all_that_match(each.gate.scope.pattern)
+                    or any(map(each.gate.scope.covers, seen))
+                ]
         return gates_pb2.ListGatesResponse(gates=[to_wire(each.gate, each.parked) for each in found])
 
 

@@ -1,7 +1,7 @@
 """What the Store Consumer counts, and the log lines that go with it."""
 
 from collections import Counter as Count
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 
@@ -115,6 +115,14 @@ _breaker_changes = ByLambda(
         "How often the breaker of a lambda moved to a state.",
         ["lambda", "state"],
     )
+)
+_breaker_open = GaugeByLambda(
+    Gauge(
+        "duly_breaker_open",
+        "1 while the breaker of a lambda is open or half open; each Store Consumer shows all.",
+        ["lambda"],
+    ),
+    combine=max,
 )
 last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
@@ -237,6 +245,11 @@ def gate_released(released: Mapping[str, int]) -> None:
     count = sum(released.values())
     _gate_released.inc(count)
     log.info("gated tasks released", count=count)
+
+
+def breakers_open(lambdas: Collection[str]) -> None:
+    """Show the lambdas whose breakers are open or half open."""
+    _breaker_open.set({(name,): 1 for name in lambdas})
 
 
 def breaker_moved(moved: Moved) -> None:
