@@ -253,6 +253,21 @@ async def test_a_probe_whose_holder_fell_silent_opens_the_breaker_again_and_runs
     assert await guarded.judge() == [State.OPEN]
 
 
+async def test_a_probe_that_was_replaced_before_its_silence_was_noticed_counts(guarded, clock):
+    await guarded.schedule(50)
+    await guarded.end(await guarded.claim(12), failed=True)
+    await guarded.judge()
+    await clock.tick(PAUSE)
+    await guarded.judge()
+    assert len(await guarded.claim()) == 3
+    await clock.tick(PAUSE)
+    assert await guarded.judge() == [State.HALF_OPEN]
+
+    await silence(guarded, clock)
+
+    assert await guarded.judge() == [State.OPEN]
+
+
 async def test_each_move_is_in_the_audit_log(store, guarded):
     await guarded.schedule(12)
     await guarded.end(await guarded.claim(12), failed=True)

@@ -98,7 +98,7 @@ returning lambda
 
 -- name: count_silent
 -- As count_ends, for the runs of these tasks whose holders fell silent: each is the last attempt of its task that is kept. One
--- that was claimed before the breaker came into its state does not count: it tells nothing of probes, nor of what was repaired.
+-- that was claimed before the breaker opened or closed does not count: it tells nothing of probes, nor of what was repaired.
 with asked as (
     select * from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 ), failed as (
@@ -118,7 +118,8 @@ with asked as (
         limit 1
     ) as run
     join breaker on breaker.lambda = any (array[entity.lambda, split_part(entity.lambda, '@', 1)])
-    where run.claimed_at >= breaker.state_since
+    left join gate on gate.name = 'breaker:' || breaker.lambda
+    where run.claimed_at >= coalesce(gate.created_at, breaker.state_since)
     group by breaker.lambda
 )
 insert into breaker_count as known (lambda, second, ended, failed)
