@@ -1,6 +1,7 @@
 """The page of metrics: every Counter, Gauge and Histogram of the services, found in their source."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -57,10 +58,11 @@ def names() -> set[str]:
     return {metric.name for metric in all_metrics()}
 
 
-def all_metrics() -> list[Metric]:
+@functools.cache  # it parses all sources, and tests ask often
+def all_metrics() -> tuple[Metric, ...]:
     """Return all metrics, wherever they are defined."""
     folders = ("core", "services", "server", "local", "cli", "sdk")
-    return [metric for folder in folders for metric in _metrics(_ROOT / folder)]
+    return tuple(metric for folder in folders for metric in _metrics(_ROOT / folder))
 
 
 def undocumented() -> list[str]:

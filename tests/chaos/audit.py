@@ -18,6 +18,7 @@ from tests.chaos.history import (
     FinalRow,
     GraphRow,
     NodeRow,
+    PassedOver,
     Sample,
     SessionRow,
     StaleWrite,
@@ -105,6 +106,8 @@ from (
 ) as known
 group by name order by name
 """
+
+_PASSED_OVER = "select sequence, txid, name, waits from chaos_passed_over order by sequence"
 
 _STALE_WRITES = """
 select (extract(epoch from at) * 1000000)::int8 * 1000, written, before, after from chaos_stale order by number limit 100
@@ -200,6 +203,12 @@ def read_uses(dsn: str) -> tuple[UseRow, ...]:
     """What is written of each resource."""
     with psycopg.connect(dsn) as connection:
         return tuple(UseRow(*row) for row in connection.execute(_USES))
+
+
+def read_passed_over(dsn: str) -> tuple[PassedOver, ...]:
+    """The marks of resources of which a task that fits was passed over."""
+    with psycopg.connect(dsn) as connection:
+        return tuple(PassedOver(*row) for row in connection.execute(_PASSED_OVER))
 
 
 def read_stale_writes(dsn: str, boot_minus_wall: int) -> tuple[StaleWrite, ...]:

@@ -69,6 +69,25 @@ create trigger chaos_audit_entity_insert after insert on task
 
 create index on chaos_audit (task_id) where not entity;
 
+-- Since when a parked task that fits waits for who locked it, and that it does no more (resource_use.skipped_at). In one
+-- order with the writes of tasks: whoever writes either has locked the row of the resource's use.
+create table chaos_passed_over (
+    sequence bigint primary key default nextval(pg_get_serial_sequence('chaos_audit', 'sequence')),
+    txid bigint not null default txid_current(),
+    name text not null,
+    waits boolean not null
+);
+
+create function chaos_passed_over() returns trigger language plpgsql security definer as $$
+begin
+    insert into chaos_passed_over (name, waits) values (new.resource || '/' || new.key, new.skipped_at is not null);
+    return null;
+end
+$$;
+
+create trigger chaos_passed_over after update on resource_use
+    for each row when ((old.skipped_at is null) <> (new.skipped_at is null)) execute function chaos_passed_over();
+
 -- What came of calls with tokens whose claims were over (`replay.py`): nothing may. Of an HSC that has no other callers
 -- each write is one. At the HSCs of all callers a heartbeat tells by its note.
 create table chaos_stale (

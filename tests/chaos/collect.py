@@ -12,6 +12,7 @@ from tests.chaos.history import (
     GraphRow,
     Limits,
     NodeRow,
+    PassedOver,
     SessionRow,
     StaleWrite,
     TickRow,
@@ -62,6 +63,7 @@ class Collected:
     time_tables: tuple[TimeTableRow, ...]
     ticks: tuple[TickRow, ...]
     uses: tuple[UseRow, ...]
+    passed_over: tuple[PassedOver, ...]
     stale_writes: tuple[StaleWrite, ...]
 
 
@@ -78,6 +80,7 @@ async def collect(system: System) -> Collected:
         *await asyncio.to_thread(audit.read_graphs, dsn),
         *await asyncio.to_thread(audit.read_ticks, dsn),
         await asyncio.to_thread(audit.read_uses, dsn),
+        await asyncio.to_thread(audit.read_passed_over, dsn),
         await asyncio.to_thread(audit.read_stale_writes, dsn, audit.boot_minus_wall_ns()),
     )
 

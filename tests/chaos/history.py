@@ -253,6 +253,18 @@ class UseRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A mark of a resource: whether a parked task that fits waits for whoever locked it."""
+
+    sequence: int
+    """In one order with the transitions."""
+    txid: int
+    name: str
+    """NAME/ or NAME/KEY."""
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """Something that was done to the system."""
 
@@ -382,6 +394,8 @@ class History:
     time_tables: tuple[TimeTableRow, ...] = ()
     ticks: tuple[TickRow, ...] = ()
     uses: tuple[UseRow, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
+    """In the order of their sequence."""
     faults: tuple[Fault, ...] = ()
     seen: tuple[Seen, ...] = ()
     samples: tuple[Sample, ...] = ()

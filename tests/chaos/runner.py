@@ -184,6 +184,7 @@ class Run:
             time_tables=collected.time_tables,
             ticks=collected.ticks,
             uses=collected.uses,
+            passed_over=collected.passed_over,
             faults=faults,
             seen=watch.seen(),
             samples=watch.samples(),

@@ -18,6 +18,7 @@ from tests.chaos.history import (
     Leftover,
     Limits,
     NodeRow,
+    PassedOver,
     Sample,
     Seen,
     SessionRow,
@@ -41,6 +42,7 @@ _RECORDS: Mapping[str, type[Any]] = {
     "time_tables": TimeTableRow,
     "ticks": TickRow,
     "uses": UseRow,
+    "passed_over": PassedOver,
     "faults": Fault,
     "seen": Seen,
     "samples": Sample,
@@ -66,7 +68,9 @@ def dump(history: History, path: Path) -> None:
 def load(path: Path) -> History:
     """Read what `dump` wrote."""
     read = json.loads(path.read_text(encoding="utf-8"))
-    records = {name: tuple(_record(kind, one) for one in read[name]) for name, kind in _RECORDS.items()}
+    records = {
+        name: tuple(_record(kind, one) for one in read.get(name, ())) for name, kind in _RECORDS.items()
+    }
     limits = _record(Limits, read["limits"] | {"paces": _pairs(read["limits"])})
     moves = tuple((before, after) for before, after in read["clock_moves"])
     return History(

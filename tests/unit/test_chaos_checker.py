@@ -295,6 +295,26 @@ def test_a_change_that_comes_while_others_are_parked_does_not_end_their_transact
     assert not is_put_off(changed.moves[1])
 
 
+def passed_over(tape: Tape) -> Story:
+    """One that fits stays parked, for somebody has locked it when the other ends."""
+    task, other = (tape.task(resources="database/=2").schedule() for _ in range(2))
+    task.enqueue()
+    other.park("database/")
+    task.succeed()
+    tape.mark("database/", waits=True, txid=task.last.txid)
+    return other
+
+
+def test_what_somebody_has_locked_may_stay_parked_until_the_mark_is_taken_off():
+    """Seed 2025 of 2026-11-23."""
+    tape = Tape()
+    other = passed_over(tape)
+    tape.mark("database/", waits=False)
+    other.promote().enqueue().succeed()
+
+    assert rules(tape.history()) == []
+
+
 def test_a_task_of_a_session_is_late_from_the_end_of_the_one_before_on():
     tape = Tape()
     first, second = pair(tape)
@@ -974,6 +994,13 @@ def _(tape):
     task.enqueue()
     other.park("database/")
     task.succeed()
+    return replace_rule(tape.history(), "C1")
+
+
+@plants("C12.idle: it stays parked though it is locked no more")
+def _(tape):
+    passed_over(tape)
+    tape.mark("database/", waits=False)
     return replace_rule(tape.history(), "C1")
 
 

@@ -2,8 +2,12 @@
 
 Whoever takes, frees, parks or releases locks the row of the resource's use until the commit, and the audit's triggers fire
 before that. So the audit has these transactions of one resource and key in their order.
+
+A release never waits for a task that somebody has locked: it marks the row of the use, and the Store Consumer releases the task
+later. While a resource has this mark, a task that fits may stay parked.
 """
 
+import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +16,7 @@ from tests.chaos.checker.cases import Case
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.overlaps import SignsOfLife
 from tests.chaos.checker.verdict import Violation
-from tests.chaos.history import History, Transition, UseRow
+from tests.chaos.history import History, PassedOver, Transition, UseRow
 
 _TAKING = HELD | {Status.ENQUEUED}
 _SAME_DUE_NS = 2_000_000
@@ -31,7 +35,11 @@ class _Place:
     ready: dict[str, Transition] = field(default_factory=dict)
     """What is `new`: it may have been released."""
     last: Transition | None = None
-    """Of the transaction that has the lock."""
+    """The last one of those that had the lock."""
+    txid: int | None = None
+    """The transaction that has the lock."""
+    passes_over: bool = False
+    """Whether a task that fits was locked by somebody when it would have been released."""
     told: set[str] = field(default_factory=set)
     """The rules that were broken: each is reported once."""
 
@@ -45,7 +53,13 @@ class _Place:
         was_parked, is_parked = move.task_id in self.parked, bool(move.parked_on)
         return took != takes or was_parked != is_parked or is_put_off(move) or move.after in FINAL
 
-    def note(self, move: Transition) -> None:
+    def note(self, event: Transition | PassedOver) -> None:
+        if isinstance(event, PassedOver):
+            self.passes_over = event.waits
+            return
+        move = event
+        if self.is_locked_by(move):
+            self.last = move
         for kept in (self.taken, self.parked, self.ready):
             kept.pop(move.task_id, None)
         if move.after in _TAKING:
@@ -61,14 +75,15 @@ def limits(
 ) -> Iterator[Violation]:
     """C12 of all resources."""
     places: dict[str, _Place] = {}
-    for move in history.transitions:
-        for name in weights(move.resources):
+    for event in heapq.merge(history.transitions, history.passed_over, key=lambda each: each.sequence):
+        names = [event.name] if isinstance(event, PassedOver) else [*weights(event.resources)]
+        for name in names:
             place = places.setdefault(name, _Place(name, history.limits.capacities[name.partition("/")[0]]))
-            if place.is_locked_by(move):
-                if place.last is not None and place.last.txid != move.txid:
+            if isinstance(event, PassedOver) or place.is_locked_by(event):
+                if place.txid not in (None, event.txid):
                     yield from _judge(history, place, lines)
-                place.last = move
-            place.note(move)
+                place.txid = event.txid
+            place.note(event)
     for place in places.values():
         yield from _judge(history, place, lines)
     yield from _running(history, cases, signs, lines)
@@ -117,7 +132,7 @@ def _judge(history: History, place: _Place, lines: Lines) -> Iterator[Violation]
             for each in waiting
             if _due_ns(each) <= first_ns + _SAME_DUE_NS
         )
-        fits = place.capacity > 0 and min(heaviest, place.capacity) <= place.free
+        fits = place.capacity > 0 and min(heaviest, place.capacity) <= place.free and not place.passes_over
         if "idle" in place.told:
             return
         if fits and not any(
