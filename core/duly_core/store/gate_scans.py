@@ -91,8 +91,8 @@ class GateScans:
             finally:
                 for scan in scans.values():
                     scan.is_read = False
-            for lambda_name, priority, *seen in rows:
-                _note(scans[QueueKey(lambda_name, Priority(priority))], *seen, now)
+            for lambda_name, priority, count, last_at, task_ids in rows:
+                _note(scans[QueueKey(lambda_name, Priority(priority))], count, last_at, task_ids, now)
         told = {queue: [*islice(every[queue].found, _TOLD)] for queue in queues}
         return GatedPick(told, _pick_parameters(gates, told, most))
 

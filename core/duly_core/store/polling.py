@@ -88,7 +88,7 @@ async def enqueue(
         return _due(await store.run(TRANSITIONS["enqueue"], parameters))
     scans = scans or GateScans()
     gated = await scans.look(store, gates, held, max(room[queue] for queue in held))
-    due = _due(await store.run(GATED["enqueue"], parameters | gated.parameters))
+    due = _due(await store.run(GATED["enqueue"], parameters | dict(gated.parameters)))
     taken = Counter(task.queue for task in due)
     is_all = all(taken[queue] < room[queue] for queue in held)
     scans.picked(gated, {task.task_id for task in due}, is_all=is_all)
