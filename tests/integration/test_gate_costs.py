@@ -18,22 +18,12 @@ from duly_core.store.gates import NewGate
 from duly_core.store.pool import Store, fetch_as
 from duly_core.store.settings import StoreSettings
 from duly_core.task import NewTask
+from tests.fixtures.full_tables import HELD_BY_A_GATE as FILL
 from tests.fixtures.statement_costs import PAGES_FETCHED
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
 
 HELD = 10_000
 QUEUE = QueueKey(LAMBDA, Priority.NORMAL)
-FILL = """
-with made as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
-    select overlay(gen_random_uuid()::text placing (select left(duly_first_id(now())::text, 13)) from 1)::uuid, %(lambda)s,
-        'marketing', 3, 1, '', now(), now() - interval '1 hour' + number * %(apart)s
-    from (select number from generate_series(1, %(count)s) as number order by random()) as scattered
-    returning task_id, scheduled_at
-)
-insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
-select task_id, %(lambda)s, 'marketing', 3, 'new', scheduled_at, scheduled_at from made
-"""
 APART = [
     pytest.param(timedelta(milliseconds=1), id="due one after the other"),
     pytest.param(timedelta(), id="due at one instant"),

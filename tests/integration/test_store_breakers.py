@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client import REGISTRY
 
 from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
@@ -19,6 +20,7 @@ from duly_core.store.results import set_results
 from duly_core.store.statements import Statement
 from duly_core.task import Applied, NewTask, Result
 from duly_hsc.run_counts import RunCounts
+from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeouts import Timeouts
@@ -308,3 +310,32 @@ async def test_what_was_not_written_now_does_not_count_and_nothing_is_written_wi
     none = RunCounts(store, frozenset)
     none.note([result], [Applied.APPLIED])
     assert none._noted == []
+
+
+async def test_the_gauge_shows_a_breaker_while_it_is_open_or_half_open(guarded, clock):
+    loop = BreakerLoop(guarded.store, guarded.cache, lambda: [LAMBDA], lambda *_: None)
+
+    async def shown():
+        await loop.run_once()
+        await guarded.cache.run_once()
+        return REGISTRY.get_sample_value("duly_breaker_open", {"lambda": LAMBDA}) or 0
+
+    await guarded.schedule(50)
+    assert await shown() == 0
+    await guarded.end(await guarded.claim(12), failed=True)
+    assert await shown() == 1
+    await clock.tick(PAUSE)
+    assert await shown() == 1
+    await guarded.end(await guarded.claim())
+    assert await shown() == 0
+
+
+async def test_a_breaker_in_a_state_that_only_a_newer_release_knows_is_left_alone(guarded, store):
+    await guarded.schedule(12)
+    await guarded.end(await guarded.claim(12), failed=True)
+    async with store.connection() as connection:
+        await connection.execute("alter table breaker drop constraint breaker_state_check")
+        await connection.execute("update breaker set state = 'disabled'")
+
+    assert await guarded.judge() == []
+    assert (await breakers.list_breakers(store))[0].state == "disabled"

@@ -279,4 +279,5 @@ class WorkMatcher:
             group.due_times.unsure({pick.queue.lambda_name for pick in picks}, now)
             return
         group.due_times.polled(work.ahead, now)
-        group.due_times.unsure(work.unread, now)
+        if work.unread:  # none would mean all
+            group.due_times.unsure(work.unread, now)
