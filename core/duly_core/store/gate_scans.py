@@ -57,6 +57,18 @@ class _Scan:
     again_at: float = float("inf")
 
 
+class _Seen(NamedTuple):
+    """What a read of a queue saw."""
+
+    rows: int
+    last_at: datetime | None
+    """When the last of them is due."""
+    is_settled: bool
+    """That is so long ago that no other row comes before it, unless one is ready again."""
+    task_ids: Sequence[TaskId]
+    """Those that no gate holds."""
+
+
 class GatedPick(NamedTuple):
     """What a pick from queues some of whose tasks gates hold needs to know."""
 
@@ -91,8 +103,8 @@ class GateScans:
             finally:
                 for scan in scans.values():
                     scan.is_read = False
-            for lambda_name, priority, count, last_at, task_ids in rows:
-                _note(scans[QueueKey(lambda_name, Priority(priority))], count, last_at, task_ids, now)
+            for lambda_name, priority, *seen in rows:
+                _note(scans[QueueKey(lambda_name, Priority(priority))], _Seen(*seen), now)
         told = {queue: [*islice(every[queue].found, _TOLD)] for queue in queues}
         return GatedPick(told, _pick_parameters(gates, told, most))
 
@@ -131,23 +143,25 @@ class GateScans:
         return chosen
 
 
-def _note(scan: _Scan, count: int, last_at: datetime | None, task_ids: Sequence[TaskId], now: float) -> None:
+def _note(scan: _Scan, seen: _Seen, now: float) -> None:
     """Note what a read found."""
-    scan.is_at_end = count < scan.size
+    scan.is_at_end = seen.rows < scan.size
     if scan.since is None:  # what is first in its queue a pick reads itself
-        scan.since = last_at
+        scan.since = seen.last_at
         if scan.is_at_end:
             scan.since, scan.rests_until = None, now + _SHORT_REST
         return
-    scan.found |= dict.fromkeys(task_ids)
+    scan.found |= dict.fromkeys(seen.task_ids)
     if scan.is_at_end:
         scan.again_at = min(scan.again_at, now + _AGAIN)
         scan.size = WINDOW
-        if last_at is not None:
-            scan.since = max(scan.since, last_at - _OVERLAP)
-    elif last_at != scan.since:
-        scan.since = last_at
-        scan.size = WINDOW if task_ids else min(4 * scan.size, _LARGEST_READ)
+        if seen.last_at is not None and seen.is_settled:
+            scan.since = seen.last_at + _NEXT_INSTANT
+        elif seen.last_at is not None:
+            scan.since = max(scan.since, seen.last_at - _OVERLAP)
+    elif seen.last_at != scan.since:
+        scan.since = seen.last_at
+        scan.size = WINDOW if seen.task_ids else min(4 * scan.size, _LARGEST_READ)
     elif scan.size < _LARGEST_TIE:  # all of them are due at one instant: the next read has them, too
         scan.size = min(4 * scan.size, _LARGEST_TIE)
     else:

@@ -84,8 +84,10 @@ limit %(limit)b
 
 -- name: behind_gated
 -- Of each queue the tasks that no gate holds, of so many rows (`most`) that are due from an instant on (`since`; null: from the
--- first). Also tells how many rows were read, and when the last of them is due.
-select queue.lambda, queue.priority, seen.rows, seen.last_at, seen.task_ids
+-- first). Also tells how many rows were read, when the last of them is due, and whether that is so long ago that no transaction
+-- which is under way makes others that are due before it.
+select queue.lambda, queue.priority, seen.rows, seen.last_at,
+    coalesce(seen.last_at < (select duly_now()) - interval '1 second', false) as is_settled, seen.task_ids
 from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(since)b::timestamptz[], %(most)b::int4[])
     as queue (lambda, priority, since, most)
 cross join lateral ({{gates_of_queue}}) as gates
