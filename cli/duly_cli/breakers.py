@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import duly
+from duly_cli.formatting import moment_text
 from duly_cli.json_text import as_object, show_all
 from duly_cli.option_values import invalid, parse_duration
 from duly_cli.table import columns
@@ -70,8 +71,9 @@ def _table(breakers: Iterable[duly.Breaker]) -> Iterator[str]:
         (
             each.lambda_name,
             each.state.name.lower().replace("_", " "),
+            moment_text(each.state_since),
             f"{each.failed}/{each.ended}",
-            f"{each.failure_rate:g} of {each.minimum}",
+            f"{each.failure_rate:.0%} of {each.minimum}+",
             format_duration(each.window),
             format_duration(each.pause),
             str(each.probes),
@@ -81,5 +83,5 @@ def _table(breakers: Iterable[duly.Breaker]) -> Iterator[str]:
     ]
     if not rows:
         return iter(["no breakers: `duly gates breaker LAMBDA --failure-rate 0.5` sets one"])
-    heads = ("LAMBDA", "STATE", "FAILED", "OPENS AT", "WINDOW", "PAUSE", "PROBES", "REASON")
+    heads = ("LAMBDA", "STATE", "SINCE", "FAILED", "OPENS AT", "WINDOW", "PAUSE", "PROBES", "REASON")
     return columns(heads, rows, left_out_first=("PROBES", "PAUSE", "WINDOW"))

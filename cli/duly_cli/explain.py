@@ -3,7 +3,7 @@
 import json
 import textwrap
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -20,6 +20,7 @@ _WIDTH = 80
 _KIND = 17
 _INDENT = " " * 4
 _SHOWN_TASKS = 5
+_EXACT_BELOW = timedelta(seconds=10)
 
 
 def add_command(app: typer.Typer) -> None:
@@ -104,10 +105,19 @@ def _details(event: duly.HistoryEvent) -> Iterator[str]:
     if event.principal:
         yield f"by {event.principal}"
     if event.next_trigger_at is not None:
-        yield f"next in {age_text(event.next_trigger_at - event.happened_at)}"
+        yield _next(event.next_trigger_at - event.happened_at)
     failure = event.failure_kind.name.lower() if event.failure_kind else ""
     if why := ": ".join(filter(None, (failure, event.reason))):
         yield why
+
+
+def _next(distance: timedelta) -> str:
+    """Say when Duly looks at the task again; backoffs of less than some seconds with a fraction."""
+    if distance <= timedelta():
+        return "due at once"
+    if distance < _EXACT_BELOW:
+        return f"next in {distance.total_seconds():.1f}s"
+    return f"next in {age_text(distance)}"
 
 
 def _wrapped(text: str, width: int, *, first: str) -> list[str]:

@@ -141,7 +141,8 @@ def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
                 " ".join(reason.splitlines()),
             )
         )
-    return columns(("ATTEMPT", "FENCE", "OUTCOME", "STARTED", "ENDED", "HOLDER", "REASON"), rows)
+    heads = ("ATTEMPT", "FENCE", "OUTCOME", "STARTED", "ENDED", "HOLDER", "REASON")
+    return columns(heads, rows, left_out_first=("ENDED", "HOLDER", "FENCE"))
 
 
 def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """`duly gates`: what operators pause, drop or delay of the tasks that nobody runs yet."""
 
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -15,6 +15,7 @@ from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
 from duly_cli.user import user_name
+from duly_cli.watching import age_text
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly gates list` lists it.")]
 _Reason = Annotated[str, typer.Option(help="For people: why.")]
@@ -155,6 +156,7 @@ def _table(gates: Iterable[duly.Gate]) -> Iterator[str]:
             gate.kind.name.lower() + (f" {format_duration(gate.delay)}" if gate.delay else ""),
             _scope(gate),
             str(gate.parked),
+            age_text(datetime.now(UTC) - gate.created_at),
             moment_text(gate.expires_at) if gate.expires_at else "-",
             gate.owner,
             gate.reason,
@@ -164,7 +166,9 @@ def _table(gates: Iterable[duly.Gate]) -> Iterator[str]:
     if not rows:
         return iter(["no gates: `duly gates set --lambda NAME --pause` sets one"])
     return columns(
-        ("GATE", "KIND", "TASKS", "PARKED", "UNTIL", "OWNER", "REASON"), rows, left_out_first=("OWNER",)
+        ("GATE", "KIND", "TASKS", "PARKED", "AGE", "UNTIL", "OWNER", "REASON"),
+        rows,
+        left_out_first=("OWNER", "PARKED", "AGE"),
     )
 
 

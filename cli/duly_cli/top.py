@@ -20,8 +20,8 @@ from duly_cli.top_rates import RateMeter, Rates
 from duly_cli.watching import draw, parse_interval
 
 _HOSTS_EVERY = 5.0
-_LINES_ABOVE = 4
-"""Of the screen: hosts, a blank line, the heads; and one that stays free."""
+_LINES_ABOVE = 5
+"""Of the screen: hosts, gates, a blank line, the heads; and one that stays free."""
 _ROWS_OF_A_PIPE = 20
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[?25h\x1b[?1049l"
 _CUT = "…"
@@ -33,6 +33,7 @@ class Picture(NamedTuple):
     """What there was at one time."""
 
     hosts: Sequence[duly.Host]
+    gates: Sequence[duly.Gate]
     queues: Sequence[tuple[duly.LambdaQueue, Rates]]
 
 
@@ -86,18 +87,20 @@ def _looking(
     meter = RateMeter()
     states = [each for each in duly.HostState if each is not duly.HostState.STOPPED]
     hosts: list[duly.Host] = []
+    gates: list[duly.Gate] = []
     asked_at = float("-inf")
 
     def look() -> Picture:
-        nonlocal hosts, asked_at
+        nonlocal hosts, gates, asked_at
         if time.monotonic() - asked_at > _HOSTS_EVERY:
             hosts = list(client.hosts(states=states, page_size=1000))
+            gates = client.gates()
             asked_at = time.monotonic()
         limit = most()
         found = list(islice(client.queues(lambdas, order=order, include_rates=True, page_size=limit), limit))
         rated = [(queue, meter.of(queue)) for queue in found]
         meter.note(found)
-        return Picture(hosts, rated)
+        return Picture(hosts, gates, rated)
 
     return look
 
@@ -140,6 +143,7 @@ def picture_as_json(picture: Picture) -> dict[str, Any]:
     """A picture as an object."""
     return {
         "hosts": _host_numbers(picture.hosts),
+        "gates": [gate.name for gate in picture.gates],
         "queues": [
             queue_as_json(queue) | {"scheduled_per_second": rates.scheduled, "ended_per_second": rates.ended}
             for queue, rates in picture.queues
@@ -168,6 +172,8 @@ def picture_lines(picture: Picture, width: int | None) -> Iterator[str]:
         if numbers[name] or name == "alive"
     )
     yield f"hosts: {states}   slots: {numbers['busy_slots']} of {numbers['slots']} busy"
+    if picture.gates:
+        yield _gates_line(picture.gates, width)
     yield ""
     if not picture.queues:
         yield "no live tasks"
@@ -180,6 +186,13 @@ def picture_lines(picture: Picture, width: int | None) -> Iterator[str]:
         )
         rows = [(*row[:-1], _cut(row[-1], max(room, _LEAST_NAME))) for row in rows]
     yield from columns(heads, rows, width, left_out_first=("LATER", "WAIT"))
+
+
+def _gates_line(gates: Sequence[duly.Gate], width: int | None) -> str:
+    """Say that gates hold tasks back: what is due behind them counts as due."""
+    names = ", ".join(f"{gate.name} ({gate.kind.name.lower()} {gate.lambda_name})" for gate in gates)
+    head = "gates in force (duly gates list): "
+    return head + (names if width is None else _cut(names, max(width - len(head), _LEAST_NAME)))
 
 
 def _row(queue: duly.LambdaQueue, rates: Rates) -> Sequence[str]:

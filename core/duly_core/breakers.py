@@ -4,7 +4,11 @@ import enum
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+<<<<<<< HEAD
 from duly_core.newer_values import known
+=======
+from duly_core.durations import format_duration
+>>>>>>> main
 
 
 class State(enum.StrEnum):
@@ -64,7 +68,7 @@ def judge(breaker: Breaker, *, has_gate: bool) -> Verdict:
     if breaker.state == State.HALF_OPEN:
         return _judge_probes(breaker)
     if _has_waited(breaker):
-        return Verdict(State.HALF_OPEN, breaker.probes, f"paused for {breaker.pause}")
+        return Verdict(State.HALF_OPEN, breaker.probes, f"paused for {format_duration(breaker.pause)}")
     return Verdict()
 
 

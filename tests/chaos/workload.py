@@ -235,7 +235,7 @@ class Workload:
         request = frontend_pb2.CancelTaskRequest(task_ids=[scheduled.task_id])
         answer, _ = await self._client.call("CancelTask", request)
         (result,) = answer.results
-        if result.error.code == task_pb2.ERROR_CODE_ALREADY_FINAL:
+        if result.error.code == task_pb2.ERROR_CODE_ALREADY_FINAL or _is_purged(scheduled, result.error):
             # An earlier try of the same request may have been the one that cancelled it.
             scheduled.cancel_answered = "final"
         elif result.HasField("error"):
@@ -270,8 +270,9 @@ class Workload:
             if delay is not None:
                 latest_ns = acked_ns + int(delay.total_seconds() * SECOND)
                 scheduled.due_ns = max(scheduled.due_ns, latest_ns)
-            purged = scheduled.purge_asked and result.error.code == task_pb2.ERROR_CODE_NOT_FOUND
-            refused = purged or result.error.code == task_pb2.ERROR_CODE_NOT_PENDING
+            refused = (
+                _is_purged(scheduled, result.error) or result.error.code == task_pb2.ERROR_CODE_NOT_PENDING
+            )
             self._changes[place] = replace(change, acked_ns=0 if refused else acked_ns, tries=tries)
             if refused:
                 return
@@ -348,6 +349,11 @@ class Workload:
         await self._client.call(
             "PauseTimeTables", time_tables_pb2.PauseTimeTablesRequest(names=names), "time_tables"
         )
+
+
+def _is_purged(scheduled: _Scheduled, error: task_pb2.ItemError) -> bool:
+    """Whether the task is not there because the run has purged it, which it does to what has ended."""
+    return scheduled.purge_asked and error.code == task_pb2.ERROR_CODE_NOT_FOUND
 
 
 def _acked(scheduled: _Scheduled) -> AckedTask:

@@ -354,14 +354,27 @@ async def test_breakers_are_shown_and_removed(browser, frontend, task_states):
     assert f"The breaker of {LAMBDA} was removed." in removed.text
 
 
+async def test_the_overview_says_which_gates_hold_tasks_back(browser, frontend, task_states):
+    await task_states.register()
+    gates = gates_pb2_grpc.GateServiceStub(frontend.channel)
+    scope = gates_pb2.GateScope(collection="sale", **{"lambda": LAMBDA})
+    gate = gates_pb2.Gate(name="g", kind=gates_pb2.GATE_KIND_PAUSE, scope=scope, reason="<b>stock</b>")
+    await gates.PutGate(gates_pb2.PutGateRequest(gate=gate))
+
+    page = await browser.get("/")
+
+    assert f"pauses some tasks of {LAMBDA}: &lt;b&gt;stock&lt;/b&gt;" in page.text
+
+
 async def test_a_task_that_waits_says_why_and_what_happened(browser, task_states):
     await task_states.register()
     task = await task_states.new()
 
     page = await browser.get(f"/tasks/{text_id(task.task_id)}")
 
-    assert "Why it stands so" in page.text
+    assert "What it waits for" in page.text
     assert 'data-label="What">scheduled' in page.text
+    assert 'data-label="Next look">at once' in page.text
 
 
 async def test_queues_are_filtered_and_ordered(browser, task_states):

@@ -2,12 +2,14 @@
 
 import json
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
+import duly
 from duly.enums import FailureKind, Outcome, Priority
+from duly_cli import explain
 from duly_core.routing import QueueKey
 from duly_core.store import claims
 from duly_core.store.claims import Caller, Pick
@@ -51,6 +53,26 @@ async def test_the_reasons_and_the_history_fit_80_columns(run_duly, failed):
     assert "run ended" in shown.stdout
     # words that have no place to break stay whole: they can be copied
     assert [line for line in lines if len(line) > 80 and " " in line.strip()] == []
+
+
+@pytest.mark.parametrize(
+    ("distance", "told"),
+    [
+        (timedelta(), "due at once"),
+        (timedelta(milliseconds=370), "next in 0.4s"),
+        (timedelta(seconds=75), "next in 1m15s"),
+    ],
+)
+def test_the_history_says_when_duly_looks_again(distance, told):
+    at = datetime(2026, 11, 23, 3, tzinfo=UTC)
+    event = duly.HistoryEvent(
+        kind=duly.HistoryKind.RUN_ENDED, happened_at=at, next_trigger_at=at + distance, status=None, service="",
+        principal="", holder="", attempt=1, fence=1, outcome=None, failure_kind=None, reason="",
+    )  # fmt: skip
+
+    _, line = explain._event(event, 80, "")
+
+    assert told in line
 
 
 async def test_the_history_may_be_left_out(run_duly, failed):

@@ -222,9 +222,12 @@ async def test_the_shell_sets_lists_and_removes_breakers(run_duly, client):
     )
     set_ = await run_duly("gates", "breaker", LAMBDA, *arguments)
     listed = await run_duly("gates", "breakers", "--json")
+    shown = await run_duly("gates", "breakers")
 
     assert set_.exit_code == 0, set_.output
     assert json.loads(listed.output)["state"] == "closed"
+    assert "SINCE" in shown.output
+    assert "50% of 20+" in shown.output
     assert (await run_duly("gates", "breaker", LAMBDA)).exit_code == 2
     assert (await run_duly("gates", "breaker", LAMBDA, "--remove")).exit_code == 0
     assert await client.breakers() == []

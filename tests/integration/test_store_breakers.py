@@ -51,7 +51,7 @@ def test_an_open_breaker_lets_probes_through_after_its_pause():
     due = judge(a_breaker(State.OPEN, at=NOW + PAUSE), has_gate=True)
 
     assert (early.state, early.probes) == (None, 0)
-    assert (due.state, due.probes) == (State.HALF_OPEN, 3)
+    assert (due.state, due.probes, due.reason) == (State.HALF_OPEN, 3, "paused for 30s")
 
 
 @pytest.mark.parametrize(

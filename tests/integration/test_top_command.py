@@ -66,6 +66,17 @@ async def test_one_picture_shows_what_waits_and_runs_and_how_fast_it_comes(run_d
     assert told["queues"][0]["scheduled_per_second"] == 0.5
 
 
+async def test_gates_in_force_are_named_because_what_they_hold_counts_as_due(client, run_duly, task_states):
+    await task_states.new()
+    await client.put_gate("sale", duly.GateKind.PAUSE, LAMBDA)
+
+    lines = (await run_duly("top", "--once", "--interval", "200ms")).stdout.splitlines()
+    told = json.loads((await run_duly("top", "--once", "--interval", "200ms", "--json")).stdout)
+
+    assert lines[1] == f"gates in force (duly gates list): sale (pause {LAMBDA})"
+    assert told["gates"] == ["sale"]
+
+
 async def test_on_a_terminal_pictures_replace_each_other_until_it_is_interrupted(frontend, task_states):
     await task_states.new()
     main, terminal = pty.openpty()

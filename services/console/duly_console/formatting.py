@@ -89,6 +89,23 @@ def ago(stamp: Timestamp, now: datetime | None = None) -> str:
     return f"{span(delta)} ago" if delta > timedelta() else f"in {span(-delta)}"
 
 
+def next_look(event: explain_pb2.HistoryEvent) -> str:
+    """Return how long after an event of a task's history Duly was to look at the task again."""
+    if not event.HasField("next_trigger_at"):
+        return "\N{EN DASH}"
+    delta = to_datetime(event.next_trigger_at) - to_datetime(event.happened_at)
+    return f"after {span(delta)}" if delta > timedelta() else "at once"
+
+
+def times(value: int) -> str:
+    """Return how often something happened.
+
+    >>> times(0), times(1), times(3)
+    ('never', 'once', '3 times')
+    """
+    return {0: "never", 1: "once"}.get(value) or f"{count(value)} times"
+
+
 def span(delta: timedelta) -> str:
     """Return a duration in its two largest units."""
     seconds = delta.total_seconds()

@@ -39,6 +39,8 @@ def open_templates(static_version: str) -> jinja2.Environment:
             "body",
             "field",
             "total_slots",
+            "next_look",
+            "times",
         )
     }
     environment.filters |= filters | {"query": query}

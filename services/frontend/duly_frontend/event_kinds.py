@@ -100,7 +100,7 @@ KINDS: Mapping[str, tuple["explain_pb2.HistoryKind.ValueType", str, Status | Non
     ),
     "cancelled": (explain_pb2.HISTORY_KIND_ENDED, FRONTEND, Status.CANCELLED, ""),
     "failed": (explain_pb2.HISTORY_KIND_ENDED, "", Status.FATAL_FAILURE, "{about}"),
-    "redriven": (explain_pb2.HISTORY_KIND_REDRIVEN, FRONTEND, Status.NEW, "all attempts are before it again"),
+    "redriven": (explain_pb2.HISTORY_KIND_REDRIVEN, FRONTEND, Status.NEW, "its attempts count from 1 again"),
     "left_out": (explain_pb2.HISTORY_KIND_LEFT_OUT, "", None, "{about} events were left out"),
 }
 """By the kind that the statement wrote. The service is empty where several write it."""

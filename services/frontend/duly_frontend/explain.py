@@ -6,14 +6,17 @@ from duly.v1 import explain_pb2, explain_pb2_grpc
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
 from duly_core.lifecycle import FINAL, HELD, Status
+from duly_core.routing import base_name
 from duly_core.rpc.new_tasks import parse_task_id
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
+from duly_core.store.breaker_moves import read_moves
 from duly_core.store.explain_reads import read_explained, read_related
 from duly_core.store.pool import Store
 from duly_core.store.task_history import read_runs
 from duly_core.store.tasks import TaskRow
 from duly_core.timing import Timing
+from duly_frontend.breaker_history import with_breaker
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_frontend.explain_held import ended_reasons, held_reasons
 from duly_frontend.explain_pending import enqueued_reasons, expiry_reasons, pending_reasons
@@ -50,7 +53,10 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
                     runs = await read_runs(store, task_id)
                     hidden = await _hidden(store, named_tasks(row))
                     history = history_of(row, runs, withheld=bool(reach.withheld), hidden=hidden)
-                    response.history.extend(history)
+                    moves = await read_moves(
+                        store, base_name(row["lambda"]), row["finished_at"] or row["now"]
+                    )
+                    response.history.extend(with_breaker(history, moves))
         except Problem as problem:
             return explain_pb2.ExplainTaskResponse(error=problem.to_wire())
         return response

@@ -1,5 +1,7 @@
 """The reasons of tasks that gates hit."""
 
+import shlex
+
 from duly.v1 import explain_pb2
 from duly_core.gates import BREAKER, Gate, GateSet, Kind
 from duly_core.store.gates import read_gates
@@ -10,6 +12,10 @@ from duly_frontend.explain_text import ago, one_line, reason, span
 GATE = "gate:"
 """Begins what a task is parked on that a gate holds back."""
 _NO_VERSION = -1
+_OF_BREAKERS = (
+    "fix what fails: duly dead-letters --lambda {0}, or duly list --lambda {0} --status retriable_failure;"
+    " the breaker closes by itself once probes succeed"
+)
 
 
 async def gate_reasons(store: Store, row: TaskRow) -> list[explain_pb2.Reason]:
@@ -56,9 +62,7 @@ def _reason(row: TaskRow, gate: Gate) -> explain_pb2.Reason:
         one_line(
             f"the gate {gate.name!r} {does}{until} (set {ago(row, gate.created_at)}{owner}{why}){probes}"
         ),
-        "fix what fails: the breaker of its lambda closes by itself"
-        if is_breaker
-        else f"duly gates remove {gate.name}",
+        _OF_BREAKERS.format(shlex.quote(row["lambda"])) if is_breaker else f"duly gates remove {gate.name}",
         since_at=gate.created_at,
         until_at=gate.expires_at,
         gate=gate.name,

@@ -9,12 +9,13 @@ from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
 from duly.time_conversion import to_datetime, to_timedelta
-from duly.v1 import fleet_pb2, inspection_pb2
+from duly.v1 import fleet_pb2, gates_pb2, inspection_pb2
 from duly_console.page import Page
 
 _COUNTED = 1_000
 """Queues of which the totals are the sums: those with the most due tasks."""
 _QUEUES_SHOWN = 20
+_GATES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,12 @@ async def _activity(page: Page) -> inspection_pb2.GetActivityResponse | None:
 
 
 async def show(page: Page) -> Response:
-    """Show the totals, and the lambdas with the most due tasks."""
-    queues, activity = await asyncio.gather(_queues(page), _activity(page))
+    """Show the totals, the gates in force, and the lambdas with the most due tasks."""
+    queues, activity, gates = await asyncio.gather(
+        _queues(page),
+        _activity(page),
+        page.call(page.stubs.gates.ListGates, gates_pb2.ListGatesRequest()),
+    )
     totals = Totals.of(queues)
     return page.render(
         "overview.html",
@@ -77,6 +82,8 @@ async def show(page: Page) -> Response:
         about="~" if totals.is_estimated else "",
         oldest=timedelta(seconds=totals.oldest),
         activity=activity,
+        gates=gates.gates,
+        most_gates=_GATES_SHOWN,
         queues=queues.queues[:_QUEUES_SHOWN],
         total_queues=queues.total_queues,
     )

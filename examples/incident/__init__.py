@@ -1,0 +1,1 @@
+"""Three versions of one application, for the walk through an incident: docs/incident.md."""

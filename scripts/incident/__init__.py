@@ -1,0 +1,1 @@
+"""Walks through an incident, and writes docs/incident.md with what it saw."""
