@@ -4,11 +4,8 @@ import enum
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-<<<<<<< HEAD
-from duly_core.newer_values import known
-=======
 from duly_core.durations import format_duration
->>>>>>> main
+from duly_core.newer_values import known
 
 
 class State(enum.StrEnum):
