@@ -56,6 +56,13 @@ class Scope:
         """Whether the action is allowed for all tasks of this lambda, and for what else belongs to it."""
         return _matches(self.all_tasks, lambda_name)
 
+    def covers_all_that_match(self, pattern: str) -> bool:
+        """Whether the action is allowed for each lambda that a pattern (a name, or a prefix and `*`) may have."""
+        if not pattern.endswith(EVERYTHING):
+            return self.covers_all_of(pattern)
+        prefixes = (each[:-1] for each in self.all_tasks if each.endswith(EVERYTHING))
+        return any(pattern[:-1].startswith(prefix) for prefix in prefixes)
+
     def reaches(self, lambda_name: str, scheduled_by: str | None) -> bool:
         """Whether the action is allowed for a task of this lambda, which that principal scheduled."""
         if self.covers_all_of(lambda_name):

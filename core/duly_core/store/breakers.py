@@ -46,6 +46,8 @@ class Judged(NamedTuple):
     moved: list[Moved]
     due_lambdas: set[str]
     """The lambdas of which tasks may run now."""
+    open_lambdas: set[str] | None
+    """Those whose breakers are open or half open; None: nothing was looked at, for somebody changes gates."""
 
 
 async def list_breakers(store: Store, lambdas: Sequence[str] | None = None) -> list[Breaker]:
@@ -117,6 +119,15 @@ async def count_ends(store: Store, ends: Sequence[tuple[TaskId, bool]]) -> None:
     )
 
 
+async def count_silent(store: Store, task_ids: Sequence[TaskId]) -> None:
+    """Count runs whose holders fell silent as failed, of lambdas that have breakers.
+
+    Raises:
+        StoreUnavailableError: they may not be counted.
+    """
+    await store.run(GATES["count_silent"], {"task_ids": uuids(sorted(task_ids))})
+
+
 async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
     """Look at all breakers, and move those whose time has come; at none while somebody else changes gates or breakers.
 
@@ -125,10 +136,11 @@ async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
     Raises:
         StoreUnavailableError: nothing was changed, or all; ask again.
     """
-    judged = Judged([], set())
     async with store.connection() as connection, connection.transaction():
         if not await fetch(connection, GATES["try_to_lock_gates"], {}):
-            return judged
+            return Judged([], set(), None)
+        open_lambdas: set[str] = set()
+        judged = Judged([], set(), open_lambdas)
         is_changed = False
         for breaker in await fetch_as(_BREAKER, connection, GATES["lock_breakers"], {}):
             name = name_of_breaker_gate(breaker.lambda_name)
@@ -138,6 +150,8 @@ async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
                 else []
             )
             verdict = judge(breaker, has_gate=bool(gates))
+            if (verdict.state or breaker.state) != State.CLOSED:
+                open_lambdas.add(breaker.lambda_name)
             if verdict.state is not None:
                 is_changed = True
                 await _move(connection, breaker, verdict)
