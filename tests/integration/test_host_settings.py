@@ -48,9 +48,9 @@ async def test_an_executor_that_runs_takes_the_level_that_operators_set_and_rese
             await executor.says("attached to the controller")
 
             values["executor.log_level"] = "debug"
-            await executor.says('"level": "debug", "event": "log level changed"')
+            await executor.says('"log_level": "debug"')
             values.clear()
-            await executor.says('"level": "info", "event": "log level changed"')
+            await executor.says('"log_level": "info"')
         finally:
             for command in commands.started:
                 command.clean_up()

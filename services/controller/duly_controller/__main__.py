@@ -151,11 +151,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.push_async_callback(poller.stop)
             if settings.health_listen:
                 health = RpcServer(settings.health_listen, [], rpc.for_health(settings.health_listen))
-                at_the_end.push_async_callback(health.stop)
-                await health.start()
-                needed = 1 if executor_arguments else 0
-                ready = asyncio.ensure_future(_serve_when_attached(health, attached, needed, stop))
-                at_the_end.callback(ready.cancel)
+                await _begin_health(health, attached, 1 if executor_arguments else 0, stop, at_the_end)
             log.info("controller serves", address=address, host=host_id)
             supervisor = Supervisor(
                 settings.executors if executor_arguments else 0,
@@ -207,6 +203,19 @@ def _check_dwell(visibility: timedelta, margin: timedelta) -> None:
             f"could be handed out: set queue.visibility to {format_duration(margin + _SHORTEST_DWELL)} or longer "
             "(DULY_QUEUE_VISIBILITY), or a shorter controller.dwell_margin (DULY_CONTROLLER_DWELL_MARGIN)"
         )
+
+
+async def _begin_health(
+    health: RpcServer,
+    attached: ExecutorRegistry,
+    needed: int,
+    stop: asyncio.Event,
+    at_the_end: AsyncExitStack,
+) -> None:
+    at_the_end.push_async_callback(health.stop)
+    await health.start()
+    ready = asyncio.ensure_future(_serve_when_attached(health, attached, needed, stop))
+    at_the_end.callback(ready.cancel)
 
 
 async def _serve_when_attached(
