@@ -19,11 +19,12 @@ def build(application: str, controller_address: str, **overrides: object) -> Ser
     settings = ExecutorSettings.load(**overrides)
     timing = Timing.load()
     rpc = RpcSettings.load()
+    telemetry = TelemetrySettings.load()
     # callback processes read no settings; they write as this process does
-    os.environ["DULY_TELEMETRY_LOG_FORMAT"] = TelemetrySettings.load().log_format
+    os.environ["DULY_TELEMETRY_LOG_FORMAT"] = telemetry.log_format
 
     async def serve(stop: asyncio.Event) -> None:
-        await Executor(application, controller_address, settings, timing, rpc).run(stop)
+        await Executor(application, controller_address, settings, timing, rpc, telemetry).run(stop)
 
     return serve
 
