@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from duly_core.durations import format_duration
+from duly_core.newer_values import known
 
 
 class State(enum.StrEnum):
@@ -53,6 +54,8 @@ def judge(breaker: Breaker, *, has_gate: bool) -> Verdict:
         breaker: its counts are those of the window while it is closed, otherwise those since its state began.
         has_gate: whether its gate is in force: an operator may have removed it.
     """
+    if known(State, breaker.state) is None:
+        return Verdict()
     if breaker.state == State.CLOSED:
         if breaker.ended >= breaker.minimum and _is_failing(breaker, breaker.ended):
             return Verdict(State.OPEN, reason=_counts(breaker))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from duly.enums import Priority
-from duly_core.routing import ALL_PRIORITIES, QueueKey
+from duly_core.routing import ALL_PRIORITIES, QueueKey, base_name
 
 EVERYTHING = "*"
 BREAKER = "breaker:"
@@ -19,6 +19,8 @@ class Kind(enum.StrEnum):
     PAUSE = "pause"
     DROP = "drop"
     DELAY = "delay"
+    UNKNOWN = "unknown"
+    """Of a newer release. It holds as a pause does, and parks nothing: this release cannot tell when to release it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class GateScope:
         """Whether tasks of this lambda, or of this version of one, may be hit."""
         if self.pattern.endswith(EVERYTHING):
             return lambda_name.startswith(self.pattern[:-1])
-        return self.pattern in (lambda_name, lambda_name.partition("@")[0])
+        return self.pattern in (lambda_name, base_name(lambda_name))
 
     def hits(self, lambda_name: str, priority: int, collection: str, session: str | None) -> bool:
         """Whether a task is hit."""
@@ -67,7 +69,7 @@ class Gate:
     def holds_queues(self) -> bool:
         """Whether it holds all that is in a queue (lambda, priority), so that the queue is left out."""
         return (
-            self.kind is Kind.PAUSE
+            self.kind in (Kind.PAUSE, Kind.UNKNOWN)
             and self.scope.collection is None
             and self.scope.session is None
             and self.probes_until is None
@@ -76,7 +78,7 @@ class Gate:
     @property
     def sweeps(self) -> bool:
         """Whether something is done to single tasks that it hits when they are due."""
-        return not self.holds_queues and self.probes_until is None
+        return not self.holds_queues and self.probes_until is None and self.kind is not Kind.UNKNOWN
 
     def lets_pass(self, passed_gates: Collection[int] | None) -> bool:
         """Whether a task that has passed these gates is not held, although it is hit."""

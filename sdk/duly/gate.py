@@ -46,7 +46,7 @@ class GateHits:
 
     # By status.
     counts: dict[TaskStatus, int]
-    # True: there are more than 100,000, and they were not all counted.
+    # True: there may be more, for there are too many tasks to count them all.
     truncated: bool
 
     @property

@@ -121,7 +121,7 @@ class LambdaDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LambdaDeletion:
-    """What a lambda had when it was deleted; at most 100,000 live tasks are counted."""
+    """What a lambda had when it was deleted; of very many live tasks at least so many."""
 
     name: str
     # Live tasks that nobody ran, and that somebody ran.

@@ -307,3 +307,17 @@ async def test_only_its_owner_and_operators_delete_a_lambda_and_only_operators_t
     assert not deleted.HasField("error")
     assert not transferred.HasField("error")
     assert (shown.in_force.registered_by, getattr(shown.in_force, "lambda").owner) == ("owner", "web team")
+
+
+async def test_a_grant_of_a_role_that_only_a_newer_release_knows_gives_nothing(guarded, store):
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.CLIENT, LAMBDA), Grant("shop", Role.AUDITOR, "*")])
+    async with store.connection() as connection:
+        await connection.execute("alter table role_grant drop constraint role_grant_role_check")
+        await connection.execute("update role_grant set role = 'steward' where role = 'auditor'")
+        await connection.execute("update access_version set version = version + 1")
+
+    found = await AccessCache(store).access_of("shop")
+
+    assert found.roles == {Role.CLIENT}
+    assert await access.list_grants(store) == [Grant("shop", Role.CLIENT, LAMBDA)]

@@ -7,6 +7,7 @@ from prometheus_client import REGISTRY
 from duly.enums import FailureKind
 from duly_core.store import dead_letter_counts, polling
 from duly_core.store.dead_letter_counts import count_new
+from duly_store_consumer import events
 from duly_store_consumer.dead_letter_watch import DeadLetterWatch
 from tests.fixtures.task_states import LAMBDA, SECOND
 
@@ -65,3 +66,17 @@ async def test_the_metrics_tell_the_kind_and_when_the_newest_ended(store, clock,
     assert none_yet == 0
     assert REGISTRY.get_sample_value("duly_dead_letters_total", labels) == 1
     assert REGISTRY.get_sample_value("duly_newest_dead_letter_timestamp_seconds") >= ended_after
+
+
+async def test_a_kind_that_only_a_newer_release_knows_is_counted_as_unknown(store, clock, dead_letter):
+    first = await count_new(store, None)
+    await dead_letter(FailureKind.CALLBACK)
+    async with store.connection() as connection:
+        await connection.execute("update task set failure_kind = 99 where failure_kind is not null")
+    await clock.tick(30 * SECOND)
+
+    found = await count_new(store, first.until)
+    events.dead_letters(found.by_kind, found.newest_at)
+
+    assert found.by_kind == {(LAMBDA, None): 1}
+    assert REGISTRY.get_sample_value("duly_dead_letters_total", {"lambda": LAMBDA, "kind": "unknown"}) == 1

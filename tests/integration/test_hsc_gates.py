@@ -14,6 +14,7 @@ from duly_core.store import gates
 from duly_core.store.gate_cache import GateCache
 from duly_core.store.gates import NewGate
 from duly_core.task import TOKEN_PREFIX_BYTES
+from tests.fixtures.full_tables import HELD_BY_A_GATE as FILL
 from tests.fixtures.services import serve_hsc
 from tests.fixtures.task_states import LAMBDA, SECOND
 from tests.fixtures.waiting import until
@@ -154,3 +155,33 @@ async def test_a_call_that_waits_is_answered_when_the_gate_expires(hsc, store, c
         await asyncio.wait({answer}, timeout=(await cache.run_once()).total_seconds())
 
     assert ids(await answer) == {task.task_id}
+
+
+async def test_a_task_behind_hundreds_of_held_ones_is_claimed_by_the_looks_of_one_call(
+    hsc, store, cache, task_states
+):
+    await task_states.register()
+    async with store.connection() as connection:
+        await connection.execute(FILL, {"lambda": LAMBDA, "count": 3_000, "apart": timedelta(milliseconds=1)})
+    await put(store, collection="marketing")
+    await cache.run_once()
+    free = await task_states.new()
+
+    assert ids(await asking(hsc)) == {free.task_id}
+
+
+async def test_a_call_that_waits_behind_hundreds_of_held_tasks_gets_the_next_free_one(
+    hsc, store, cache, task_states
+):
+    await task_states.register()
+    async with store.connection() as connection:
+        await connection.execute(FILL, {"lambda": LAMBDA, "count": 3_000, "apart": timedelta()})
+    await put(store, collection="marketing")
+    await cache.run_once()
+    answer = asking(hsc)
+    await waiting(hsc)
+
+    free = await task_states.new()
+    hsc.work.note_due(timedelta(), {LAMBDA})
+
+    assert ids(await answer) == {free.task_id}

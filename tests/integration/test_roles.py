@@ -22,7 +22,9 @@ MAKER = "maker"
 """Makes what belongs to others."""
 ROLES = ("client", "owner", "host", "operator", "auditor", "nobody")
 """For the lambdas `mail.*`."""
-_BY_CONTROLLERS = {"/duly.v1.ControllerService/AttachExecutor", "/duly.v1.ControllerService/NextWork"}
+_BY_CONTROLLERS = {
+    f"/duly.v1.ControllerService/{method}" for method in ("AttachExecutor", "NextWork", "GetHostSettings")
+}
 """A Controller serves them to its own Executors."""
 
 DENIED = "PERMISSION_DENIED"
@@ -54,8 +56,8 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.GraphService/PutGraphDefinition": _REGISTER,
     "/duly.v1.GraphService/GetGraphDefinition": _READ,
     "/duly.v1.GraphService/ListGraphDefinitions": _READ,
-    "/duly.v1.GateService/PutGate": {},
-    "/duly.v1.GateService/DeleteGates": {},
+    "/duly.v1.GateService/PutGate": _REDRIVE,
+    "/duly.v1.GateService/DeleteGates": dict.fromkeys(_REDRIVE, "UNKNOWN_GATE"),
     "/duly.v1.GateService/ListGates": _READ,
     "/duly.v1.GateService/PutBreaker": {},
     "/duly.v1.GateService/DeleteBreakers": {},

@@ -1,22 +1,29 @@
 """Breakers: when they open, whom they let through, and when they close."""
 
+import asyncio
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client import REGISTRY
 
 from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.breakers import Breaker, State, judge
 from duly_core.routing import QueueKey
-from duly_core.store import audit, breakers, claims, gates, schedule
+from duly_core.store import audit, breakers, claims, gates, schedule, tasks
 from duly_core.store.breakers import NewBreaker
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.gate_cache import GateCache
 from duly_core.store.results import set_results
+from duly_core.store.statements import Statement
 from duly_core.task import Applied, NewTask, Result
 from duly_hsc.run_counts import RunCounts
+from duly_store_consumer.breaker_loop import BreakerLoop
+from duly_store_consumer.live_config import LiveConfig
+from duly_store_consumer.settings import StoreConsumerSettings
+from duly_store_consumer.timeouts import Timeouts
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, SECOND
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -185,6 +192,84 @@ async def test_failures_that_left_the_window_do_not_open_it(guarded, clock):
     assert await guarded.judge() == []
 
 
+class NoGuard:
+    """Reclaims at any time: it would take the ticks of the test's clock for steps of Postgres's."""
+
+    looked_at = None
+
+    async def left(self, _connection):
+        return timedelta()
+
+
+async def silence(guarded, clock):
+    """Let the holders of all claims fall silent, and handle that as a Store Consumer does."""
+    await clock.tick(CLAIM_TIMEOUT + SECOND)
+    config = LiveConfig(guarded.store, StoreConsumerSettings(reclaim_rate=10_000))
+    timeouts = Timeouts(guarded.store, NoGuard(), config, lambda: guarded.cache.breaker_lambdas)
+    found, _ = await timeouts.handle_due(asyncio.get_running_loop().time())
+    return found
+
+
+async def test_runs_whose_holders_fell_silent_open_a_breaker(guarded, clock):
+    await guarded.schedule(20)
+    await guarded.claim(12)
+
+    found = await silence(guarded, clock)
+
+    assert len(found.silent) == 12
+    (breaker,) = await breakers.list_breakers(guarded.store)
+    assert (breaker.ended, breaker.failed) == (12, 12)
+    assert await guarded.judge() == [State.OPEN]
+
+
+async def test_a_run_that_is_quarantined_for_silence_counts_and_one_that_was_cancelled_does_not(
+    guarded, clock, store
+):
+    await store.run(Statement("strict", "update lambda set max_crashes = 1 returning name"), {})
+    await guarded.schedule(2)
+    one, other = await guarded.claim(2)
+    await tasks.cancel_tasks(store, [other.task_id])
+
+    found = await silence(guarded, clock)
+
+    assert (found.silent, found.ended) == ([one.task_id], 2)
+    (breaker,) = await breakers.list_breakers(store)
+    assert (breaker.ended, breaker.failed) == (1, 1)
+
+
+async def test_a_probe_whose_holder_fell_silent_opens_the_breaker_again_and_runs_from_before_do_not(
+    guarded, clock
+):
+    await guarded.schedule(50)
+    lost = await guarded.claim(5)  # of the bad deploy
+    await guarded.end(await guarded.claim(12), failed=True)
+    assert await guarded.judge() == [State.OPEN]
+    await clock.tick(PAUSE)
+    assert await guarded.judge() == [State.HALF_OPEN]
+
+    found = await silence(guarded, clock)
+    assert {*found.silent} == {task.task_id for task in lost}
+    assert (await guarded.judge(), len(await guarded.claim())) == ([], 3)
+    await silence(guarded, clock)
+
+    assert await guarded.judge() == [State.OPEN]
+
+
+async def test_a_probe_that_was_replaced_before_its_silence_was_noticed_counts(guarded, clock):
+    await guarded.schedule(50)
+    await guarded.end(await guarded.claim(12), failed=True)
+    await guarded.judge()
+    await clock.tick(PAUSE)
+    await guarded.judge()
+    assert len(await guarded.claim()) == 3
+    await clock.tick(PAUSE)
+    assert await guarded.judge() == [State.HALF_OPEN]
+
+    await silence(guarded, clock)
+
+    assert await guarded.judge() == [State.OPEN]
+
+
 async def test_each_move_is_in_the_audit_log(store, guarded):
     await guarded.schedule(12)
     await guarded.end(await guarded.claim(12), failed=True)
@@ -225,3 +310,32 @@ async def test_what_was_not_written_now_does_not_count_and_nothing_is_written_wi
     none = RunCounts(store, frozenset)
     none.note([result], [Applied.APPLIED])
     assert none._noted == []
+
+
+async def test_the_gauge_shows_a_breaker_while_it_is_open_or_half_open(guarded, clock):
+    loop = BreakerLoop(guarded.store, guarded.cache, lambda: [LAMBDA], lambda *_: None)
+
+    async def shown():
+        await loop.run_once()
+        await guarded.cache.run_once()
+        return REGISTRY.get_sample_value("duly_breaker_open", {"lambda": LAMBDA}) or 0
+
+    await guarded.schedule(50)
+    assert await shown() == 0
+    await guarded.end(await guarded.claim(12), failed=True)
+    assert await shown() == 1
+    await clock.tick(PAUSE)
+    assert await shown() == 1
+    await guarded.end(await guarded.claim())
+    assert await shown() == 0
+
+
+async def test_a_breaker_in_a_state_that_only_a_newer_release_knows_is_left_alone(guarded, store):
+    await guarded.schedule(12)
+    await guarded.end(await guarded.claim(12), failed=True)
+    async with store.connection() as connection:
+        await connection.execute("alter table breaker drop constraint breaker_state_check")
+        await connection.execute("update breaker set state = 'disabled'")
+
+    assert await guarded.judge() == []
+    assert (await breakers.list_breakers(store))[0].state == "disabled"

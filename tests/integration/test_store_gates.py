@@ -13,12 +13,23 @@ from duly.ids import new_task_id
 from duly_core.gates import GateScope, Kind
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
-from duly_core.store import changes, claims, gate_sweeps, gates, polling, schedule, tasks
+from duly_core.store import changes, claims, gate_sweeps, gates, polling, resources, schedule, tasks
 from duly_core.store.changes import ChangeVerdict
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.gate_cache import GateCache
 from duly_core.store.gates import NewGate
-from duly_core.task import Encoding, HeartbeatAnswer, NewTask, Proposal, Session, TaskChange, TaskHeartbeat
+from duly_core.store.resources import ResourceLimit
+from duly_core.task import (
+    Encoding,
+    HeartbeatAnswer,
+    NewTask,
+    Proposal,
+    ResourceNeed,
+    Session,
+    TaskChange,
+    TaskHeartbeat,
+)
+from duly_store_consumer import gate_loop
 from duly_store_consumer.gate_loop import GateLoop
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import write_graph
@@ -84,6 +95,7 @@ async def pick(store, gate_set, *names, most=100):
 
 async def sweep(loop):
     """Turn rounds until nothing is left to do."""
+    loop._rests_until = float("-inf")
     while await loop.run_once() <= timedelta():
         pass
 
@@ -443,6 +455,22 @@ async def test_a_parked_task_can_be_changed_and_is_parked_again(put, store, loop
     assert (await tasks.get_tasks(store, [task]))[task]["payload"] == b"new"
 
 
+async def test_a_change_that_is_refused_leaves_a_task_parked(put, store, loop, task_states):
+    await task_states.register(payload_limit=3)
+    task = await a_task(store, collection="a")
+    await put(collection="a")
+    await sweep(loop)
+    before = await task_states.row(task)
+
+    answers = (
+        await changes.update_pending(store, [TaskChange(task, payload=b"long", encoding=Encoding.JSON)])
+    ).answers
+
+    assert answers[task].verdict is ChangeVerdict.PAYLOAD_TOO_LARGE
+    assert await task_states.row(task) == before
+    assert before["status"] == "waiting"
+
+
 async def test_a_parked_task_expires_in_time(put, store, loop, clock, task_states):
     await task_states.register()
     task = await a_task(store, collection="a", expires_at=await _now(store) + HOUR)
@@ -488,3 +516,106 @@ async def test_no_more_gates_are_set_than_services_keep_in_memory(store, put, mo
     assert await put("b")
     assert await put("c") is None
     assert await put("b", kind=Kind.DROP)
+
+
+# ---- rounds ------------------------------------------------------------------------------------------------
+
+
+async def test_gates_expire_in_time_while_sweeps_rest_after_a_long_turn(put, cache, store, loop, clock):
+    await put("brief", duration=timedelta(minutes=1))
+    await put("marketing", collection="marketing")
+    await sweep(loop)
+    loop._rests_until = float("inf")
+
+    await clock.tick(timedelta(minutes=2))
+    pause = await loop.run_once()
+
+    assert [each.gate.name for each in await gates.list_gates(store)] == ["marketing"]
+    assert pause <= timedelta(seconds=1)
+
+
+async def test_a_round_ends_after_its_time_and_the_next_sweeps_the_other_gates(
+    put, cache, store, loop, task_states, monkeypatch
+):
+    await task_states.register()
+    ones = [await a_task(store, collection=name) for name in ("a", "b", "c")]
+    for name in ("a", "b", "c"):
+        await put(name, collection=name)
+    monkeypatch.setattr(gate_loop, "_LONGEST_ROUND", 0.0)
+    monkeypatch.setattr(loop, "_sweep", swept_one := OneAtATime(loop._sweep))
+
+    while not swept_one.names >= {"a", "b", "c"}:
+        swept_one.in_round = 0
+        await loop.run_once()
+        assert swept_one.in_round <= 1
+
+    assert {await task_states.status(each) for each in ones} == {"waiting"}
+
+
+class OneAtATime:
+    """Counts the sweeps of a round, and lets time pass in each."""
+
+    def __init__(self, sweep):
+        self._sweep = sweep
+        self.in_round = 0
+        self.names = set()
+
+    async def __call__(self, gate, now):
+        self.in_round += 1
+        self.names.add(gate.name)
+        return await self._sweep(gate, now)
+
+
+async def test_lambdas_whose_units_a_dequeue_frees_are_told(put, store, loop, task_states, cache):
+    await task_states.register()
+    await resources.put_resource(store, ResourceLimit("database", 1))
+    need = (ResourceNeed("database"),)
+    sent, behind = [await a_task(store, resources=need, collection=name) for name in ("marketing", "")]
+    await polling.enqueue(store, ROOM, ENQUEUE_TIMEOUT)
+    assert await task_states.status(behind) == "waiting"
+    await put(collection="marketing")
+    told = []
+
+    proposal = Proposal(sent, new_task_id().bytes, LAMBDA)
+    await claims.claim(store, [(proposal, "host")], CLAIM_TIMEOUT, cache.now, told.append)
+
+    assert told == [{LAMBDA}]
+    assert await task_states.status(behind) == "new"
+
+
+# ---- newer releases ----------------------------------------------------------------------------------------
+
+
+async def test_a_gate_of_an_unknown_kind_holds_as_a_pause_and_parks_nothing(
+    put, cache, store, loop, task_states
+):
+    await task_states.register()
+    held, free = await a_task(store, collection="marketing"), await a_task(store)
+    await put(collection="marketing")
+    await as_a_newer_release_writes(store, "alter table gate drop constraint gate_kind_check")
+    await as_a_newer_release_writes(store, "update gate set kind = 'slow'")
+    async with store.connection() as connection:
+        await gates.change_gates(connection)
+    await cache.run_once()
+    await sweep(loop)
+
+    assert await pick(store, cache.now) == {free}
+    assert await task_states.status(held) == "new"
+
+
+async def test_a_gate_of_an_unknown_priority_holds_no_task_of_a_known_one(put, cache, store, task_states):
+    await task_states.register()
+    free = await a_task(store, priority=Priority.LOW)
+    await put(priority=Priority.LOW)
+    await as_a_newer_release_writes(store, "alter table gate drop constraint gate_priority_check")
+    await as_a_newer_release_writes(store, "update gate set priority = 9")
+    async with store.connection() as connection:
+        await gates.change_gates(connection)
+    await cache.run_once()
+
+    assert await pick(store, cache.now) == {free}
+
+
+async def as_a_newer_release_writes(store, statement):
+    async with store.connection() as connection:
+        await connection.execute(statement.encode())

@@ -16,7 +16,7 @@ from duly.ids import new_task_id
 from duly_core.store.pool import connect_arguments
 from duly_core.store.retention import Retention
 from duly_core.store.settings import StoreSettings
-from duly_core.store.statements import LOCKS, READS, TRANSITIONS
+from duly_core.store.statements import GATED, GATES, LOCKS, READS, TRANSITIONS
 from tests.fixtures import time_tables
 from tests.fixtures.task_states import LAMBDA, SECOND
 
@@ -31,6 +31,7 @@ PLANNED_FOR_ALL = {
     "applied_before",
     "redrive",
     "claim_work",
+    "claim_work_gated",
     "claim_again",
     "graph_places",
     "growing_graph",
@@ -42,6 +43,10 @@ READS_ALL_HELD = {"claimed_under", "claim_again", "enqueued_gated"}
 """They look for prefixes of tokens, for replies that were lost and callers that died; the last once after a change of gates."""
 AS_GOOD = {"task_first_lambda_task_id_idx": "task_first_pkey"}
 """Entities may be found by lambda and id as well; what does not know the lambda skips over the few that there are."""
+SMALL = {"gate", "gate_version", "breaker", "breaker_count", "deleted_lambda", "lambda"}
+"""Tables of at most some thousands of rows: how they are read does not matter where no task waits for it."""
+OF_SMALL = {*GATES, "queues_of"}
+"""Statements that read them, and whose indexes there are not looked at."""
 READY, WATCHED, EXPIRING = {"task_assoc_ready"}, {"task_assoc_watched"}, {"task_assoc_expiring"}
 SESSIONS, WAITING_UNTIL, IN_SESSION = (
     {"session_pkey"},
@@ -52,7 +57,7 @@ GRAPHS, NODES = {"graph_pkey"}, {"graph_node_pkey"}
 NODES_BY_TASK = {"graph_node_by_task"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
 USES = {"resource_use_pkey"}
-GATES, PARKED = {"gate_gate_id_key"}, {"task_assoc_parked"}
+GATE, PARKED = {"gate_gate_id_key"}, {"task_assoc_parked"}
 
 IDS = [new_task_id() for _ in range(3)]
 TOKENS = [new_task_id() for _ in range(3)]
@@ -64,6 +69,37 @@ GATED_ROWS = {
     "gate_priorities": [3],
     "gate_collections": ["a"],
     "gate_sessions": ["s"],
+}
+PICK_BEHIND = GATED_ROWS | {
+    "probe_lambdas": [LAMBDA],
+    "probe_until": [datetime.now(UTC)],
+    "window": 100,
+    "behind": [],
+    "behind_lambdas": [],
+    "behind_priorities": [],
+}
+A_GATE = {
+    "name": "a",
+    "kind": "pause",
+    "pattern": LAMBDA,
+    "collection": "a",
+    "priority": 1,
+    "session": None,
+    "delay": None,
+    "owner": "ann",
+    "reason": "",
+    "expires_at": None,
+    "duration": SECOND,
+}
+A_BREAKER = {
+    "lambda": LAMBDA,
+    "failure_rate": 0.5,
+    "minimum": 10,
+    "window": SECOND,
+    "pause": SECOND,
+    "probes": 3,
+    "owner": "ann",
+    "reason": "",
 }
 SWEPT = {
     "gate_id": 1,
@@ -79,6 +115,34 @@ NONE = {
     "failure_messages": [None] * 3,
     "failure_kinds": [1] * 3,
     "tracebacks": [None] * 3,
+}
+OF_GATES = {
+    "read_gates": ({"version": 0}, set()),
+    "list_gates": ({"most": 10}, PARKED),
+    "lock_gates": ({}, set()),
+    "try_to_lock_gates": ({}, set()),
+    "raise_gate_version": ({}, set()),
+    "notify_gates_changed": ({}, set()),
+    "count_gates": ({"name": "a", "owner": "ann"}, set()),
+    "gates_named": ({"names": ["a"]}, set()),
+    "keep_gate": (A_GATE, set()),
+    "insert_gate": (A_GATE, set()),
+    "delete_gates": ({"names": ["a"]}, set()),
+    "expire_gates": ({}, set()),
+    "breaker_lambdas": ({}, set()),
+    "count_ends": ({"task_ids": IDS, "failed": [1, 0, 1]}, ENTITY),
+    "count_silent": ({"task_ids": IDS}, ENTITY | {"attempt_first_pkey"}),
+    "list_breakers": ({"lambdas": [LAMBDA]}, set()),
+    "lock_breakers": ({}, set()),
+    "put_breaker": (A_BREAKER, set()),
+    "delete_breakers": ({"lambdas": [LAMBDA]}, set()),
+    "move_breaker": ({"lambda": LAMBDA, "state": "open"}, set()),
+    "open_gate": ({"name": "b", "lambda": LAMBDA, "reason": ""}, set()),
+    "probes_pass": ({"name": "a", "until": datetime.now(UTC)}, set()),
+    "note_probes": ({"lambda": LAMBDA, "probed": 1}, set()),
+    "gate_named": ({"name": "a"}, set()),
+    "audit_breaker": ({"request": "{}"}, set()),
+    "forget_counts": ({}, set()),
 }
 CASES = {
     "schedule": (
@@ -208,7 +272,10 @@ CASES = {
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
     "former_blockers": ({"keys": ["s1", "s2"], "task_ids": IDS[:2]}, ENTITY),
     "blocked_sessions": ({"limit": 10}, {"session_blocked"}),
-    "resources": ({"after": "", "limit": 10}, {"resource_pkey", "resource_use_pkey", "task_assoc_parked"}),
+    "resources": (
+        {"after": "", "skipped": 0, "limit": 10},
+        {"resource_pkey", "resource_use_pkey", "task_assoc_parked"},
+    ),
     "resource_keys": (
         {"resource": "database", "after": "", "limit": 10},
         {"resource_use_pkey", "task_assoc_parked"},
@@ -268,16 +335,32 @@ CASES = {
     "dequeue": ({"limit": 10}, WATCHED | ASSOC),
     "dequeue_gated": (GATED_ROWS | {"task_ids": IDS}, ASSOC),
     "enqueued_gated": (GATED_ROWS | {"limit": 10}, WATCHED),
-    "drop_gated": (SWEPT, GATES | READY | ASSOC | END),
-    "delay_gated": (SWEPT, GATES | READY | ASSOC),
-    "park_gated": (SWEPT, GATES | READY | ASSOC),
+    "drop_gated": (SWEPT, GATE | READY | ASSOC | END),
+    "delay_gated": (SWEPT, GATE | READY | ASSOC),
+    "park_gated": (SWEPT, GATE | READY | ASSOC),
     "probe_gated": (
         {"lambdas": [LAMBDA] * 2, "priorities": [1, 3], "gate_id": 1, "limit": 10},
         READY | ASSOC,
     ),
     "release_gated": ({"parked_on": "gate:a", "parked_key": "1", "limit": 10}, PARKED | ASSOC),
     "unpark_gated": ({"task_ids": IDS}, ASSOC),
-    "parked_on_gates": ({}, PARKED | GATES),
+    "parked_on_gates": ({}, PARKED | GATE),
+    "behind_gated": (
+        GATED_ROWS
+        | {"probe_lambdas": [LAMBDA], "probe_until": [datetime.now(UTC)]}
+        | {
+            "lambdas": [LAMBDA] * 2,
+            "priorities": [1, 3],
+            "since": [None, datetime.now(UTC)],
+            "most": [10, 10],
+        },
+        READY,
+    ),
+    "queues_of": ({"name": LAMBDA, "is_prefix": False}, set()),
+    "live_by_status": (
+        {"lambdas": [LAMBDA], "priorities": [1, 3], "collection": None, "session": None, "most": 10},
+        READY | WATCHED | IN_SESSION,
+    ),
     "put_back": ({"task_ids": IDS, "delay": SECOND}, ASSOC),
     "reclaim": (
         {"status": "enqueued", "trigger_in": SECOND, "limit": 10, "as_of": None},
@@ -345,6 +428,9 @@ CASES = {
     "attempts": ({"task_ids": IDS, "tracebacks": 3}, {"attempt_first_pkey"}),
 }
 
+CASES |= {f"{name}_gated": (CASES[name][0] | PICK_BEHIND, CASES[name][1]) for name in GATED} | OF_GATES
+STATEMENTS = TRANSITIONS | READS | LOCKS | GATES | {each.name: each for each in GATED.values()}
+
 FILL = """
 insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
     select overlay(gen_random_uuid()::text placing (select left(duly_first_id(now())::text, 13)) from 1)::uuid,
@@ -403,7 +489,7 @@ async def connection(dsn, task_states):
 
 
 def test_every_statement_of_the_task_path_has_a_case():
-    assert CASES.keys() == TRANSITIONS.keys() | READS.keys() | LOCKS.keys()
+    assert CASES.keys() == STATEMENTS.keys()
 
 
 def leave_new(_connection):
@@ -467,7 +553,7 @@ async def test_plans_made_at_the_worst_moment_find_rows_by_index_when_the_tables
     prepare(connection)
     executions = {}
     for name, (parameters, _) in CASES.items():
-        sql, names = numbered((TRANSITIONS | READS | LOCKS)[name].sql)
+        sql, names = numbered(STATEMENTS[name].sql)
         connection.execute(f"prepare {name} as {sql}")
         executions[name] = names
         connection.execute("begin")
@@ -495,6 +581,9 @@ async def test_plans_made_at_the_worst_moment_find_rows_by_index_when_the_tables
         if name in PLANNED_FOR_ALL:
             ran = {node["Index Name"] for node in plan if "Index Name" in node and node["Actual Loops"]}
             used -= {index for index in used - ran if OTHER_PARTITION.fullmatch(index)}
+        if name in OF_SMALL:
+            plan = [node for node in plan if node.get("Relation Name") not in SMALL]
+            used -= {index for index in used if index.startswith(tuple(f"{table}_" for table in SMALL))}
         walked = [node["Node Type"] for node in plan if node["Node Type"] == "Seq Scan"]
         passed_over = sum(
             node.get(counted, 0) * node["Actual Loops"]

@@ -59,8 +59,11 @@ OF_GATES = {
     "release_gated",
     "unpark_gated",
     "parked_on_gates",
+    "behind_gated",
+    "queues_of",
+    "live_by_status",
 }
-"""None of them runs while there are no gates."""
+"""None of them runs while there are no gates, but for the last two: those are for people who set gates or delete lambdas."""
 
 PAGES = {
     "schedule": (753, 976),

@@ -10,7 +10,7 @@ from duly_core.access.current import denied
 from duly_core.access.grants import EVERYTHING, Access
 from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS, OPEN_SERVICES, Reach
-from duly_core.access.principal import Principal
+from duly_core.access.principal import Principal, is_reserved
 from duly_core.access.settings import AuthSettings
 from duly_core.access.tokens import TOKEN_PREFIX
 from duly_core.errors import PermissionDeniedError, UnauthenticatedError
@@ -71,6 +71,14 @@ class Authorizer:
         Raises:
             UnauthenticatedError: it came with nothing, or with something that is not valid.
         """
+        found = await self._identify(credentials)
+        if is_reserved(found.name):
+            raise UnauthenticatedError(
+                f"the name {found.name!r} is reserved for Duly itself: give this caller another one"
+            )
+        return found
+
+    async def _identify(self, credentials: Credentials) -> Principal:
         header = credentials.authorization
         if not header:
             if credentials.certificate_name:

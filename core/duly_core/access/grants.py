@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
-from duly_core.routing import LAMBDA_NAME
+from duly_core.routing import LAMBDA_NAME, base_name
 
 VERSION_MARK = "@"
 """Behind it the version of a lambda to which a task is pinned. A grant for the lambda has all of its versions."""
@@ -55,6 +55,13 @@ class Scope:
     def covers_all_of(self, lambda_name: str) -> bool:
         """Whether the action is allowed for all tasks of this lambda, and for what else belongs to it."""
         return _matches(self.all_tasks, lambda_name)
+
+    def covers_all_that_match(self, pattern: str) -> bool:
+        """Whether the action is allowed for each lambda that a pattern (a name, or a prefix and `*`) may have."""
+        if not pattern.endswith(EVERYTHING):
+            return self.covers_all_of(pattern)
+        prefixes = (each[:-1] for each in self.all_tasks if each.endswith(EVERYTHING))
+        return any(pattern[:-1].startswith(prefix) for prefix in prefixes)
 
     def reaches(self, lambda_name: str, scheduled_by: str | None) -> bool:
         """Whether the action is allowed for a task of this lambda, which that principal scheduled."""
@@ -109,7 +116,7 @@ def _scope(principal: str, grants: Iterable[Grant], action: Action) -> Scope:
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
-    name = name.partition(VERSION_MARK)[0]
+    name = base_name(name)
     return any(
         name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns
     )

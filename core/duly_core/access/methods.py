@@ -56,8 +56,9 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.GraphService/ListGraphDefinitions": _READ,
     "/duly.v1.InspectionService/RevealTask": Need(Action.READ_PAYLOAD),
     "/duly.v1.InspectionService/GetActivity": Need(Action.READ, Reach.ALL),
-    "/duly.v1.GateService/PutGate": _OPERATE,
-    "/duly.v1.GateService/DeleteGates": _OPERATE,
+    # An operator of what the gate covers, or the owner of its lambda: the servicer says which gates.
+    "/duly.v1.GateService/PutGate": Need(Action.OPERATE, or_action=Action.REGISTER),
+    "/duly.v1.GateService/DeleteGates": Need(Action.OPERATE, or_action=Action.REGISTER),
     "/duly.v1.GateService/ListGates": _READ,
     "/duly.v1.GateService/PutBreaker": _OPERATE,
     "/duly.v1.GateService/DeleteBreakers": _OPERATE,
@@ -106,6 +107,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.HscService/Work": _RUN,
     "/duly.v1.ControllerService/AttachExecutor": _RUN,
     "/duly.v1.ControllerService/NextWork": _RUN,
+    "/duly.v1.ControllerService/GetHostSettings": _RUN,
 }
 
 AUDITED = frozenset(

@@ -8,6 +8,7 @@ from psycopg.rows import dict_row
 
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
+from duly_core.newer_values import known
 from duly_core.store.pool import Store
 
 _CHANGED = b"update access_version set version = version + 1"
@@ -110,7 +111,11 @@ async def list_grants(store: Store, principal: str = "") -> list[Grant]:
             "select principal, role, pattern from role_grant where %s = '' or principal = %s order by 1, 2, 3",
             (principal, principal),
         )
-        return [Grant(name, Role(role), pattern) for name, role, pattern in await cursor.fetchall()]
+        return [
+            Grant(name, role, pattern)
+            for name, text, pattern in await cursor.fetchall()
+            if (role := known(Role, text))
+        ]
 
 
 async def _run(store: Store, statement: str, parameters: tuple[object, ...]) -> int:

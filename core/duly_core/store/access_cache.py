@@ -10,6 +10,7 @@ from duly_core.access.grants import Access, Grant
 from duly_core.access.principal import Principal
 from duly_core.access.roles import Role
 from duly_core.errors import StoreUnavailableError
+from duly_core.newer_values import known
 from duly_core.store.pool import Store
 
 FRESH = timedelta(seconds=2)
@@ -96,7 +97,8 @@ class AccessCache:
                 }
                 await cursor.execute("select principal, role, pattern from role_grant")
                 grants = defaultdict(list)
-                for name, role, pattern in await cursor.fetchall():
-                    grants[name].append(Grant(name, Role(role), pattern))
+                for name, text, pattern in await cursor.fetchall():
+                    if role := known(Role, text):
+                        grants[name].append(Grant(name, role, pattern))
                 self._snapshot = _Snapshot(version, tokens, dict(grants))
         self._read_at = asked_at

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from duly.enums import Priority
 from duly_core.breakers import Breaker, State, Verdict, judge
+from duly_core.routing import base_name
 from duly_core.store.arrays import int2s, texts, uuids
 from duly_core.store.gates import change_gates, name_of_breaker_gate
 from duly_core.store.pool import Connection, Store, fetch, fetch_as
@@ -45,6 +46,8 @@ class Judged(NamedTuple):
     moved: list[Moved]
     due_lambdas: set[str]
     """The lambdas of which tasks may run now."""
+    open_lambdas: set[str] | None
+    """Those whose breakers are open or half open; None: nothing was looked at, for somebody changes gates."""
 
 
 async def list_breakers(store: Store, lambdas: Sequence[str] | None = None) -> list[Breaker]:
@@ -116,6 +119,15 @@ async def count_ends(store: Store, ends: Sequence[tuple[TaskId, bool]]) -> None:
     )
 
 
+async def count_silent(store: Store, task_ids: Sequence[TaskId]) -> None:
+    """Count runs whose holders fell silent as failed, of lambdas that have breakers.
+
+    Raises:
+        StoreUnavailableError: they may not be counted.
+    """
+    await store.run(GATES["count_silent"], {"task_ids": uuids(sorted(task_ids))})
+
+
 async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
     """Look at all breakers, and move those whose time has come; at none while somebody else changes gates or breakers.
 
@@ -124,10 +136,11 @@ async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
     Raises:
         StoreUnavailableError: nothing was changed, or all; ask again.
     """
-    judged = Judged([], set())
     async with store.connection() as connection, connection.transaction():
         if not await fetch(connection, GATES["try_to_lock_gates"], {}):
-            return judged
+            return Judged([], set(), None)
+        open_lambdas: set[str] = set()
+        judged = Judged([], set(), open_lambdas)
         is_changed = False
         for breaker in await fetch_as(_BREAKER, connection, GATES["lock_breakers"], {}):
             name = name_of_breaker_gate(breaker.lambda_name)
@@ -137,6 +150,8 @@ async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
                 else []
             )
             verdict = judge(breaker, has_gate=bool(gates))
+            if (verdict.state or breaker.state) != State.CLOSED:
+                open_lambdas.add(breaker.lambda_name)
             if verdict.state is not None:
                 is_changed = True
                 await _move(connection, breaker, verdict)
@@ -144,7 +159,7 @@ async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
                 if verdict.state is State.CLOSED:
                     judged.due_lambdas.add(breaker.lambda_name)
             if verdict.probes and gates:
-                queues = [each for each in lambdas if breaker.lambda_name in (each, each.partition("@")[0])]
+                queues = [each for each in lambdas if breaker.lambda_name in (each, base_name(each))]
                 if probed := await _let_through(connection, breaker, gates[0][0], verdict.probes, queues):
                     is_changed = True
                     judged.due_lambdas.update(probed)

@@ -1,6 +1,6 @@
 """The exclusive right to run: give it, keep it alive, take it back. Every write compares the token."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -13,7 +13,8 @@ from duly_core.gates import NO_GATES, GateSet
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
 from duly_core.store.checkpoints import keep_checkpoints
-from duly_core.store.gates import gate_columns
+from duly_core.store.gate_scans import GateScans
+from duly_core.store.gate_sweeps import dequeue
 from duly_core.store.pool import Store, fetch
 from duly_core.store.rows import named
 from duly_core.store.statements import GATED, LOCKS, READS, TRANSITIONS, Statement
@@ -40,19 +41,20 @@ async def claim(
     asked: Sequence[tuple[Proposal, str]],
     claim_timeout: timedelta,
     gates: GateSet = NO_GATES,
+    freed: Callable[[Collection[str]], object] = lambda _: None,
 ) -> list[ClaimedTask | None]:
     """Claim what is enqueued, each for its holder; None for each proposal that was refused, in order.
 
     A proposal whose token holds the task already is answered as the first time: its reply was lost.
-    What gates hold is refused, and waits in the store again.
+    What gates hold is refused, and waits in the store again: `freed` is told of the lambdas that its units make due.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     batch = sorted(asked, key=lambda each: each[0].task_id)
-    if gates and (held := [*gates.all_of({proposal.lambda_name for proposal, _ in batch})]):
-        task_ids = uuids(proposal.task_id for proposal, _ in batch)
-        await store.run(TRANSITIONS["dequeue_gated"], {"task_ids": task_ids, **gate_columns(held)})
+    held = [*gates.all_of({proposal.lambda_name for proposal, _ in batch})] if gates else ()
+    if held and (due := await dequeue(store, held, [proposal.task_id for proposal, _ in batch])):
+        freed(due)
     rows = await store.run_as(
         _CLAIMED,
         TRANSITIONS["claim"],
@@ -98,6 +100,8 @@ class Work:
     ahead: dict[QueueKey, timedelta] | None
     """How long until each queue has something to run; queues with nothing ahead are left out. None: as many tasks as
     wanted were found, or some of them were parked, and there may be more."""
+    unread: frozenset[str] = frozenset()
+    """Lambdas of which more may be due behind what gates hold."""
 
 
 class _Ahead(NamedTuple):
@@ -126,6 +130,7 @@ async def claim_work(
     most: int,
     claim_timeout: timedelta,
     gates: GateSet = NO_GATES,
+    scans: GateScans | None = None,
 ) -> Work:
     """Pick what may run, in the order of `picks`, and claim it.
 
@@ -136,16 +141,19 @@ async def claim_work(
         most: how many to take in all.
         claim_timeout: how long the claims live without a heartbeat.
         gates: those in force; the picks have no queue that is held as a whole.
+        scans: what is known of tasks behind those that gates hold; None: nothing.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
     """
-    held = [*gates.of_rows({pick.queue.lambda_name for pick in picks})] if gates else []
+    held = {pick.queue for pick in picks if gates.of(pick.queue.lambda_name).of_rows} if gates else ()
+    scans = scans or GateScans()
+    gated = await scans.look(store, gates, held, most) if held else None
     rows = await store.run_as(
         _work,
-        (GATED if held else TRANSITIONS)["claim_work"],
-        (gate_columns(held) if held else {})
-        | {
+        (GATED if gated else TRANSITIONS)["claim_work"],
+        {
+            **(gated.parameters if gated else {}),
             "lambdas": texts([pick.queue.lambda_name for pick in picks]),
             "priorities": int2s([pick.queue.priority for pick in picks]),
             "sizes": [pick.size for pick in picks],
@@ -159,17 +167,13 @@ async def claim_work(
     )
     tasks = [row for row in rows if isinstance(row, ClaimedTask)]
     ahead = [row for row in rows if isinstance(row, _Ahead)]
+    unread: frozenset[str] = frozenset()
+    if gated:
+        unread = scans.picked(gated, {task.task_id for task in tasks}, is_all=bool(ahead))
     tasks = await _read_again(store, tasks)
-    if not ahead:
-        return Work(tasks, None)
-    return Work(
-        tasks,
-        {
-            QueueKey(row.lambda_name, Priority(row.priority)): row.due_in
-            for row in ahead
-            if row.due_in is not None
-        },
-    )
+    due_in = {(row.lambda_name, row.priority): row.due_in for row in ahead if row.due_in is not None}
+    ahead_of = {QueueKey(name, Priority(priority)): each for (name, priority), each in due_in.items()}
+    return Work(tasks, ahead_of if ahead else None, unread)
 
 
 async def claim_again(

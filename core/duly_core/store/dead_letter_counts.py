@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from duly.enums import FailureKind
+from duly_core.newer_values import known
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import Statement
@@ -62,8 +63,8 @@ class NewDeadLetters:
     """Pass it to the next count."""
     newest_at: datetime | None = None
     """When the newest dead letter ended, counted or not; None: there is none."""
-    by_kind: Counter[tuple[str, FailureKind]] = field(default_factory=Counter)
-    """By lambda and kind."""
+    by_kind: Counter[tuple[str, FailureKind | None]] = field(default_factory=Counter)
+    """By lambda and kind; None: a kind of a newer release."""
 
 
 async def count_new(store: Store, after: datetime | None) -> NewDeadLetters:
@@ -84,7 +85,7 @@ async def count_new(store: Store, after: datetime | None) -> NewDeadLetters:
     return counted
 
 
-async def _kinds(store: Store, task_ids: Sequence[bytes]) -> list[tuple[bytes, FailureKind]]:
+async def _kinds(store: Store, task_ids: Sequence[bytes]) -> list[tuple[bytes, FailureKind | None]]:
     """Return the kinds of those that are still there."""
     rows = await store.run(_KINDS, {"task_ids": uuids(task_ids)})
-    return [(task_id, FailureKind(kind)) for task_id, kind in rows if kind is not None]
+    return [(task_id, known(FailureKind, kind)) for task_id, kind in rows if kind is not None]

@@ -9,17 +9,73 @@ between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_
 -- fragment: eligible
 -- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.
 -- Yields the tasks of one `queue` (lambda, priority, size, skip) that may run at `clock`, oldest first, and locks them;
--- rows that somebody else works on are skipped. `gates` is nothing in the statement of this name, and `unless_gated` in
--- the one with which lambdas are picked that gates hold in part (GATED in statements.py).
+-- rows that somebody else works on are skipped. Statements of GATED (statements.py) have `eligible_gated` in its place.
 select assoc.task_id, assoc.resources
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority
     and assoc.status in ('new', 'retriable_failure')
     and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock)) {{gates}}
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
 order by assoc.next_trigger_at
 limit queue.size offset queue.skip
 for update skip locked
+
+-- fragment: eligible_gated
+-- As `eligible`, of a queue some of whose tasks gates hold. Reads the first `window` rows of the queue, and `behind`: tasks that
+-- an earlier read (behind_gated) found behind those that gates hold. So what is held in front costs no more than `window` rows.
+select assoc.task_id, assoc.resources
+from ({{gates_of_queue}}) as gates
+cross join lateral (
+    select coalesce(array_agg(first.task_id order by first.next_trigger_at) filter (where not {{held: first}}), '{}') as ids
+    from (
+        select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        order by assoc.next_trigger_at
+        limit %(window)b::int4
+    ) as first
+) as head
+cross join lateral unnest(head.ids || array(
+    select behind.task_id
+    from unnest(%(behind)b::uuid[], %(behind_lambdas)b::text[], %(behind_priorities)b::int2[])
+        as behind (task_id, lambda, priority)
+    where behind.lambda = queue.lambda and behind.priority = queue.priority and behind.task_id <> all (head.ids)
+)) with ordinality as found (task_id, place)
+join task_assoc as assoc on assoc.task_id = any (array[found.task_id])
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+    and assoc.status::text in ('new', 'retriable_failure')
+    and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock)) and not {{held: assoc}}
+order by found.place
+limit queue.size offset queue.skip
+for update of assoc skip locked
+
+-- fragment: gates_of_queue
+-- The gates that hold some tasks of a `queue` (lambda, priority), of those in the parameters: one row for each lambda. Of a
+-- lambda whose breaker lets probes through, none is due after `probes_until`: so no read goes through what waits behind them.
+select array_agg(gate.gate_id) as ids, array_agg(gate.collection) as collections, array_agg(gate.session) as sessions,
+    coalesce((
+        select min(probed.until)
+        from unnest(%(probe_lambdas)b::text[], %(probe_until)b::timestamptz[]) as probed (lambda, until)
+        where probed.lambda = queue.lambda
+    ), 'infinity') as probes_until
+from unnest(
+    %(gate_ids)b::int8[], %(gate_lambdas)b::text[], %(gate_priorities)b::int2[], %(gate_collections)b::text[],
+    %(gate_sessions)b::text[]
+) as gate (gate_id, lambda, priority, collection, session)
+where gate.lambda = queue.lambda and (gate.priority is null or gate.priority = queue.priority)
+
+-- fragment: held
+-- Whether one of `gates` (gates_of_queue) holds the row of their queue that TEXT names. What is null holds any.
+exists (
+    select
+    from unnest(gates.ids, gates.collections, gates.sessions) as gate (gate_id, collection, session)
+    where (gate.collection is null or gate.collection = {{}}.collection)
+        and (gate.session is null or gate.session = {{}}.session)
+        and gate.gate_id <> all (coalesce({{}}.passed_gates, array[]::int8[]))
+)
 
 -- fragment: gated
 -- Whether a gate holds `assoc`, of gates whose patterns are resolved: one row for each lambda. What is null holds any.
@@ -35,16 +91,6 @@ exists (
         and (gate.session is null or gate.session = assoc.session)
         and gate.gate_id <> all (coalesce(assoc.passed_gates, array[]::int8[]))
 )
-
--- fragment: unless_gated
--- Keeps what gates hold out of `eligible`. Of a lambda whose breaker lets probes through, none is due after a given time:
--- so the read does not go through all that waits behind them.
-and not {{gated}}
-    and assoc.next_trigger_at <= coalesce((
-        select min(probed.until)
-        from unnest(%(probe_lambdas)b::text[], %(probe_until)b::timestamptz[]) as probed (lambda, until)
-        where probed.lambda = queue.lambda
-    ), 'infinity')
 
 -- fragment: gate_columns
 -- What a Gate is made of.

@@ -1,6 +1,6 @@
 """Do what gates do to due tasks: park, drop and delay them in batches, and release what was parked."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +11,7 @@ from duly_core.store.arrays import int2s, texts, uuids
 from duly_core.store.gates import gate_columns
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.task import TaskId
 
 _BATCH = {Kind.PAUSE: 5_000, Kind.DELAY: 5_000, Kind.DROP: 500}
 """Tasks of one statement: to end one costs more than to change it."""
@@ -75,21 +76,34 @@ def _parameters(gate: Gate, queues: Sequence[QueueKey], since: datetime | None) 
     }
 
 
-async def take_from_queues(store: Store, gates: GateSet, lambdas: Collection[str]) -> int:
-    """Take a batch of tasks that gates hold from the queues beside the store; return how many there were.
+async def take_from_queues(store: Store, gates: GateSet, lambdas: Collection[str]) -> tuple[int, set[str]]:
+    """Take a batch of tasks that gates hold from the queues beside the store.
+
+    Returns how many there were, and the lambdas of tasks that were parked on their units, and are due.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     held = [*gates.all_of(lambdas)]
     if not held:
-        return 0
+        return 0, set()
     columns = gate_columns(held)
     rows = await store.run(READS["enqueued_gated"], columns | {"limit": _BATCH[Kind.PAUSE]})
-    if rows:
-        task_ids = uuids(sorted(row[0] for row in rows))
-        await store.run(TRANSITIONS["dequeue_gated"], columns | {"task_ids": task_ids})
-    return len(rows)
+    freed = await dequeue(store, held, [row[0] for row in rows]) if rows else set()
+    return len(rows), freed
+
+
+async def dequeue(store: Store, held: Iterable[tuple[str, Gate]], task_ids: Collection[TaskId]) -> set[str]:
+    """Take those of these tasks that gates hold from the queues beside the store.
+
+    Returns the lambdas of tasks that were parked on their units, and are due.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    parameters = gate_columns(held) | {"task_ids": uuids(sorted(task_ids))}
+    rows = await store.run(TRANSITIONS["dequeue_gated"], parameters)
+    return {row[1] for row in rows if row[0] is None}
 
 
 async def release_parked(store: Store) -> tuple[dict[str, int], bool]:

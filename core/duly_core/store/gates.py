@@ -1,14 +1,17 @@
 """Keep gates: what operators pause, drop and delay. What is done to tasks is in `gate_sweeps.py`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from psycopg.rows import TupleRow
 
 from duly.enums import Priority
+from duly_core.errors import DulyError
 from duly_core.gates import BREAKER, Gate, GateScope, Kind
+from duly_core.newer_values import known
 from duly_core.store.arrays import int2s, texts, timestamps
+from duly_core.store.live_counts import count_live
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import GATES
 
@@ -16,10 +19,12 @@ MOST_GATES = 1_000
 """In force at a time: each service keeps all of them in memory."""
 MOST_PARKED = 10_000
 """Of the tasks parked on a gate so many are counted."""
-MOST_HITS = 100_000
-"""Of the tasks that a gate would hit so many are counted."""
 GATE_CHANNEL = "duly_gate"
 """Told when gates or breakers changed, so that every service reads them at once."""
+
+
+MayChange = Callable[[Gate], bool]
+"""Whether the caller may replace or remove a gate."""
 
 
 class Snapshot(NamedTuple):
@@ -55,19 +60,20 @@ class NewGate(NamedTuple):
 def gate_of(row: TupleRow) -> Gate:
     """Make a gate of a row's columns."""
     gate_id, name, kind, pattern, collection, priority, session, *rest = row
-    scope = GateScope(pattern, collection, None if priority is None else Priority(priority), session)
-    return Gate(gate_id, name, Kind(kind), scope, *rest)
+    # a priority that only a newer release knows is that of no task here
+    scope = GateScope(pattern, collection, priority and (known(Priority, priority) or priority), session)
+    return Gate(gate_id, name, known(Kind, kind) or Kind.UNKNOWN, scope, *rest)
 
 
-async def read_gates(store: Store, known: int) -> Snapshot:
+async def read_gates(store: Store, known_version: int) -> Snapshot:
     """Read the gates in force, if their version is not the known one.
 
     Raises:
         StoreUnavailableError: ask again.
     """
-    rows = await store.run(GATES["read_gates"], {"version": known})
+    rows = await store.run(GATES["read_gates"], {"version": known_version})
     version, read_at = rows[0][:2]
-    if version == known:
+    if version == known_version:
         return Snapshot(version, read_at, None)
     return Snapshot(version, read_at, [gate_of(row[2:]) for row in rows if row[2] is not None])
 
@@ -89,37 +95,55 @@ async def list_gates(store: Store) -> list[ListedGate]:
     ]
 
 
-async def put_gate(store: Store, asked: NewGate) -> Gate | None:
-    """Set a gate, or replace the one of its name; None: there are too many.
+class GateRefusedError(DulyError):
+    """The caller may not replace the gate of this name."""
+
+
+async def put_gate(
+    store: Store, asked: NewGate, may_change: MayChange = lambda _: True, most_of_owner: int = MOST_GATES
+) -> Gate | None:
+    """Set a gate, or replace the one of its name; None: there are too many, of this owner or in all.
 
     Raises:
+        GateRefusedError: the name is that of a gate of which `may_change` says no.
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     async with store.connection() as connection, connection.transaction():
         await fetch(connection, GATES["raise_gate_version"], {})  # one change at a time
-        ((others,),) = await fetch(connection, GATES["count_gates"], {"name": asked.name})
-        if others >= MOST_GATES:
+        others_like = {"name": asked.name, "owner": asked.owner}
+        ((others, of_owner),) = await fetch(connection, GATES["count_gates"], others_like)
+        if others >= MOST_GATES or of_owner >= most_of_owner:
             return None
+        if any(not may_change(gate) for gate in await _named(connection, [asked.name])):
+            raise GateRefusedError(asked.name)
         columns = _columns(asked)
         rows = await fetch(connection, GATES["keep_gate"], columns)
         if not rows:
             await fetch(connection, GATES["delete_gates"], {"names": texts([asked.name])})
             rows = await fetch(connection, GATES["insert_gate"], columns)
-        await fetch(connection, GATES["tell_gates"], {})
+        await fetch(connection, GATES["notify_gates_changed"], {})
     return gate_of(rows[0])
 
 
-async def delete_gates(store: Store, names: Sequence[str]) -> set[str]:
-    """Remove gates; return the names of those that there were.
+async def delete_gates(
+    store: Store, names: Sequence[str], may_change: MayChange = lambda _: True
+) -> tuple[set[str], list[Gate]]:
+    """Remove gates; return the names of those that are gone, and those of which `may_change` says no, which stay.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     async with store.connection() as connection, connection.transaction():
         await fetch(connection, GATES["raise_gate_version"], {})
-        rows = await fetch(connection, GATES["delete_gates"], {"names": texts(names)})
-        await fetch(connection, GATES["tell_gates"], {})
-    return {row[0] for row in rows}
+        refused = [gate for gate in await _named(connection, names) if not may_change(gate)]
+        allowed = texts(sorted({*names} - {gate.name for gate in refused}))
+        rows = await fetch(connection, GATES["delete_gates"], {"names": allowed})
+        await fetch(connection, GATES["notify_gates_changed"], {})
+    return {row[0] for row in rows}, refused
+
+
+async def _named(connection: Connection, names: Sequence[str]) -> list[Gate]:
+    return [gate_of(row) for row in await fetch(connection, GATES["gates_named"], {"names": texts(names)})]
 
 
 async def expire_gates(store: Store) -> list[str]:
@@ -133,32 +157,19 @@ async def expire_gates(store: Store) -> list[str]:
         rows = await fetch(connection, GATES["expire_gates"], {})
         if rows:
             await fetch(connection, GATES["raise_gate_version"], {})
-            await fetch(connection, GATES["tell_gates"], {})
+            await fetch(connection, GATES["notify_gates_changed"], {})
     return [row[0] for row in rows]
 
 
 async def count_hits(store: Store, scope: GateScope) -> tuple[dict[str, int], bool]:
-    """Count the live tasks that a gate of this scope would hit, by status; and whether there are more than are counted.
+    """Count the live tasks that a gate of this scope would hit, by status; and whether there may be more.
 
     Raises:
         StoreUnavailableError: ask again.
     """
-    names = [scope.pattern]
-    if not scope.pattern.endswith("*"):
-        names += [row[0] for row in await store.run(GATES["versions_of"], {"name": scope.pattern})]
-    rows = await store.run(
-        GATES["gate_hits"],
-        {
-            "lambdas": texts(names),
-            "pattern": scope.pattern,
-            "collection": scope.collection,
-            "priority": scope.priority and int(scope.priority),
-            "session": scope.session,
-            "most": MOST_HITS + 1,
-        },
-    )
-    counts: dict[str, int] = dict(rows)
-    return counts, sum(counts.values()) > MOST_HITS
+    async with store.connection() as connection:
+        found = await count_live(connection, scope)
+    return found.by_status, not found.is_complete
 
 
 def gate_columns(gates: Iterable[tuple[str, Gate]]) -> dict[str, Any]:
@@ -180,7 +191,7 @@ def gate_columns(gates: Iterable[tuple[str, Gate]]) -> dict[str, Any]:
 async def change_gates(connection: Connection) -> None:
     """Raise the version and tell every service, in the transaction of a change."""
     await fetch(connection, GATES["raise_gate_version"], {})
-    await fetch(connection, GATES["tell_gates"], {})
+    await fetch(connection, GATES["notify_gates_changed"], {})
 
 
 def name_of_breaker_gate(lambda_name: str) -> str:

@@ -34,12 +34,18 @@ select version from gate_version for update skip locked
 -- Locks as lock_gates does.
 update gate_version set version = version + 1 returning version
 
--- name: tell_gates
+-- name: notify_gates_changed
 select pg_notify('duly_gate', '')
 
 -- name: count_gates
--- Others than the named one.
-select count(*) from gate where name <> %(name)b and (expires_at is null or expires_at > (select duly_now()))
+-- Others than the named one: all, and those of an owner.
+select count(*), count(*) filter (where owner = %(owner)b::text)
+from gate
+where name <> %(name)b::text and (expires_at is null or expires_at > (select duly_now()))
+
+-- name: gates_named
+-- Also those that have expired and are not removed yet.
+select {{gate_columns}} from gate where name = any (%(names)b::text[])
 
 -- name: keep_gate
 -- A gate that is set again as it was keeps its id: what it delayed is not delayed again, what it parked stays.
@@ -66,27 +72,6 @@ delete from gate where name = any (%(names)b::text[]) returning name
 -- name: expire_gates
 delete from gate where expires_at <= (select duly_now()) returning name
 
--- name: gate_hits
--- Live tasks of a scope by status, counted up to a limit.
-select found.status, count(*)
-from (
-    select assoc.status::text
-    from task_assoc as assoc
-    where (
-            assoc.lambda = any (%(lambdas)b::text[])
-            or right(%(pattern)b::text, 1) = '*' and starts_with(assoc.lambda, left(%(pattern)b::text, -1))
-        )
-        and (%(collection)b::text is null or assoc.collection = %(collection)b::text)
-        and (%(priority)b::int2 is null or assoc.priority = %(priority)b::int2)
-        and (%(session)b::text is null or assoc.session = %(session)b::text)
-    limit %(most)b
-) as found
-group by found.status
-
--- name: versions_of
--- The queues of versions of a lambda.
-select name from lambda where starts_with(name, %(name)b::text || '@')
-
 -- name: breaker_lambdas
 select lambda from breaker
 
@@ -108,6 +93,37 @@ with asked as (
 )
 insert into breaker_count as known (lambda, second, ended, failed)
 select lambda, date_trunc('second', (select duly_now())), ended, failed from ended order by lambda
+on conflict (lambda, second) do update set ended = known.ended + excluded.ended, failed = known.failed + excluded.failed
+returning lambda
+
+-- name: count_silent
+-- As count_ends, for the runs of these tasks whose holders fell silent: each is the last attempt of its task that is kept. One
+-- that was claimed before the breaker opened or closed does not count: it tells nothing of probes, nor of what was repaired.
+with asked as (
+    select * from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+), failed as (
+    select breaker.lambda, count(*)::int4 as failed
+    from asked
+    cross join lateral (
+        select task.lambda
+        from task
+        where task.task_id = any (array[asked.task_id]) and task.task_id {{within_asked}}
+        limit 1
+    ) as entity
+    cross join lateral (
+        select attempt.claimed_at
+        from attempt
+        where attempt.task_id = any (array[asked.task_id]) and attempt.task_id {{within_asked}} and attempt.outcome = 'silent'
+        order by attempt.fence desc
+        limit 1
+    ) as run
+    join breaker on breaker.lambda = any (array[entity.lambda, split_part(entity.lambda, '@', 1)])
+    left join gate on gate.name = 'breaker:' || breaker.lambda
+    where run.claimed_at >= coalesce(gate.created_at, breaker.state_since)
+    group by breaker.lambda
+)
+insert into breaker_count as known (lambda, second, ended, failed)
+select lambda, date_trunc('second', (select duly_now())), failed, failed from failed order by lambda
 on conflict (lambda, second) do update set ended = known.ended + excluded.ended, failed = known.failed + excluded.failed
 returning lambda
 

@@ -8,6 +8,7 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from duly_core.errors import DulyError
+from duly_core.gates import GateScope
 from duly_core.store.lambdas import (
     NEW_LAMBDA_CHANNEL,
     POLICY,
@@ -15,12 +16,12 @@ from duly_core.store.lambdas import (
     lock_registry,
     registered,
 )
+from duly_core.store.live_counts import count_live
 from duly_core.store.pool import Connection, Store
 
 _COLUMNS = ", ".join(POLICY)
 _QUEUES = "(name = %(name)s or starts_with(name, %(name)s || '@'))"
 """The lambda, and the queues of its versions."""
-_MOST_COUNTED = 100_000
 
 _GET = f"select {_COLUMNS}, registered_at, updated_at, revision, registered_by from lambda where {_QUEUES} order by name"  # noqa: S608 (the names are our own)
 _VERSIONS = """
@@ -43,15 +44,6 @@ _IN_FORCE = (
     "update lambda_declaration set was_in_force = true where name = %(name)s and version = %(version)s"
 )
 _NAMES = f"select name from lambda where {_QUEUES} union select name from deleted_lambda where {_QUEUES} order by name"  # noqa: S608 (as above)
-_LIVE = f"""
-select count(*) filter (where found.status not in ('claimed', 'processing')) as pending,
-    count(*) filter (where found.status in ('claimed', 'processing')) as running
-from (
-    select assoc.status from task_assoc as assoc
-    where assoc.lambda = %(name)s or starts_with(assoc.lambda, %(name)s || '@')
-    limit {_MOST_COUNTED}
-) as found
-"""  # noqa: S608 (as above)
 _TABLES = "select count(*) as tables from time_table where lambda = %(name)s or starts_with(lambda, %(name)s || '@')"
 _DELETE_TABLES = "delete from time_table where lambda = %(name)s or starts_with(lambda, %(name)s || '@')"
 _DELETE = f"""
@@ -119,10 +111,12 @@ class LambdaDetail:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What a lambda has, or had when it was deleted; at most 100,000 live tasks are counted."""
+    """What a lambda has, or had when it was deleted."""
 
     pending: int
     running: int
+    counts_are_complete: bool
+    """False: there may be more live tasks."""
     time_tables: int
     queues: Sequence[str]
     """The lambda, if it was there, and the queues of its versions."""
@@ -198,7 +192,7 @@ async def delete(
 ) -> Deletion:
     """Delete a lambda, the queues of its versions and its time tables, unless it has live tasks; count these.
 
-    One that is deleted already is only counted. A call to schedule that is under way may still write tasks: they stay until
+    One whose tasks could not all be counted has some. One that is deleted already is only counted. A call to schedule that is under way may still write tasks: they stay until
     they are cancelled.
 
     Raises:
@@ -213,17 +207,20 @@ async def delete(
             is_there = False
             if await _one(connection, _GONE, {"name": name}) is None:
                 raise
-        live = await _one(connection, _LIVE, {"name": name}) or {}
+        live = await count_live(connection, GateScope(name))
+        running = sum(live.by_status.get(status, 0) for status in ("claimed", "processing"))
+        pending = sum(live.by_status.values()) - running
         tables = await _one(connection, _TABLES, {"name": name}) or {}
         cursor = await connection.execute(_NAMES.encode(), {"name": name})
         queues = [row[0] for row in await cursor.fetchall()]
-        has_tasks = bool(live["pending"] or live["running"])
+        has_tasks = bool(pending or running or not live.is_complete)
         deletes = is_there and not dry_run and (despite_tasks or not has_tasks)
         if deletes:
             await connection.execute(_DELETE.encode(), {"name": name, "by": deleted_by})
             await connection.execute(_DELETE_TABLES, {"name": name})
             await _tell(connection)
-    return Deletion(live["pending"], live["running"], tables["tables"], queues, deletes or not is_there)
+    is_deleted = deletes or not is_there
+    return Deletion(pending, running, live.is_complete, tables["tables"], queues, is_deleted)
 
 
 async def restore(store: Store, name: str) -> bool:

@@ -1,5 +1,6 @@
 """The Store Consumer's side of the store: what is due, what fell silent, and when to look again."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from duly_core.gates import NO_GATES, GateSet
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts, uuids
-from duly_core.store.gates import gate_columns
+from duly_core.store.gate_scans import GateScans
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import GATED, READS, TRANSITIONS
 from duly_core.store.waiting import end_waiting, release_skipped
@@ -35,6 +36,8 @@ class TimedOut:
     """Claims taken from holders that fell silent, whatever became of their tasks."""
     released: frozenset[str] = frozenset()
     """The lambdas of tasks that waited for one of these, or for what it held, and are due."""
+    silent: Sequence[TaskId] = ()
+    """The tasks whose runs count as crashed, for their holders fell silent."""
     problem: StoreUnavailableError | None = None
     """Why a part was not done. For the caller to raise, once it has sent what runs again."""
 
@@ -66,19 +69,30 @@ def _room(room: Mapping[QueueKey, int]) -> dict[str, Any]:
 
 
 async def enqueue(
-    store: Store, room: Mapping[QueueKey, int], enqueue_timeout: timedelta, gates: GateSet = NO_GATES
+    store: Store,
+    room: Mapping[QueueKey, int],
+    enqueue_timeout: timedelta,
+    gates: GateSet = NO_GATES,
+    scans: GateScans | None = None,
 ) -> list[DueTask]:
     """Enqueue what is due, at most `room` references a queue; update first, push after.
 
-    What `gates` hold in part of these queues is left out; `room` has no queue that is held as a whole.
+    What `gates` hold in part of these queues is left out; `room` has no queue that is held as a whole. `scans` is what is
+    known of tasks behind those that gates hold; None: nothing.
     """
     if not room:
         return []
     parameters = _room(room) | {"enqueue_timeout": enqueue_timeout}
-    held = [*gates.of_rows({queue.lambda_name for queue in room})] if gates else []
-    if held:
-        return _due(await store.run(GATED["enqueue"], parameters | gate_columns(held)))
-    return _due(await store.run(TRANSITIONS["enqueue"], parameters))
+    held = {queue for queue in room if gates.of(queue.lambda_name).of_rows} if gates else ()
+    if not held:
+        return _due(await store.run(TRANSITIONS["enqueue"], parameters))
+    scans = scans or GateScans()
+    gated = await scans.look(store, gates, held, max(room[queue] for queue in held))
+    due = _due(await store.run(GATED["enqueue"], parameters | dict(gated.parameters)))
+    taken = Counter(task.queue for task in due)
+    is_all = all(taken[queue] < room[queue] for queue in held)
+    scans.picked(gated, {task.task_id for task in due}, is_all=is_all)
+    return due
 
 
 async def handle_timeouts(
@@ -127,7 +141,8 @@ async def handle_timeouts(
         if room is None
         else {"status": Status.ENQUEUED, "trigger_in": enqueue_timeout}
     )
-    stopped, reclaimed = await part(_void(store, runs_again, limit, may_void), ([], []))
+    quarantined, cancelled, reclaimed = await part(_void(store, runs_again, limit, may_void), ([], [], []))
+    stopped = quarantined + cancelled
     ended += stopped
     again = [row for row in reclaimed if row[0] is not None]
     return TimedOut(
@@ -136,6 +151,7 @@ async def handle_timeouts(
         ended=sum(row[0] is not None for row in ended),
         revoked=len(again) + sum(row[0] is not None for row in stopped),
         released=passed_over.union(row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),
+        silent=[row[0] for row in (*quarantined, *again) if row[0] is not None],
         problem=problems[0] if problems else None,
     )
 
@@ -145,18 +161,18 @@ async def _void(
     runs_again: Mapping[str, Any],
     limit: int,
     may_void: Callable[[Connection], Awaitable[ReclaimAllowance]] | None,
-) -> tuple[list[TupleRow], list[TupleRow]]:
-    """Void the claims of silent holders; return the rows of what ended, and of what runs again."""
-    ended: list[TupleRow] = []
+) -> tuple[list[TupleRow], list[TupleRow], list[TupleRow]]:
+    """Void the claims of silent holders; return the rows of what was quarantined, was cancelled, and runs again."""
     async with store.connection() as connection:
         may = ReclaimAllowance(limit, None) if may_void is None else await may_void(connection)
         if may.most <= 0:
-            return [], []
+            return [], [], []
         parameters: dict[str, Any] = {"limit": may.most, "as_of": may.as_of}
-        for name in ("quarantine_silent", "cancel_silent"):
-            ended += await fetch(connection, TRANSITIONS[name], parameters)
+        quarantined = await fetch(connection, TRANSITIONS["quarantine_silent"], parameters)
+        cancelled = await fetch(connection, TRANSITIONS["cancel_silent"], parameters)
         # the last of them: what it enqueues must be sent, and an error of another would leave that unsent
-        return ended, await fetch(connection, TRANSITIONS["reclaim"], parameters | dict(runs_again))
+        reclaimed = await fetch(connection, TRANSITIONS["reclaim"], parameters | dict(runs_again))
+        return quarantined, cancelled, reclaimed
 
 
 async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -> frozenset[str]:

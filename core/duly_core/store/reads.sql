@@ -82,6 +82,77 @@ where assoc.status = 'enqueued' and {{gated}}
 order by assoc.next_trigger_at
 limit %(limit)b
 
+-- name: behind_gated
+-- Of each queue the tasks that no gate holds, of so many rows (`most`) that are due from an instant on (`since`; null: from the
+-- first). Also tells how many rows were read, when the last of them is due, and whether that is so long ago that no transaction
+-- which is under way makes others that are due before it.
+select queue.lambda, queue.priority, seen.rows, seen.last_at,
+    coalesce(seen.last_at < (select duly_now()) - interval '1 second', false) as is_settled, seen.task_ids
+from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(since)b::timestamptz[], %(most)b::int4[])
+    as queue (lambda, priority, since, most)
+cross join lateral ({{gates_of_queue}}) as gates
+cross join lateral (
+    select count(*)::int4 as rows, max(due.next_trigger_at) as last_at,
+        coalesce(array_agg(due.task_id order by due.next_trigger_at) filter (where not {{held: due}}), '{}') as task_ids
+    from (
+        select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= least((select duly_now()), gates.probes_until)
+            and assoc.next_trigger_at >= coalesce(queue.since, '-infinity')
+        order by assoc.next_trigger_at
+        limit queue.most
+    ) as due
+) as seen
+
+-- name: queues_of
+-- The queues of a lambda and of its versions, or of all lambdas whose names begin so; also of those that were deleted.
+select named.name
+from (select lambda.name from lambda union select deleted.name from deleted_lambda as deleted union select %(name)b::text) as named
+where case
+        when %(is_prefix)b then starts_with(named.name, %(name)b::text)
+        else named.name = %(name)b::text or starts_with(named.name, %(name)b::text || '@')
+    end
+
+-- name: live_by_status
+-- Live tasks of these lambdas and priorities by status: how many have what is asked for, and how many rows were read. Each
+-- part (ready, taken, waiting) reads `most` rows at most. Those that are to end without a run are left out.
+with read as (
+    (
+        select 'ready' as part, found.*
+        from unnest(%(lambdas)b::text[]) as asked (lambda) cross join unnest(%(priorities)b::int2[]) as queue (priority)
+        cross join lateral (
+            select assoc.lambda, assoc.priority, assoc.status, assoc.collection, assoc.session
+            from task_assoc as assoc
+            where assoc.lambda = asked.lambda and assoc.priority = queue.priority
+                and assoc.status in ('new', 'retriable_failure')
+            order by assoc.next_trigger_at
+            limit %(most)b::int8
+        ) as found
+        limit %(most)b::int8
+    ) union all (
+        select 'taken', assoc.lambda, assoc.priority, assoc.status, assoc.collection, assoc.session
+        from task_assoc as assoc
+        where assoc.status in ('enqueued', 'claimed', 'processing')
+        order by assoc.next_trigger_at
+        limit %(most)b::int8
+    ) union all (
+        select 'waiting', assoc.lambda, assoc.priority, assoc.status, assoc.collection, assoc.session
+        from task_assoc as assoc
+        where assoc.status = 'waiting' and assoc.doom is null
+        order by assoc.session, assoc.session_rank, assoc.session_seq
+        limit %(most)b::int8
+    )
+)
+select read.part, read.status::text, count(*) filter (
+        where read.lambda = any (%(lambdas)b::text[]) and read.priority = any (%(priorities)b::int2[])
+            and (%(collection)b::text is null or read.collection = %(collection)b::text)
+            and (%(session)b::text is null or read.session = %(session)b::text)
+    ) as hits, count(*) as rows
+from read
+group by read.part, read.status
+
 -- name: parked_on_gates
 -- The gates that tasks are parked on and that are not in force any more; by id. A step down the index for each resource and
 -- gate that has parked tasks: where the names of gates begin and end in it depends on the database's collation.
@@ -331,10 +402,10 @@ select resource.name, resource.capacity, resource.per_key, resource.note, resour
         select max(starts_until) from resource_use as use
         where use.resource = resource.name and use.starts_until > duly_now()
     ) as starts_until
-from resource
-where resource.name > %(after)b::text
+from (
+    select * from resource where name > %(after)b::text order by name limit %(limit)b offset %(skipped)b::int8
+) as resource
 order by resource.name
-limit %(limit)b
 
 -- name: resource_keys
 -- What is used of the keys of a resource that are in use, after a key, and how many tasks are parked on each.

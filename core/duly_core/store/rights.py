@@ -71,7 +71,7 @@ TABLES: dict[str, Rights] = {
         "gate": "siud",
         "gate_version": "su",
         "breaker": "su",
-        "breaker_count": "sd",
+        "breaker_count": "siud",
         "audit_event": "i",
     },
     HSC: {

@@ -80,7 +80,7 @@ def _fragments() -> dict[str, str]:
     return fragments
 
 
-_FRAGMENTS = {"gates": "", **_fragments()}
+_FRAGMENTS = _fragments()
 
 
 def fragment(name: str, text: str = "") -> str:
@@ -98,7 +98,7 @@ def load(file_name: str) -> dict[str, Statement]:
 
 def load_gated(file_name: str) -> dict[str, Statement]:
     """Read the statements of a file that pick tasks, by name, as they are while gates hold some of what they pick from."""
-    fragments = _FRAGMENTS | {"gates": _FRAGMENTS["unless_gated"]}
+    fragments = _FRAGMENTS | {"eligible": _FRAGMENTS["eligible_gated"]}
     return {
         block.name: Statement(
             f"{block.name}_gated", _resolve(block.sql, fragments), "-- Planned anew" in block.body

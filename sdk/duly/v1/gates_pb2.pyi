@@ -221,7 +221,7 @@ class PutGateResponse(_message.Message):
     HITS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """There are more than 100,000: they were not all counted."""
+    """There may be more: there are too many tasks to count them all."""
     @_builtins.property
     def gate(self) -> Global___Gate: ...
     @_builtins.property

@@ -536,7 +536,7 @@ class DeleteLambdaResponse(_message.Message):
     TIME_TABLES_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
     pending: _builtins.int
-    """Live tasks that nobody runs, and that somebody runs; 100,000 together are counted."""
+    """Live tasks that nobody runs, and that somebody runs; of very many at least so many."""
     running: _builtins.int
     time_tables: _builtins.int
     """Time tables that are deleted with it."""

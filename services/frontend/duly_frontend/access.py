@@ -8,6 +8,7 @@ from duly.time_conversion import to_timestamp
 from duly.v1 import access_pb2, access_pb2_grpc
 from duly_core.access.current import current_access, require
 from duly_core.access.grants import EVERYTHING, Grant, pattern_problem
+from duly_core.access.principal import is_reserved
 from duly_core.access.roles import Action, Role
 from duly_core.access.tokens import new_token
 from duly_core.rpc.checks import check_count, check_text, page_size, read_duration, read_instant
@@ -76,6 +77,10 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.CreateTokenResponse:
         require(Action.GRANT, EVERYTHING)
         check_text("principal", request.principal, _LONGEST_NAME, least=1)
+        if is_reserved(request.principal):
+            raise Problem(
+                "principal", f"{request.principal!r} is reserved for Duly itself: choose another name"
+            )
         check_text("note", request.note, _LONGEST_NOTE)
         lifetime = None
         if request.HasField("lifetime"):

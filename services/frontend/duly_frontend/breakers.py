@@ -1,6 +1,7 @@
 """The part of GateService that is about breakers."""
 
 import math
+from collections.abc import Mapping
 from datetime import timedelta
 
 from duly.time_conversion import to_duration, to_timestamp
@@ -23,7 +24,7 @@ _LONGEST_WINDOW = timedelta(hours=1)
 _LONGEST_PAUSE = timedelta(days=1)
 _LARGEST_MINIMUM = 1_000_000
 _MOST_PROBES = 1_000
-_STATES = {
+_STATES: Mapping[str, gates_pb2.BreakerState.ValueType] = {
     State.CLOSED: gates_pb2.BREAKER_STATE_CLOSED,
     State.OPEN: gates_pb2.BREAKER_STATE_OPEN,
     State.HALF_OPEN: gates_pb2.BREAKER_STATE_HALF_OPEN,
@@ -107,7 +108,7 @@ def _to_wire(breaker: Breaker) -> gates_pb2.Breaker:
         reason=breaker.reason,
         owner=breaker.owner,
         changed_at=to_timestamp(breaker.changed_at),
-        state=_STATES[State(breaker.state)],
+        state=_STATES.get(breaker.state, gates_pb2.BREAKER_STATE_UNSPECIFIED),
         state_since=to_timestamp(breaker.state_since),
         ended=breaker.ended,
         failed=breaker.failed,

@@ -6,6 +6,7 @@ from duly.enums import Priority
 from duly.v1 import gates_pb2
 from duly_core.access.current import current_access
 from duly_core.access.grants import pattern_problem
+from duly_core.access.principal import is_reserved
 from duly_core.gates import EVERYTHING, GateScope, Kind
 from duly_core.rpc.checks import check_text, read_duration, read_instant
 from duly_core.rpc.names import check_lambda_name, check_name
@@ -42,8 +43,14 @@ def check_pattern(field: str, pattern: str) -> None:
 
 
 def owner_of(asked: str) -> str:
-    """Return who sets a gate: the caller, or what the request says where nobody is asked who they are."""
+    """Return who sets a gate: the caller, or what the request says where nobody is asked who they are.
+
+    Raises:
+        Problem: the name is too long, or reserved.
+    """
     check_text("owner", asked, _LONGEST_OWNER)
+    if is_reserved(asked):
+        raise Problem("owner", f"{asked!r} is reserved for the gates of breakers")
     return current_access().principal or asked
 
 

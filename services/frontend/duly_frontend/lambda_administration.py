@@ -83,7 +83,7 @@ class LambdaAdministration:
         if not done.deleted:
             problem = Problem(
                 "name",
-                f"{asked.name} has live tasks: {done.pending:,} wait and {done.running:,} run. Wait until they have ended, or "
+                f"{asked.name} {_has(done)}. Wait until they have ended, or "
                 f"cancel them with it (duly lambdas delete {asked.name} --cancel-tasks)",
                 task_pb2.ERROR_CODE_LAMBDA_IN_USE,
             )
@@ -131,3 +131,12 @@ def _may(name: str, *actions: Action) -> None:
 
 def _unknown(name: str) -> Problem:
     return Problem("name", unknown_lambda(name), task_pb2.ERROR_CODE_UNKNOWN_LAMBDA)
+
+
+def _has(found: lambda_changes.Deletion) -> str:
+    if found.counts_are_complete:
+        return f"has live tasks: {found.pending:,} wait and {found.running:,} run"
+    return (
+        f"may have more live tasks than were counted: at least {found.pending:,} wait and {found.running:,} run. "
+        "There are too many tasks to count them all"
+    )

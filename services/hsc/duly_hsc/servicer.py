@@ -168,7 +168,13 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
         async with failpoints.around("hsc.claim"):
             gates = await self._gates.known()
-            tasks = await store_claims.claim(self._stores.claims, asked, self._timing.claim_timeout, gates)
+            tasks = await store_claims.claim(
+                self._stores.claims,
+                asked,
+                self._timing.claim_timeout,
+                gates,
+                lambda lambdas: self._notifier.due_in(timedelta(), lambdas, len(lambdas)),
+            )
         events.claimed(tasks)
         self._count_first_attempts(tasks)
         return tasks

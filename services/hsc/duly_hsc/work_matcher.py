@@ -17,6 +17,7 @@ from duly_core.routing import ALL_PRIORITIES
 from duly_core.store import claims as store_claims
 from duly_core.store.claims import Caller, Pick, Work
 from duly_core.store.gate_cache import FixedGates, Gates
+from duly_core.store.gate_scans import GateScans
 from duly_core.store.pool import Store
 from duly_core.task import ClaimedTask
 from duly_hsc import events
@@ -67,6 +68,7 @@ class WorkMatcher:
         self._answers = WorkAnswers(most_bytes, hand_back, self._note_handed_back)
         self._more_is_due = more_is_due
         self._gates = gates or FixedGates()
+        self._gate_scans = GateScans()
         self._groups = CallerGroups(low_priority_share)
         self._waiting = 0
         self._running: set[asyncio.Task[None]] = set()
@@ -253,6 +255,7 @@ class WorkMatcher:
                         most,
                         self._claim_timeout,
                         gates,
+                        self._gate_scans,
                     )
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             group.due_times.unsure(polled, now)
@@ -276,3 +279,5 @@ class WorkMatcher:
             group.due_times.unsure({pick.queue.lambda_name for pick in picks}, now)
             return
         group.due_times.polled(work.ahead, now)
+        if work.unread:  # none would mean all
+            group.due_times.unsure(work.unread, now)

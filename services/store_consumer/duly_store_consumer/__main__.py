@@ -1,5 +1,7 @@
 """Wiring of the Store Consumer process: settings, store, queue sender, loop."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -73,7 +75,9 @@ def build(
             gates = GateCache(store)
             has_queues = queue_settings.backend != "store"
             if not has_queues:
-                consumer = TimeoutLoop(store, settings, ReclaimGuard(timing), notifier)
+                consumer = TimeoutLoop(
+                    store, settings, ReclaimGuard(timing), notifier, lambda: gates.breaker_lambdas
+                )
                 listener = Listener(
                     store_settings,
                     lambda *_: None,
@@ -86,7 +90,9 @@ def build(
 
                 sender = await SqsSender.open(queue_settings)
                 at_the_end.push_async_callback(sender.close)
-                consumer = Consumer(store, sender, settings, ReclaimGuard(timing), gates)
+                consumer = Consumer(
+                    store, sender, settings, ReclaimGuard(timing), gates, lambda: gates.breaker_lambdas
+                )
                 gates.on_change(consumer.config_changed)
                 listener = Listener(
                     store_settings,

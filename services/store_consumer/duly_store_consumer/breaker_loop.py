@@ -46,8 +46,11 @@ class BreakerLoop:
             StoreUnavailableError: the round was not completed.
         """
         if not self._gates.breaker_lambdas:
+            events.breakers_open(())
             return _EVERY
         judged = await breakers.judge_breakers(self._store, self._lambdas())
+        if judged.open_lambdas is not None:
+            events.breakers_open(judged.open_lambdas)
         for moved in judged.moved:
             events.breaker_moved(moved)
         if judged.due_lambdas:

@@ -4,7 +4,7 @@ What is due goes first: nobody waits to the millisecond for the rest.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -37,14 +37,25 @@ class Consumer:
         settings: StoreConsumerSettings,
         reclaim_guard: ReclaimGuard | None = None,
         gates: Gates | None = None,
+        breaker_lambdas: Callable[[], Collection[str]] = frozenset,
     ) -> None:
-        """Make one; without a `reclaim_guard` it has one by the settings of [timing], without `gates` there are none."""
+        """Make one.
+
+        Args:
+            store: where.
+            sender: sends references to queues.
+            settings: of this service.
+            reclaim_guard: None: one by the settings of [timing].
+            gates: what may not be enqueued; None: there are none.
+            breaker_lambdas: returns the lambdas that have breakers.
+        """
         self._live_config = LiveConfig(store, settings, gates)
         self._queue_room = QueueRoom(sender, self._live_config)
         self._wake_timer = WakeTimer()
         self._sender = ReferenceSender(store, sender, self._queue_room.limits, self._wake_timer.wake_now)
         self._due_poller = DuePoller(store, self._live_config, self._queue_room, self._sender)
-        self._timeouts = Timeouts(store, reclaim_guard or ReclaimGuard(Timing.load()), self._live_config)
+        guard = reclaim_guard or ReclaimGuard(Timing.load())
+        self._timeouts = Timeouts(store, guard, self._live_config, breaker_lambdas)
         self._backlog = BacklogWatch(store, self._live_config)
         self._poll_gap = PollGap()
         self._liveness = Liveness()

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from duly_core.routing import QueueKey
 from duly_core.store import polling
+from duly_core.store.gate_scans import GateScans
 from duly_core.store.pool import Store
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.queue_room import QueueRoom
@@ -42,6 +43,7 @@ class DuePoller:
         self._live_config = live_config
         self._room = room
         self._sender = sender
+        self._scans = GateScans()
 
     async def poll(self, now: float, *, may_be_due: bool) -> Poll:
         """Enqueue what is due and send it; what cannot be sent is put back."""
@@ -52,7 +54,7 @@ class DuePoller:
         settings = self._live_config.settings
         room = await self._room.for_due(now)
         gates = self._live_config.gates
-        due = await polling.enqueue(self._store, room, settings.enqueue_timeout, gates)
+        due = await polling.enqueue(self._store, room, settings.enqueue_timeout, gates, self._scans)
         await self._sender.send(due, "due", now, settings.put_back_delay)
         return Poll(Count(task.queue for task in due), frozenset(self._live_config.open_queues) - room.keys())
 
@@ -69,7 +71,9 @@ class DuePoller:
         waits = [max(_FULL_QUEUE_PAUSE, wait) if key in full else wait for key, wait in ahead.items()]
         if gates := self._live_config.gates:
             waits = [
-                max(_GATED_QUEUE_PAUSE, wait) if gates.of(key.lambda_name).of_rows else wait
+                max(_GATED_QUEUE_PAUSE, wait)
+                if gates.of(key.lambda_name).of_rows and not self._scans.has_more(key)
+                else wait
                 for key, wait in zip(ahead, waits, strict=True)
             ]
         return min(waits, default=self._live_config.settings.poll_interval)

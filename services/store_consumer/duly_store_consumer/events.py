@@ -1,7 +1,7 @@
 """What the Store Consumer counts, and the log lines that go with it."""
 
 from collections import Counter as Count
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 
@@ -116,6 +116,14 @@ _breaker_changes = ByLambda(
         ["lambda", "state"],
     )
 )
+_breaker_open = GaugeByLambda(
+    Gauge(
+        "duly_breaker_open",
+        "1 while the breaker of a lambda is open or half open; each Store Consumer shows all.",
+        ["lambda"],
+    ),
+    combine=max,
+)
 last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
 
@@ -134,11 +142,11 @@ def _labels(queue: QueueKey) -> tuple[str, str]:
     return queue.lambda_name, queue.priority.name.lower()
 
 
-def dead_letters(counts: Mapping[tuple[str, FailureKind], int], newest_at: datetime | None) -> None:
+def dead_letters(counts: Mapping[tuple[str, FailureKind | None], int], newest_at: datetime | None) -> None:
     """Count new dead letters, by lambda and kind, and show when the newest ended."""
     _newest_dead_letter.set(newest_at.timestamp() if newest_at else 0)
     for (name, kind), count in counts.items():
-        _dead_letters.labels(name, kind.name.lower()).inc(count)
+        _dead_letters.labels(name, kind.name.lower() if kind else "unknown").inc(count)
 
 
 def time_round() -> AbstractContextManager[object]:
@@ -237,6 +245,11 @@ def gate_released(released: Mapping[str, int]) -> None:
     count = sum(released.values())
     _gate_released.inc(count)
     log.info("gated tasks released", count=count)
+
+
+def breakers_open(lambdas: Collection[str]) -> None:
+    """Show the lambdas whose breakers are open or half open."""
+    _breaker_open.set({(name,): 1 for name in lambdas})
 
 
 def breaker_moved(moved: Moved) -> None:

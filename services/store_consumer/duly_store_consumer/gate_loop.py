@@ -20,8 +20,12 @@ _ALL_AGAIN = 60.0
 with an earlier time than others had before."""
 _OVERLAP = timedelta(seconds=30)
 """How much earlier than the sweep before a sweep begins to read: transactions commit later than they read the clock."""
-_MOST_OF_TIME = 10
-"""Rounds take one part of so many of the time, so that gates on very many queues leave Postgres to others."""
+_SWEEP_SHARE = 10
+"""Sweeps take one part of so many of the time, so that gates on very many queues leave Postgres to others."""
+_LONGEST_REST = 60.0
+"""Seconds between two sweeps at most, however long one took."""
+_LONGEST_ROUND = 1.0
+"""Seconds after which a round begins no other sweep, so that gates that expire meanwhile are seen to."""
 
 NotifyDue = Callable[[timedelta, Collection[str], int], object]
 
@@ -68,6 +72,14 @@ class GateLoop:
         self._look_at_all_at = float("-inf")
         self._known: list[str] = []
         """The lambdas of the round before."""
+        self._rests_until = float("-inf")
+        """When sweeps go on. Gates that change or expire are seen to meanwhile."""
+        self._to_sweep: list[Gate] = []
+        """What is left of the gates that are swept in turn."""
+        self._swept_for = 0.0
+        """Seconds that the sweeps of this turn took so far."""
+        self._is_full = False
+        """Whether a sweep of this turn left something."""
 
     async def run_once(self) -> timedelta:
         """Run one round; return the pause until the next.
@@ -79,11 +91,10 @@ class GateLoop:
         began_at = asyncio.get_running_loop().time()
         self._follow_lambdas()
         async with failpoints.around("store_consumer.gates"):
-            more = await self._look_at_all(began_at) or await self._sweep_all(began_at)
-        if more:
-            return timedelta()
-        took = timedelta(seconds=asyncio.get_running_loop().time() - began_at)
-        return max(pause, took * _MOST_OF_TIME)
+            more = await self._look_at_all(began_at)
+            if not more and began_at >= self._rests_until:
+                more = await self._sweep_all(began_at)
+        return timedelta() if more else pause
 
     def _follow_lambdas(self) -> None:
         """Look at all again if other lambdas are registered than before: the rounds until then passed over their queues."""
@@ -91,13 +102,15 @@ class GateLoop:
         if lambdas != self._known:
             self._known = lambdas
             self._sweeps.clear()
-            self._look_at_all_at = float("-inf")
+            self._look_at_all_at = self._rests_until = float("-inf")
 
     async def _look_at_all(self, now: float) -> bool:
         """Look at what a change of the gates leaves to be done, and now and then at all; whether there is more of it."""
         changes = self._gates.changes
         if changes == self._changes and now < self._look_at_all_at:
             return False
+        self._rests_until = float("-inf")
+        self._to_sweep = []
         for name in await store_gates.expire_gates(self._store):
             events.log.info("gate expired", gate=name)
         released, more = await gate_sweeps.release_parked(self._store)
@@ -105,20 +118,34 @@ class GateLoop:
             events.gate_released(released)
             self._notify_due(timedelta(), released.keys(), sum(released.values()))
         if self._has_queues and self._gates.now:
-            more |= bool(await gate_sweeps.take_from_queues(self._store, self._gates.now, self._known))
+            taken, freed = await gate_sweeps.take_from_queues(self._store, self._gates.now, self._known)
+            if freed:
+                self._notify_due(timedelta(), freed, len(freed))
+            more |= bool(taken)
         if not more:
             self._changes, self._look_at_all_at = changes, now + _ALL_AGAIN
         return more
 
     async def _sweep_all(self, now: float) -> bool:
-        """Sweep a batch of each gate; whether there is more."""
+        """Sweep a batch of each gate, as many gates as there is time for; whether there is more."""
         gates = [gate for gate in self._gates.now.gates if gate.sweeps]
-        self._sweeps = {
-            gate.gate_id: self._sweeps[gate.gate_id] for gate in gates if gate.gate_id in self._sweeps
-        }
-        # what one gate drops or delays is not parked by another
-        ordered = sorted(gates, key=lambda gate: gate.kind is Kind.PAUSE)
-        return any([await self._sweep(gate, now) for gate in ordered])
+        if not self._to_sweep:
+            self._sweeps = {
+                gate.gate_id: self._sweeps[gate.gate_id] for gate in gates if gate.gate_id in self._sweeps
+            }
+            # what one gate drops or delays is not parked by another
+            self._to_sweep = sorted(gates, key=lambda gate: gate.kind is Kind.PAUSE)
+            self._swept_for, self._is_full = 0.0, False
+        loop = asyncio.get_running_loop()
+        while self._to_sweep:
+            self._is_full |= await self._sweep(self._to_sweep.pop(0), now)
+            if loop.time() >= now + _LONGEST_ROUND:
+                break
+        self._swept_for += loop.time() - now
+        if self._to_sweep or self._is_full:
+            return True
+        self._rests_until = loop.time() + min(self._swept_for * _SWEEP_SHARE, _LONGEST_REST)
+        return False
 
     async def _sweep(self, gate: Gate, now: float) -> bool:
         last = self._sweeps.get(gate.gate_id)

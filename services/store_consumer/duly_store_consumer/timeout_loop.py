@@ -1,6 +1,7 @@
 """Runs the rounds of a Store Consumer without queues: it handles timeouts only, hosts claim what is due."""
 
 import asyncio
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from duly_core.store.notifications import Notifier
@@ -18,12 +19,17 @@ class TimeoutLoop:
     """`run_once` is a round; `wake` cuts the pause between rounds short."""
 
     def __init__(
-        self, store: Store, settings: StoreConsumerSettings, reclaim_guard: ReclaimGuard, notifier: Notifier
+        self,
+        store: Store,
+        settings: StoreConsumerSettings,
+        reclaim_guard: ReclaimGuard,
+        notifier: Notifier,
+        breaker_lambdas: Callable[[], Collection[str]] = frozenset,
     ) -> None:
-        """Make one; `notifier` reports the tasks that are due again."""
+        """Make one; `notifier` reports the tasks that are due again, `breaker_lambdas` returns the lambdas that have breakers."""
         self.wake = asyncio.Event()
         self._live_config = LiveConfig(store, settings)
-        self._timeouts = Timeouts(store, reclaim_guard, self._live_config)
+        self._timeouts = Timeouts(store, reclaim_guard, self._live_config, breaker_lambdas)
         self._notifier = notifier
         self._backlog = BacklogWatch(store, self._live_config)
         self._liveness = Liveness()

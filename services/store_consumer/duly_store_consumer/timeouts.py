@@ -1,12 +1,14 @@
 """Handles timeouts: claims of silent holders, references that nobody claimed, tasks that expired."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
 from duly_core import failpoints
+from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
-from duly_core.store import polling
+from duly_core.store import breakers, polling
 from duly_core.store.pool import Connection, Store
+from duly_core.task import TaskId
 from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.reclaim_guard import ReclaimGuard
@@ -21,8 +23,16 @@ _NOTHING = polling.TimedOut([])
 class Timeouts:
     """Looks for them now and then under load, and when there is nothing else to do."""
 
-    def __init__(self, store: Store, reclaim_guard: ReclaimGuard, live_config: LiveConfig) -> None:
+    def __init__(
+        self,
+        store: Store,
+        reclaim_guard: ReclaimGuard,
+        live_config: LiveConfig,
+        breaker_lambdas: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        """Make one; `breaker_lambdas` returns the lambdas that have breakers."""
         self._store = store
+        self._breaker_lambdas = breaker_lambdas
         self._reclaim_guard = reclaim_guard
         self._live_config = live_config
         self._limiter = ReclaimLimiter(live_config.settings.reclaim_rate)
@@ -60,7 +70,16 @@ class Timeouts:
             self._limiter.revoked(found.revoked)
         if found.again or found.ended:
             events.timeouts_handled(found)
+        if found.silent and self._breaker_lambdas():
+            await self._count_silent(found.silent)
         return found, _GAP
+
+    async def _count_silent(self, task_ids: Sequence[TaskId]) -> None:
+        """Count these runs as failed for breakers; what cannot be written does not count."""
+        try:
+            await breakers.count_silent(self._store, task_ids)
+        except StoreUnavailableError as error:
+            events.log.warning("runs not counted for breakers", runs=len(task_ids), reason=str(error))
 
     async def _reclaim_allowance(self, connection: Connection) -> polling.ReclaimAllowance:
         """Return which claims of silent holders may be voided now: none in a failover grace period."""

@@ -1,0 +1,57 @@
+"""Counts the live tasks of some lambdas by status: exactly while there are few, and otherwise at least so many."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from duly.enums import Priority
+from duly_core.gates import GateScope
+from duly_core.store.arrays import int2s, texts
+from duly_core.store.pool import Connection, fetch
+from duly_core.store.statements import READS
+
+MOST_READ = 100_000
+"""Rows that are due or run later; as many that are taken, and as many that wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCounts:
+    """Live tasks by status."""
+
+    by_status: dict[str, int]
+    is_complete: bool
+    """False: there may be more."""
+
+
+async def count_live(connection: Connection, scope: GateScope) -> LiveCounts:
+    """Count the live tasks that have all that the scope names; those that are to end without a run are left out.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    names = [row[0] for row in await fetch(connection, READS["queues_of"], _pattern(scope.pattern))]
+    rows = await fetch(
+        connection,
+        READS["live_by_status"],
+        {
+            "lambdas": texts(names),
+            "priorities": int2s(_priorities(scope)),
+            "collection": scope.collection,
+            "session": scope.session,
+            "most": MOST_READ,
+        },
+    )
+    counts = {status: hits for _, status, hits, _ in rows if hits}
+    read: dict[str, int] = {}
+    for part, _, _, count in rows:
+        read[part] = read.get(part, 0) + count
+    return LiveCounts(counts, all(count < MOST_READ for count in read.values()))
+
+
+def _priorities(scope: GateScope) -> Sequence[int]:
+    return [int(scope.priority)] if scope.priority else [int(each) for each in Priority]
+
+
+def _pattern(pattern: str) -> dict[str, str | bool]:
+    """Return the parameters of queues_of: a lambda has the queues of its versions, a prefix all that begin with it."""
+    is_prefix = pattern.endswith("*")
+    return {"is_prefix": is_prefix, "name": pattern.removesuffix("*")}
