@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from duly.enums import Priority
-from duly_core.routing import ALL_PRIORITIES, QueueKey
+from duly_core.routing import ALL_PRIORITIES, QueueKey, base_name
 
 EVERYTHING = "*"
 BREAKER = "breaker:"
@@ -37,7 +37,7 @@ class GateScope:
         """Whether tasks of this lambda, or of this version of one, may be hit."""
         if self.pattern.endswith(EVERYTHING):
             return lambda_name.startswith(self.pattern[:-1])
-        return self.pattern in (lambda_name, lambda_name.partition("@")[0])
+        return self.pattern in (lambda_name, base_name(lambda_name))
 
     def hits(self, lambda_name: str, priority: int, collection: str, session: str | None) -> bool:
         """Whether a task is hit."""

@@ -21,7 +21,7 @@ class LiveTelemetrySettings(Section):
     SECTION: ClassVar[str] = "telemetry"
 
     log_level: LogLevel = "info"
-    """The lowest level that is logged. Live for servers; workers read it at their start."""
+    """The lowest level that is logged."""
 
 
 class LiveFrontendSettings(Section):
@@ -48,6 +48,24 @@ class LiveHscSettings(Section):
 
     log_level: ServiceLogLevel = "inherit"
     """The lowest level that the HSC logs. `inherit`: that of `telemetry.log_level`."""
+
+
+class LiveControllerSettings(Section):
+    """The part of `[controller]` that can be changed while it runs."""
+
+    SECTION: ClassVar[str] = "controller"
+
+    log_level: ServiceLogLevel = "inherit"
+    """The lowest level that the Controller logs. `inherit`: that of `telemetry.log_level`."""
+
+
+class LiveExecutorSettings(Section):
+    """The part of `[executor]` that can be changed while it runs."""
+
+    SECTION: ClassVar[str] = "executor"
+
+    log_level: ServiceLogLevel = "inherit"
+    """The lowest level that Executors log. `inherit`: that of `telemetry.log_level`. Callback processes are not affected."""
 
 
 class LiveStoreSettings(Section):
@@ -105,6 +123,8 @@ LIVE: tuple[type[Section], ...] = (
     LiveHscSettings,
     LiveStoreSettings,
     LiveStoreConsumerSettings,
+    LiveControllerSettings,
+    LiveExecutorSettings,
     LiveTelemetrySettings,
 )
 
@@ -113,6 +133,11 @@ USED_BY = {
     "hsc": "HSC",
     "store": "Store Consumer",
     "store_consumer": "Store Consumer, HSC",
-    "telemetry": "Frontend, HSC, Store Consumer",
+    "controller": "Controller",
+    "executor": "Executor",
+    "telemetry": "Frontend, HSC, Store Consumer, Controller, Executor",
 }
 """The processes that take a change, by section."""
+
+OF_HOSTS = ("controller.log_level", "executor.log_level", "telemetry.log_level")
+"""What hosts follow. They have no database: the Frontend's answer to a host's report has these."""

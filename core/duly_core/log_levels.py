@@ -62,4 +62,4 @@ class LogLevelFollower:
         if level == INHERIT:
             level = live_settings.value_of("telemetry.log_level", kept, self._common)
         if log_levels.set(self._service, level):
-            log.info("log level changed", level=level)
+            log.info("log level changed", log_level=level)

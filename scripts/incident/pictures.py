@@ -18,9 +18,10 @@ _TEXTS = """() => {
   while (walker.nextNode()) window.duly_texts.push(walker.currentNode);
   return window.duly_texts.map(node => node.data);
 }"""
-_FREEZE = """() => document.body.addEventListener("htmx:beforeSwap", (event) => {
-  if (window.duly_frozen) event.detail.shouldSwap = false;
-})"""
+_FREEZE = """
+  for (const name of ["duly:tick", "duly:slow-tick"])
+    document.addEventListener(name, (event) => { if (window.duly_frozen) event.stopImmediatePropagation(); }, true);
+"""
 """A page that refreshes itself between the replaced texts and the picture would show the old ones."""
 _REPLACE = "texts => texts.forEach((text, place) => { window.duly_texts[place].data = text; })"
 _MOVE_PLOTS = """
@@ -39,6 +40,7 @@ class Camera:
             viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme="light", reduced_motion="reduce"
         )
         self._context.add_init_script(_MOVE_PLOTS % (normalized.distance.total_seconds() * 1000))
+        self._context.add_init_script(_FREEZE)
         self._url = url
         self._normalized = normalized
         self._overview = self._context.new_page()
@@ -51,14 +53,14 @@ class Camera:
             self._keep(name, self._overview, heading)
             return
         page = self._context.new_page()
+        page.add_init_script("window.duly_frozen = true")
         page.goto(self._url + path)
         self._keep(name, page, heading)
         page.close()
 
     def _keep(self, name: str, page: Page, heading: str) -> None:
-        page.wait_for_timeout(_SETTLES_MS)
-        page.evaluate(_FREEZE)
         page.evaluate("window.duly_frozen = true")
+        page.wait_for_timeout(_SETTLES_MS)
         page.evaluate(_REPLACE, [self._normalized(text) for text in page.evaluate(_TEXTS)])
         if heading:
             page.get_by_role("heading", name=heading, exact=True).evaluate("node => node.scrollIntoView()")

@@ -1,5 +1,7 @@
 """Wiring of the server process: the services that were picked, in one event loop."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -255,3 +255,16 @@ def test_constraints_are_names_and_versions_only() -> None:
 def test_scripts_are_sound_bash(script: str) -> None:
     assert os.access(ROOT / script, os.X_OK)
     assert_succeeds("bash", "-n", ROOT / script)
+
+
+def test_every_program_sets_what_grpc_reads_before_it_imports_grpc():
+    programs = [
+        module
+        for package in PACKAGES
+        for module in package.glob("__main__.py")
+        if package.name not in ("duly_cli", "duly")  # the first one's __init__ does
+    ]
+    assert {module.parent.name for module in programs} >= {"duly_controller", "duly_executor", "duly_server"}
+    for module in (*programs, ROOT / "tests" / "chaos" / "__main__.py"):
+        first = next(node for node in parsed(module).body if isinstance(node, (ast.Import, ast.ImportFrom)))
+        assert ast.unparse(first) == "import duly_core.grpc_environment", module

@@ -3,6 +3,8 @@
 Exit codes: 0 all guarantees held, 1 one was broken, 2 nothing can be said.
 """
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import os
 import sys
@@ -81,7 +83,6 @@ def main() -> int:
     die_with_parent()
     # Executors and callback processes start anew in a run: compiling the product for each would cost much.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # we start programs while calls are under way
     arguments = _arguments()
     if arguments.kinds:
         print(*KINDS, sep="\n")

@@ -43,6 +43,7 @@ select sequence, task_id::text, entity, (extract(epoch from at) * 1000000)::int8
     case when isfinite(trigger_at) then (extract(epoch from trigger_at - store_at) * 1000000)::int8 * 1000
         end as trigger_in_ns,
     (extract(epoch from due_at - store_at) * 1000000)::int8 * 1000 as due_in_ns,
+    (extract(epoch from due_at) * 1000000)::int8 * 1000 as due_at_ns,
     coalesce(cancel_before, false) as cancel_requested_before, coalesce(cancel, false) as cancel_requested,
     coalesce(session, '') as session, coalesce(session_seq, 0) as session_seq, coalesce(session_policy, 0) as session_policy,
     coalesce(priority, 0) as priority, coalesce(open_edges_before, 0) as open_edges_before,

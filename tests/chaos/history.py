@@ -155,6 +155,8 @@ class Transition:
     """The resource that it waits for: NAME/ or NAME/KEY; none: it is not parked."""
     line: str = ""
     """Its lambda and priority: tasks of one line are released in the order in which they were due."""
+    due_at_ns: int | None = None
+    """Since 1970: by it the store orders what is parked, wherever its clock stood when it wrote."""
 
 
 @dataclass(frozen=True, slots=True)

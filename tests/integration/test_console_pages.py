@@ -20,6 +20,7 @@ from duly.v1 import (
     time_tables_pb2,
 )
 from duly_console.page import PAGE_SIZE
+from duly_console.pages import dead_letters
 from duly_console.routes import PAGES
 from duly_core.store.results import set_results
 from duly_core.task import Result
@@ -236,6 +237,31 @@ async def test_dead_letters_are_redriven_one_by_one_and_by_a_filter_that_is_coun
     assert await task_states.status(UUID(other).bytes) == "fatal_failure"
 
 
+async def test_a_redrive_that_takes_long_stops_in_time_and_tells_what_it_did(
+    browser, task_states, monkeypatch
+):
+    await task_states.register()
+    for _ in range(3):
+        await dead_letter(task_states)
+    make = dead_letters._request
+
+    def one_a_call(page):
+        request = make(page)
+        request.limit = 1
+        return request
+
+    monkeypatch.setattr(dead_letters, "_request", one_a_call)
+    monkeypatch.setattr(dead_letters, "_SPENT", 0)
+    await browser.get("/dead-letters")
+
+    stopped = await browser.confirmed("/dead-letters/redrive")
+    monkeypatch.setattr(dead_letters, "_SPENT", 0.5)
+    rest = await browser.confirmed("/dead-letters/redrive")
+
+    assert "1 tasks were redriven. More match: redrive again." in stopped.text
+    assert "2 tasks were redriven." in rest.text
+
+
 async def test_a_dead_letter_that_ends_after_the_count_is_not_redriven(browser, task_states):
     await task_states.register()
     counted = await dead_letter(task_states)
@@ -295,6 +321,26 @@ async def test_a_resource_gets_another_capacity_and_keeps_the_rest(browser, fron
     assert "The capacity of database is 8 now." in done.text
     assert (kept.limit.capacity, kept.limit.note, kept.limit.rate.units) == (8, "replica", 5)
     assert (await browser.post("/resources/capacity", name="database", capacity="-1")).status_code == 400
+
+
+async def test_a_resource_that_somebody_changed_meanwhile_is_not_changed(browser, frontend):
+    limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    request = limits_pb2.PutResourceRequest(resources=[{"name": "database", "capacity": 3}])
+    await limits.PutResource(request)
+    page = (await browser.get("/resources")).text
+    (shown,) = re.findall(r'name="changed_at" value="([^"]+)"', page)
+    asked = await browser.post("/resources/capacity", name="database", capacity="8", changed_at=shown)
+    request.resources[0].capacity = 5
+    await limits.PutResource(request)
+
+    refused = await browser.post(
+        "/resources/capacity", name="database", capacity="8", changed_at=shown, confirm="yes"
+    )
+
+    (kept,) = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources
+    assert f'name="changed_at" value="{shown}"' in asked.text
+    assert (refused.status_code, kept.limit.capacity) == (409, 5)
+    assert "Somebody changed database" in refused.text
 
 
 async def test_graphs_time_tables_sessions_and_lambdas_are_changed(browser, filled, frontend):

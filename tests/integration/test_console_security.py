@@ -8,7 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 from cryptography.fernet import Fernet
+from structlog.testing import capture_logs
 
+from duly_console.events import SignInLog
 from duly_console.routes import CHANGES, PAGES
 from duly_console.session_cookie import Session, SessionCookies
 from duly_core.errors import SettingsError
@@ -258,6 +260,8 @@ async def test_consoles_with_the_same_keys_share_sessions_and_old_keys_still_ope
     first, both = tmp_path / "first", tmp_path / "both"
     first.write_text(f"{old}\n")
     both.write_text(f"{new}\n{old}\n")
+    for file in (first, both):
+        file.chmod(0o600)
     hour = timedelta(hours=1)
 
     session = Session.new("t")
@@ -269,6 +273,89 @@ async def test_consoles_with_the_same_keys_share_sessions_and_old_keys_still_ope
         first.write_text(bad)
         with pytest.raises(SettingsError, match="secret_file"):
             SessionCookies.open(str(first), hour)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o620, 0o644])
+def test_keys_that_others_may_read_are_refused(tmp_path: Path, mode):
+    file = tmp_path / "keys"
+    file.write_bytes(Fernet.generate_key())
+    file.chmod(mode)
+
+    with pytest.raises(SettingsError, match=f"others may read .* is {mode:o}.: chmod 600"):
+        SessionCookies.open(str(file), timedelta(hours=1))
+
+
+async def test_refused_tokens_are_logged_once_a_second_and_never_shown(guarded_browser):
+    await guarded_browser.get("/sign-in")
+    with capture_logs() as logs:
+        for number in range(5):
+            await guarded_browser.post("/sign-in", token=f"duly_secret_{number}")
+        await guarded_browser.sign_in("operator")
+
+    refused = [each for each in logs if each["event"] == "sign-in refused"]
+    (accepted,) = [each for each in logs if each["event"] == "signed in"]
+    assert 1 <= len(refused) < 5 or refused[-1]["left_out"] == 0
+    assert refused[0] | {"peer": ""} == {
+        "event": "sign-in refused",
+        "log_level": "warning",
+        "reason": "unknown, revoked or expired",
+        "peer": "",
+        "left_out": 0,
+    }
+    assert accepted["principal"] == "operator"
+    assert "secret" not in str(logs)
+
+
+def test_of_refused_tokens_one_a_second_is_logged_with_how_many_were_not(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("duly_console.events.time.monotonic", lambda: now)
+    sign_ins = SignInLog()
+    with capture_logs() as logs:
+        for _ in range(4):
+            sign_ins.refused("unknown", "10.0.0.1")
+        now += 1.0
+        sign_ins.refused("unknown", "10.0.0.1")
+
+    assert [each["left_out"] for each in logs] == [0, 3]
+
+
+async def test_a_path_that_ends_with_a_slash_sends_nobody_elsewhere(browser):
+    answer = await browser.get("/tasks/", headers={"host": "evil.example"})
+
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+
+
+async def test_an_answer_without_tls_does_not_ask_for_it(browser):
+    assert "strict-transport-security" not in (await browser.get("/")).headers
+
+
+async def test_the_theme_can_be_set_on_an_error_page_by_who_has_a_session(browser):
+    stranger = await browser.get("/nowhere")
+    assert 'action="/theme"' not in stranger.text
+
+    await browser.get("/")
+    browser.csrf = ""
+    lost = await browser.get("/nowhere")
+    answer = await browser.post("/theme", theme="dark", back="/tasks")
+
+    assert lost.status_code == 404
+    assert (answer.status_code, answer.headers.get("location")) == (303, "/tasks")
+
+
+@pytest.mark.parametrize("path", ["/dead-letters/redrive", "/gates/put", "/resources/capacity"])
+async def test_fields_of_a_form_may_have_any_names(browser, task_states, path):
+    await task_states.register()
+    await dead_letter(task_states)
+    await browser.get("/")
+    names = ("path", "title", "text", "button", "back", "self", "status", "template", "token")
+    form = {"name": "n", "lambda": "", "kind": "pause", "capacity": "1", "pattern": "*"} | dict.fromkeys(
+        names, "x"
+    )
+
+    answer = await browser.http.post(path, data=form | {"csrf": browser.csrf}, headers={"origin": ORIGIN})
+
+    assert answer.status_code in (200, 400, 404)
 
 
 def test_a_cookie_that_is_written_anew_does_not_make_its_session_last_longer():

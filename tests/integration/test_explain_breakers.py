@@ -7,6 +7,7 @@ import pytest
 
 from duly.enums import HistoryKind
 from duly.v1 import explain_pb2
+from duly_core.store import breaker_moves
 from duly_core.store.breaker_moves import Move
 from duly_core.store.breakers import NewBreaker, judge_breakers, put_breaker
 from duly_frontend.breaker_history import with_breaker
@@ -63,6 +64,20 @@ def test_of_many_moves_the_newest_are_told():
 
     assert len(kinds) == 2 + 20
     assert kinds[-2:] == [UNGATED, ENDED]
+
+
+async def test_moves_are_read_by_the_index_on_the_actor_however_long_the_audit_log_is(store):
+    async with store.connection() as connection:
+        await connection.execute(
+            "insert into audit_event (at, actor, peer, method, outcome, request, answer)"
+            " select now(), case number % 100 when 0 then 'breaker' else 'ann' end, '', 'GateService/Breaker',"
+            " 'OK', '{}', '' from generate_series(1, 5000) as number"
+        )
+        parameters = {"until": AT, "lambda": LAMBDA, "most": 100}
+        plan = await connection.execute(b"explain " + breaker_moves._READ, parameters)
+        lines = [row[0] for row in await plan.fetchall()]
+
+    assert any("audit_event_by_actor" in line for line in lines), lines
 
 
 async def test_a_task_that_waits_behind_a_breaker_says_when_it_opened(client, store, task_states, clock, dsn):

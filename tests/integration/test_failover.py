@@ -1,12 +1,10 @@
 """Postgres fails over to a standby that lagged: nobody loses a claim that may still be alive, and no task is lost."""
 
 import asyncio
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -26,6 +24,7 @@ from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.fixtures.clock import REPLACED
 from tests.fixtures.memory_queue import MemoryQueues
+from tests.fixtures.owned_folder import owned_folder
 from tests.fixtures.queues import MemoryInstallation
 from tests.fixtures.standby import Standby, either_of
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND, TaskStates
@@ -61,18 +60,16 @@ class Pair:
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     """The standby knows the schema and what the primary has committed so far."""
-    with tempfile.TemporaryDirectory(prefix="duly-test-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
-        with EmbeddedPostgres(Path(folder) / "primary", settings=QUICK) as primary:
-            migrate(primary.dsn)
-            with psycopg.connect(primary.dsn, autocommit=True) as connection:
-                connection.execute(REPLACED)
-            standby = Standby(primary, Path(folder) / "standby", QUICK)
-            try:
-                standby.start()
-                yield Pair(primary, standby)
-            finally:
-                standby.stop()
+    with owned_folder() as folder, EmbeddedPostgres(folder / "primary", settings=QUICK) as primary:
+        migrate(primary.dsn)
+        with psycopg.connect(primary.dsn, autocommit=True) as connection:
+            connection.execute(REPLACED)
+        standby = Standby(primary, folder / "standby", QUICK)
+        try:
+            standby.start()
+            yield Pair(primary, standby)
+        finally:
+            standby.stop()
 
 
 @dataclass

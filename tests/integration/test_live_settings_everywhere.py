@@ -97,7 +97,8 @@ async def test_each_setting_says_which_processes_use_it(client):
 
     assert used_by[POLL] == "Store Consumer, HSC"
     assert used_by["frontend.horizon"] == "Frontend"
-    assert used_by["telemetry.log_level"] == "Frontend, HSC, Store Consumer"
+    assert used_by["executor.log_level"] == "Executor"
+    assert used_by["telemetry.log_level"] == "Frontend, HSC, Store Consumer, Controller, Executor"
 
 
 async def test_what_the_configuration_of_processes_says_is_shown(client, store, frontend):
@@ -172,6 +173,21 @@ async def test_the_log_level_of_all_services_changes_and_one_may_have_its_own(st
     await hsc.run_once()
     assert logged("frontend", "info")
     assert not logged("hsc", "debug")
+
+
+async def test_a_frontend_answers_hosts_with_what_they_follow_and_no_more(store, client):
+    config = LiveConfig(store, FrontendSettings(), TriggerSettings(), follower())
+    before = config.of_hosts()
+    values = {"executor.log_level": "debug", "telemetry.log_level": "warning"}
+    await client.set_settings(values | {"hsc.log_level": "debug", "frontend.horizon": "10d"})
+
+    await config.run_once()
+
+    assert before is None
+    assert config.of_hosts() == values
+    await client.reset_settings([*values])
+    await config.run_once()
+    assert config.of_hosts() == {}
 
 
 async def test_a_store_consumer_keeps_tasks_as_long_as_the_live_setting_says(store, client):

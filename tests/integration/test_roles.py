@@ -22,7 +22,9 @@ MAKER = "maker"
 """Makes what belongs to others."""
 ROLES = ("client", "owner", "host", "operator", "auditor", "nobody")
 """For the lambdas `mail.*`."""
-_BY_CONTROLLERS = {"/duly.v1.ControllerService/AttachExecutor", "/duly.v1.ControllerService/NextWork"}
+_BY_CONTROLLERS = {
+    f"/duly.v1.ControllerService/{method}" for method in ("AttachExecutor", "NextWork", "GetHostSettings")
+}
 """A Controller serves them to its own Executors."""
 
 DENIED = "PERMISSION_DENIED"

@@ -466,6 +466,22 @@ async def test_a_parked_task_can_be_changed_and_is_parked_again(put, store, loop
     assert (await tasks.get_tasks(store, [task]))[task]["payload"] == b"new"
 
 
+async def test_a_change_that_is_refused_leaves_a_task_parked(put, store, loop, task_states):
+    await task_states.register(payload_limit=3)
+    task = await a_task(store, collection="a")
+    await put(collection="a")
+    await sweep(loop)
+    before = await task_states.row(task)
+
+    answers = (
+        await changes.update_pending(store, [TaskChange(task, payload=b"long", encoding=Encoding.JSON)])
+    ).answers
+
+    assert answers[task].verdict is ChangeVerdict.PAYLOAD_TOO_LARGE
+    assert await task_states.row(task) == before
+    assert before["status"] == "waiting"
+
+
 async def test_a_parked_task_expires_in_time(put, store, loop, clock, task_states):
     await task_states.register()
     task = await a_task(store, collection="a", expires_at=await _now(store) + HOUR)

@@ -122,7 +122,7 @@ OF_GATES = {
     "lock_gates": ({}, set()),
     "try_to_lock_gates": ({}, set()),
     "raise_gate_version": ({}, set()),
-    "tell_gates": ({}, set()),
+    "notify_gates_changed": ({}, set()),
     "count_gates": ({"name": "a", "owner": "ann"}, set()),
     "gates_named": ({"names": ["a"]}, set()),
     "keep_gate": (A_GATE, set()),
@@ -272,7 +272,10 @@ CASES = {
     "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
     "former_blockers": ({"keys": ["s1", "s2"], "task_ids": IDS[:2]}, ENTITY),
     "blocked_sessions": ({"limit": 10}, {"session_blocked"}),
-    "resources": ({"after": "", "limit": 10}, {"resource_pkey", "resource_use_pkey", "task_assoc_parked"}),
+    "resources": (
+        {"after": "", "skipped": 0, "limit": 10},
+        {"resource_pkey", "resource_use_pkey", "task_assoc_parked"},
+    ),
     "resource_keys": (
         {"resource": "database", "after": "", "limit": 10},
         {"resource_use_pkey", "task_assoc_parked"},

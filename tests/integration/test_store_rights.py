@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
 from duly_core.errors import SettingsError, StoreUnavailableError
+from duly_core.store.client_role import grant
+from duly_core.store.first_operator import make_operator
 from duly_core.store.partition_drop import STATEMENTS as RETENTION
 from duly_core.store.password import full_address, read_password
 from duly_core.store.pool import Store
@@ -202,6 +204,23 @@ def test_the_command_makes_the_roles(dsn):
 def test_a_user_who_may_not_make_roles_is_told_what_to_do(dsn):
     with pytest.raises(SettingsError, match="connect as the user who migrates"):
         make_roles(dsn_as(dsn, HSC))
+
+
+@pytest.mark.parametrize(
+    ("held", "command"),
+    [
+        ("select pg_advisory_lock(1685417083)", make_roles),
+        ("begin; lock table access_version", lambda dsn: make_operator(dsn, "ann")),
+        ("begin; lock table pg_authid in share mode", lambda dsn: grant(dsn, "test_nobody_yet")),
+    ],
+)
+def test_an_administrators_command_waits_for_locks_no_longer_than_it_may(dsn, monkeypatch, held, command):
+    monkeypatch.setattr("duly_core.store.admin_connection.LOCK_TIMEOUT", timedelta(milliseconds=50))
+
+    with psycopg.connect(dsn, autocommit=True) as other:
+        other.execute(held)
+        with pytest.raises(StoreUnavailableError, match=r"cannot be changed now: .*lock timeout"):
+            command(dsn)
 
 
 async def test_a_password_comes_from_a_file_and_a_new_one_counts_at_once(dsn, tmp_path):

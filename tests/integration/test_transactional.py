@@ -1,6 +1,7 @@
 """Scheduling in the caller's own transaction: by the rules of the Frontend, as a role that may do nothing else."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -366,3 +367,26 @@ def test_the_sdks_errors_cover_the_functions(dsn):
         for field in frontend_pb2.NewTask.DESCRIPTOR.fields
         if field.name not in {"payload_encoding", "session", "resources"}
     }
+
+
+async def test_a_new_column_cannot_take_the_place_of_a_variable(task_states, connection):
+    ((source,),) = connection.execute("select prosrc from pg_proc where proname = 'duly_schedule'").fetchall()
+    declared = source[source.index("declare") : source.index("\nbegin")]
+    variables = re.findall(r"^    (\w+) [^\n]+;", declared, re.MULTILINE)
+    assert {"id", "data", "most", "asked_at", "is_same"} <= set(variables)
+    for table in ("task", "task_assoc", "lambda", "idempotency_key"):
+        for name in variables:
+            connection.execute(f"alter table {table} add column if not exists {name} text".encode())
+    connection.execute("set local statement_timeout = '10s'")
+    task_id = str(new_task_id())
+
+    first = transactional.schedule(connection, LAMBDA, 1, idempotency_key="k")
+    again = transactional.schedule(connection, LAMBDA, 1, idempotency_key="k")
+    by_id = [
+        connection.execute("select duly_schedule(lambda => %s, task_id => %s)", [LAMBDA, task_id]).fetchone()
+        for _ in range(2)
+    ]
+
+    connection.rollback()  # of the columns, too
+    assert again == first
+    assert by_id == [(UUID(task_id),), (UUID(task_id),)]

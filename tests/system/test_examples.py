@@ -11,7 +11,8 @@ import pytest
 
 from tests.fixtures.whole_stack import WholeStack
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+# long: what the examples use has tests of its own
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(240)]
 
 
 @contextmanager

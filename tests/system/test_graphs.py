@@ -22,7 +22,11 @@ class DiscoveryStack(WholeStack):
     program = ("duly_cli", "up", "examples.discovery:app", "--free-ports")
 
 
-@pytest.fixture(scope="module", params=["store", pytest.param("sqs", marks=pytest.mark.sqs)])
+@pytest.fixture(
+    scope="module",
+    # long: test_whole_path.py has a stack with SQS for `make test`
+    params=["store", pytest.param("sqs", marks=[pytest.mark.sqs, pytest.mark.long])],
+)
 def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeStack]:
     folder = tmp_path_factory.mktemp("stack")
     queue = request.param

@@ -23,7 +23,11 @@ class TwoVersions(WholeStack):
     program = ("duly_cli", "up", *APPS, "--free-ports")
 
 
-@pytest.fixture(scope="module", params=["store", pytest.param("sqs", marks=pytest.mark.sqs)])
+@pytest.fixture(
+    scope="module",
+    # long: test_whole_path.py has a stack with SQS for `make test`
+    params=["store", pytest.param("sqs", marks=[pytest.mark.sqs, pytest.mark.long])],
+)
 def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("stack")
     queue = request.param

@@ -12,7 +12,8 @@ from tests.fixtures.whole_stack import WholeStack
 
 LONG = timedelta(seconds=60)
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+# long: checkpoints and changes have tests of their own
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(240)]
 
 
 class Pipeline(WholeStack):
@@ -21,7 +22,7 @@ class Pipeline(WholeStack):
     program = ("duly_cli", "up", "examples.pipeline:app", "--free-ports")
 
 
-@pytest.fixture(params=["store", pytest.param("sqs", marks=[pytest.mark.sqs, pytest.mark.long])])
+@pytest.fixture(params=["store", pytest.param("sqs", marks=pytest.mark.sqs)])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[duly.Client]:
     """Long over SQS: what hands a checkpoint and children over does not know the queue."""
     stack = Pipeline(tmp_path, "--data", str(tmp_path / "data"), "--queue", request.param)

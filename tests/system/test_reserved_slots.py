@@ -20,7 +20,11 @@ FORMS = {"store": (), "sqs": ("--separate",)}
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
-@pytest.fixture(scope="module", params=["store", pytest.param("sqs", marks=pytest.mark.sqs)])
+@pytest.fixture(
+    scope="module",
+    # long: test_whole_path.py has a stack with SQS for `make test`
+    params=["store", pytest.param("sqs", marks=[pytest.mark.sqs, pytest.mark.long])],
+)
 def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeStack]:
     folder = tmp_path_factory.mktemp("stack")
     queue = request.param

@@ -16,7 +16,8 @@ from tests.fixtures.documents import shell_blocks
 from tests.fixtures.forked_process import ROOT, clean_environment
 from tests.fixtures.waiting import wait_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+# long: tests/integration has those of TLS, tokens and roles
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(300)]
 
 PATIENCE = timedelta(seconds=60)
 
@@ -151,7 +152,6 @@ export DULY_RPC_CA_FILE=certs/ca.pem
 """
 
 
-@pytest.mark.long  # as the test above, with another way to say who calls
 def test_certificates_alone_say_who_calls(reader: Reader) -> None:
     reader.run(
         "duly certs certs --server 127.0.0.1 --client ann --client worker-1 --client shop; duly db operator ann"

@@ -315,6 +315,18 @@ def test_what_somebody_has_locked_may_stay_parked_until_the_mark_is_taken_off():
     assert rules(tape.history()) == []
 
 
+@pytest.mark.parametrize("due_at_ns", [2 * SECOND, 0], ids=["behind", "ahead"])
+def test_what_was_parked_while_the_clock_was_ahead_keeps_its_place(due_at_ns):
+    """Seed 2302 of 2026-11-23: what is first, and too heavy, lets nothing pass."""
+    tape = Tape()
+    taker, heavy, light = (tape.task(resources=f"database/={weight}").schedule() for weight in (1, 2, 1))
+    taker.enqueue()
+    heavy.park("database/").spoil(-1, due_at_ns=SECOND)
+    light.park("database/").spoil(-1, due_in_ns=-12 * SECOND, due_at_ns=due_at_ns)
+
+    assert ("C12.idle" in rules(tape.history())) == (due_at_ns == 0)
+
+
 def test_a_task_of_a_session_is_late_from_the_end_of_the_one_before_on():
     tape = Tape()
     first, second = pair(tape)

@@ -155,6 +155,7 @@ def test_each_password_of_compose_is_made_and_each_user_gets_one(tmp_path: Path)
 
     assert {path.name: path.read_text() for path in folder.iterdir()} == made  # none anew
     assert set(made) == set(compose()["secrets"])
+    (folder / "console_key").chmod(0o600)  # here it is our own; in the container it is mounted
     SessionCookies.open(str(folder / "console_key"), timedelta(hours=1))
     assert len(made.pop("console_key").split()) == 1
     assert set(made) == set(compose()["services"]["postgres"]["secrets"])

@@ -1,6 +1,8 @@
 """JWTs count only if a key of the issuer signed them, for us, and they have not expired."""
 
+import asyncio
 import json
+import threading
 import time
 
 import jwt
@@ -8,8 +10,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from duly_core.access import jwks_file, jwt_reader
-from duly_core.access.jwt_reader import FetchedKeys, open_jwt_reader
+from duly_core.access import jwks_file, jwks_url
+from duly_core.access.jwks_url import FetchedKeys
+from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.settings import AuthSettings
 from duly_core.errors import SettingsError, UnauthenticatedError
 
@@ -130,19 +133,19 @@ def test_keys_are_fetched_by_https_only():
         open_jwt_reader(AuthSettings(mode="required", jwks="http://issuer/keys"))
 
 
-def test_a_key_that_the_issuer_took_out_is_refused_after_a_while(monkeypatch):
+async def test_a_key_that_the_issuer_took_out_is_refused_after_a_while(monkeypatch):
     keys = [jwt.PyJWK(key_set())]
     fetched = FetchedKeys(lambda *, refresh: keys)
-    assert fetched.find(signed()).key_id == "k1"
+    assert (await fetched.find(signed())).key_id == "k1"
     keys = [jwt.PyJWK(key_set(OTHER, "k2"))]
-    monkeypatch.setattr(jwt_reader, "_ASKED_EVERY_S", 0)
-    assert fetched.find(signed()).key_id == "k1"
-    monkeypatch.setattr(jwt_reader, "_FRESH_S", -1)
+    monkeypatch.setattr(jwks_url, "_ASKED_EVERY_S", 0)
+    assert (await fetched.find(signed())).key_id == "k1"
+    monkeypatch.setattr(jwks_url, "_FRESH_S", -1)
     with pytest.raises(jwt.InvalidKeyError):
-        fetched.find(signed())
+        await fetched.find(signed())
 
 
-def test_tokens_that_name_unknown_keys_do_not_load_the_issuer():
+async def test_tokens_that_name_unknown_keys_do_not_load_the_issuer():
     asked = []
 
     def fetch(*, refresh: bool) -> list[jwt.PyJWK]:
@@ -152,11 +155,11 @@ def test_tokens_that_name_unknown_keys_do_not_load_the_issuer():
     fetched = FetchedKeys(fetch)
     for number in range(50):
         with pytest.raises(jwt.InvalidKeyError):
-            fetched.find(signed(key_id=f"guess{number}"))
+            await fetched.find(signed(key_id=f"guess{number}"))
     assert len(asked) == 1
 
 
-def test_known_keys_are_accepted_while_the_issuer_does_not_answer(monkeypatch):
+async def test_known_keys_are_accepted_while_the_issuer_does_not_answer(monkeypatch):
     answers = [[jwt.PyJWK(key_set())]]
 
     def fetch(*, refresh: bool) -> list[jwt.PyJWK]:
@@ -165,10 +168,49 @@ def test_known_keys_are_accepted_while_the_issuer_does_not_answer(monkeypatch):
         return answers.pop()
 
     fetched = FetchedKeys(fetch)
-    fetched.find(signed())
-    monkeypatch.setattr(jwt_reader, "_FRESH_S", -1)
-    monkeypatch.setattr(jwt_reader, "_ASKED_EVERY_S", 0)
-    assert fetched.find(signed()).key_id == "k1"
-    monkeypatch.setattr(jwt_reader, "_STALE_S", -1)
+    await fetched.find(signed())
+    monkeypatch.setattr(jwks_url, "_FRESH_S", -1)
+    monkeypatch.setattr(jwks_url, "_ASKED_EVERY_S", 0)
+    assert (await fetched.find(signed())).key_id == "k1"
+    monkeypatch.setattr(jwks_url, "_STALE_S", -1)
     with pytest.raises(jwt.PyJWKClientError):
-        fetched.find(signed())
+        await fetched.find(signed())
+
+
+async def test_one_fetch_runs_at_a_time_and_who_has_a_known_key_does_not_wait(monkeypatch):
+    monkeypatch.setattr(jwks_url, "_ASKED_EVERY_S", 0)
+    answers = [threading.Event() for _ in range(2)]
+    answers[0].set()
+    fetches = []
+
+    def fetch(*, refresh: bool) -> list[jwt.PyJWK]:
+        fetches.append(refresh)
+        assert answers[len(fetches) - 1].wait(20)
+        return [jwt.PyJWK(key_set())]
+
+    fetched = FetchedKeys(fetch)
+    await fetched.find(signed())
+    # more of them than the threads that others need, too
+    strangers = [asyncio.ensure_future(fetched.find(signed(key_id=f"guess{n}"))) for n in range(50)]
+    await asyncio.sleep(0)
+
+    async with asyncio.timeout(20):
+        assert (await fetched.find(signed())).key_id == "k1"
+        assert await asyncio.to_thread(str, 1) == "1"
+        assert not any(each.done() for each in strangers)
+        answers[1].set()
+        refused = await asyncio.gather(*strangers, return_exceptions=True)
+
+    assert {type(each) for each in refused} == {jwt.InvalidKeyError}
+    assert len(fetches) == 2
+
+
+async def test_who_waits_for_keys_waits_no_longer_than_a_fetch_may_take(monkeypatch):
+    monkeypatch.setattr(jwks_url, "_FETCHED_WITHIN_S", 0.01)
+    goes_on = threading.Event()
+    fetched = FetchedKeys(lambda *, refresh: goes_on.wait(20) and [])
+
+    with pytest.raises(jwt.PyJWKClientError, match="cannot be fetched"):
+        await fetched.find(signed())
+
+    goes_on.set()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
-from duly_core.routing import LAMBDA_NAME
+from duly_core.routing import LAMBDA_NAME, base_name
 
 VERSION_MARK = "@"
 """Behind it the version of a lambda to which a task is pinned. A grant for the lambda has all of its versions."""
@@ -116,7 +116,7 @@ def _scope(principal: str, grants: Iterable[Grant], action: Action) -> Scope:
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
-    name = name.partition(VERSION_MARK)[0]
+    name = base_name(name)
     return any(
         name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns
     )

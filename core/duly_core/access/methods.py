@@ -107,6 +107,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.HscService/Work": _RUN,
     "/duly.v1.ControllerService/AttachExecutor": _RUN,
     "/duly.v1.ControllerService/NextWork": _RUN,
+    "/duly.v1.ControllerService/GetHostSettings": _RUN,
 }
 
 AUDITED = frozenset(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from duly.enums import Priority
 from duly_core.breakers import Breaker, State, Verdict, judge
+from duly_core.routing import base_name
 from duly_core.store.arrays import int2s, texts, uuids
 from duly_core.store.gates import change_gates, name_of_breaker_gate
 from duly_core.store.pool import Connection, Store, fetch, fetch_as
@@ -158,7 +159,7 @@ async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
                 if verdict.state is State.CLOSED:
                     judged.due_lambdas.add(breaker.lambda_name)
             if verdict.probes and gates:
-                queues = [each for each in lambdas if breaker.lambda_name in (each, each.partition("@")[0])]
+                queues = [each for each in lambdas if breaker.lambda_name in (each, base_name(each))]
                 if probed := await _let_through(connection, breaker, gates[0][0], verdict.probes, queues):
                     is_changed = True
                     judged.due_lambdas.update(probed)

@@ -71,7 +71,12 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> Changes
             if row[0] is None:
                 released.add(row[1])
             elif row[2] == Status.WAITING:
-                waiting.append(asked[row[0]])
+                if refusal := _refusal(asked[row[0]], row[3], is_ordered_by_time=row[4]):
+                    answers[row[0]] = Changed(
+                        refusal, Status.WAITING, lambda_name=row[1], payload_limit=row[3]
+                    )
+                else:
+                    waiting.append(asked[row[0]])
             elif answer := _answer(asked[row[0]], *row[1:]):
                 answers[row[0]] = answer
         if waiting:

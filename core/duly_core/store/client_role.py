@@ -4,6 +4,7 @@ import psycopg
 from psycopg import sql
 
 from duly_core.errors import SettingsError, StoreUnavailableError
+from duly_core.store.admin_connection import admin_connection
 from duly_core.store.dsn import describe
 
 _FUNCTION = "duly_schedule"
@@ -13,11 +14,11 @@ def grant(dsn: str, role: str) -> bool:
     """Let `role` execute duly_schedule; make it, unable to log in, if there is none. Return whether it was made.
 
     Raises:
-        StoreUnavailableError: Postgres cannot be reached.
+        StoreUnavailableError: Postgres cannot be reached, or somebody holds its tables for long; nothing was changed.
         SettingsError: the user may not grant it, or there is no schema of Duly.
     """
     try:
-        with psycopg.connect(dsn, connect_timeout=5) as connection:
+        with admin_connection(dsn) as connection:
             row = connection.execute("select from pg_roles where rolname = %s", [role]).fetchone()
             if row is None:
                 connection.execute(sql.SQL("create role {} nologin").format(sql.Identifier(role)))
@@ -25,7 +26,7 @@ def grant(dsn: str, role: str) -> bool:
                 connection.execute(statement)
             return row is None
     except psycopg.OperationalError as error:
-        raise StoreUnavailableError(f"the store at {describe(dsn)} cannot be reached: {error}") from error
+        raise StoreUnavailableError(f"the store at {describe(dsn)} cannot be changed now: {error}") from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise SettingsError(
             f"cannot grant it at {describe(dsn)}: {_line(error)}; connect as the user who migrates, which owns "

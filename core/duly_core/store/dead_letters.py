@@ -12,7 +12,7 @@ from duly_core.access.current import scheduler
 from duly_core.lifecycle import Status
 from duly_core.store import task_queries
 from duly_core.store.arrays import uuids
-from duly_core.store.lambdas import list_lambdas
+from duly_core.store.lambdas import list_names
 from duly_core.store.pool import Store
 from duly_core.store.statements import TRANSITIONS
 from duly_core.store.tasks import TaskFilter, get_tasks
@@ -78,7 +78,7 @@ async def redrive(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Answ
         if not left:
             break
         found = await get_tasks(store, left, most_bytes=None)
-        registered = {each.policy.name for each in await list_lambdas(store)}
+        registered = set(await list_names(store))
         left = []
         for task_id, row in sorted(found.items()):
             status = Status(row["status"])

@@ -8,6 +8,7 @@ from duly_core.access.grants import EVERYTHING
 from duly_core.access.roles import Role
 from duly_core.access.tokens import new_token
 from duly_core.errors import SettingsError, StoreUnavailableError
+from duly_core.store.admin_connection import admin_connection
 from duly_core.store.dsn import describe
 
 _METHOD = "duly db operator"
@@ -19,12 +20,12 @@ def make_operator(
     """Write a token and the role of operator for everything; return the token and its id.
 
     Raises:
-        StoreUnavailableError: Postgres cannot be reached.
+        StoreUnavailableError: Postgres cannot be reached, or somebody holds its tables for long; nothing was changed.
         SettingsError: the user may not write there, or there is no schema of Duly.
     """
     token_id, token, digest = new_token()
     try:
-        with psycopg.connect(dsn, connect_timeout=5) as connection:
+        with admin_connection(dsn) as connection:
             connection.execute("update access_version set version = version + 1")
             connection.execute(
                 """
@@ -51,7 +52,7 @@ def make_operator(
                 (_METHOD, principal, token_id),
             )
     except psycopg.OperationalError as error:
-        raise StoreUnavailableError(f"the store at {describe(dsn)} cannot be reached: {error}") from error
+        raise StoreUnavailableError(f"the store at {describe(dsn)} cannot be changed now: {error}") from error
     except psycopg.errors.UndefinedTable as error:
         raise SettingsError(
             f"there is no schema of Duly at {describe(dsn)}: run `duly migrate` first"

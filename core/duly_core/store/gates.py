@@ -121,7 +121,7 @@ async def put_gate(
         if not rows:
             await fetch(connection, GATES["delete_gates"], {"names": texts([asked.name])})
             rows = await fetch(connection, GATES["insert_gate"], columns)
-        await fetch(connection, GATES["tell_gates"], {})
+        await fetch(connection, GATES["notify_gates_changed"], {})
     return gate_of(rows[0])
 
 
@@ -138,7 +138,7 @@ async def delete_gates(
         refused = [gate for gate in await _named(connection, names) if not may_change(gate)]
         allowed = texts(sorted({*names} - {gate.name for gate in refused}))
         rows = await fetch(connection, GATES["delete_gates"], {"names": allowed})
-        await fetch(connection, GATES["tell_gates"], {})
+        await fetch(connection, GATES["notify_gates_changed"], {})
     return {row[0] for row in rows}, refused
 
 
@@ -157,7 +157,7 @@ async def expire_gates(store: Store) -> list[str]:
         rows = await fetch(connection, GATES["expire_gates"], {})
         if rows:
             await fetch(connection, GATES["raise_gate_version"], {})
-            await fetch(connection, GATES["tell_gates"], {})
+            await fetch(connection, GATES["notify_gates_changed"], {})
     return [row[0] for row in rows]
 
 
@@ -191,7 +191,7 @@ def gate_columns(gates: Iterable[tuple[str, Gate]]) -> dict[str, Any]:
 async def change_gates(connection: Connection) -> None:
     """Raise the version and tell every service, in the transaction of a change."""
     await fetch(connection, GATES["raise_gate_version"], {})
-    await fetch(connection, GATES["tell_gates"], {})
+    await fetch(connection, GATES["notify_gates_changed"], {})
 
 
 def name_of_breaker_gate(lambda_name: str) -> str:

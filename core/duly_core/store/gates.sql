@@ -34,7 +34,7 @@ select version from gate_version for update skip locked
 -- Locks as lock_gates does.
 update gate_version set version = version + 1 returning version
 
--- name: tell_gates
+-- name: notify_gates_changed
 select pg_notify('duly_gate', '')
 
 -- name: count_gates

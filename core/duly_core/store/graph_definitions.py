@@ -42,7 +42,7 @@ _LIST = """select distinct on (name) name, version, created_at,
 from graph_definition
 where name > %(after)s
 order by name, version desc
-limit %(limit)s"""
+limit %(limit)s offset %(skipped)s"""
 
 _TRIES = 5
 
@@ -71,15 +71,19 @@ async def get_definition(store: Store, name: str, version: int) -> Definition | 
     return Definition(**rows[0]) if rows else None
 
 
-async def list_definitions(store: Store, *, after: str, limit: int, whole: bool = False) -> list[Definition]:
-    """Return the newest versions by name, from behind `after` on; what they define only if `whole`.
+async def list_definitions(
+    store: Store, *, after: str, skipped: int = 0, limit: int, whole: bool = False
+) -> list[Definition]:
+    """Return the newest versions by name, from `skipped` behind `after` on; what they define only if `whole`.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
     return [
         Definition(**row)
-        for row in await _select(store, _LIST, {"after": after, "limit": limit, "whole": whole})
+        for row in await _select(
+            store, _LIST, {"after": after, "skipped": skipped, "limit": limit, "whole": whole}
+        )
     ]
 
 

@@ -260,6 +260,13 @@ async def list_lambdas(store: Store) -> list[RegisteredLambda]:
         return [registered(row) for row in await cursor.fetchall()]
 
 
+async def list_names(store: Store) -> list[str]:
+    """Return the names of all lambdas, sorted by code points."""
+    async with store.connection() as connection, connection.cursor() as cursor:
+        await cursor.execute(b"select name from lambda")
+        return sorted([row[0] for row in await cursor.fetchall()])
+
+
 async def list_some(
     store: Store, *, after: str, name_part: str, limit: int, patterns: Sequence[str] | None = None
 ) -> list[RegisteredLambda]:

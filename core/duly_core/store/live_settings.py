@@ -72,8 +72,8 @@ select pg_notify(%(channel)b, '') from (select count(*) from gone having count(*
 """,
 )
 
-_TELL_OWN = Statement(
-    "tell_own",
+_PUBLISH_OWN = Statement(
+    "publish_own",
     """
 with gone as (
     delete from own_setting where name <> all(%(names)b::text[]) returning name
@@ -124,9 +124,9 @@ async def reset(store: Store, names: Sequence[str]) -> None:
     await store.run(_RESET, {"names": list(names), "channel": SETTING_CHANNEL})
 
 
-async def tell_own(store: Store, values: Mapping[str, str]) -> None:
-    """Say what this process has of its own, for operators to see: all that is not at its default."""
-    await store.run(_TELL_OWN, _texts(values))
+async def publish_own(store: Store, values: Mapping[str, str]) -> None:
+    """Write what this process has of its own, for operators to see: all that is not at its default."""
+    await store.run(_PUBLISH_OWN, _texts(values))
 
 
 def _texts(values: Mapping[str, str]) -> dict[str, list[str]]:

@@ -19,20 +19,13 @@ from alembic.script import ScriptDirectory
 
 from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
 from duly_core.process import die_with_parent
+from duly_core.store.admin_connection import CONNECT
 from duly_core.store.dsn import describe
 from duly_core.store.migrations.url import sqlalchemy_url
 from duly_core.store.start import MIGRATE_DSN
 from duly_core.telemetry import TelemetrySettings, set_up_logging
 
 log = structlog.get_logger()
-
-_CONNECT = {
-    "connect_timeout": 5,
-    "keepalives_idle": 5,
-    "keepalives_interval": 3,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
 
 LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process holds
 
@@ -64,7 +57,7 @@ def migrate(dsn: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    engine = sa.create_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool, connect_args=_CONNECT)
+    engine = sa.create_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool, connect_args=CONNECT)
     try:
         with engine.connect() as connection:
             for setting in _SESSION:

@@ -1,5 +1,6 @@
 """The statements that count queues. Each has one way to its rows, and reads a bounded number of them."""
 
+from duly_core.store.hosts import MISSED_REPORTS
 from duly_core.store.statements import Statement
 
 PRESENT = Statement(
@@ -124,7 +125,7 @@ group by sampled.lambda, sampled.priority, sampled.kind, size.factor
 
 HOSTS = Statement(
     "hosts_by_lambda",
-    """
+    f"""
 select asked.lambda, alive.number
 from unnest(%(lambdas)b::text[]) as asked (lambda)
 cross join lateral (
@@ -133,11 +134,11 @@ cross join lateral (
         select distinct served.host_id
         from host_lambda as served join host on host.host_id = served.host_id
         where served.lambda = asked.lambda and not host.stopped
-            and host.reported_at > %(now)b::timestamptz - 3 * host.report_interval
+            and host.reported_at > %(now)b::timestamptz - {MISSED_REPORTS} * host.report_interval
         limit 10000
     ) as found
 ) as alive
-""",
+""",  # noqa: S608 (a constant)
 )
 
 SCHEDULED_SINCE = Statement(

@@ -402,10 +402,10 @@ select resource.name, resource.capacity, resource.per_key, resource.note, resour
         select max(starts_until) from resource_use as use
         where use.resource = resource.name and use.starts_until > duly_now()
     ) as starts_until
-from resource
-where resource.name > %(after)b::text
+from (
+    select * from resource where name > %(after)b::text order by name limit %(limit)b offset %(skipped)b::int8
+) as resource
 order by resource.name
-limit %(limit)b
 
 -- name: resource_keys
 -- What is used of the keys of a resource that are in use, after a key, and how many tasks are parked on each.

@@ -182,13 +182,15 @@ async def delete_resource(store: Store, name: str) -> Deletion:
     return Deletion.UNKNOWN if is_done is None else Deletion.DONE if is_done else Deletion.IN_USE
 
 
-async def list_resources(store: Store, *, after: str = "", limit: int) -> list[ResourceState]:
-    """Return up to `limit` resources by name, from behind `after` on.
+async def list_resources(
+    store: Store, *, after: str = "", skipped: int = 0, limit: int
+) -> list[ResourceState]:
+    """Return up to `limit` resources by name, from `skipped` behind `after` on.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    rows = await store.run(READS["resources"], {"after": after, "limit": limit})
+    rows = await store.run(READS["resources"], {"after": after, "skipped": skipped, "limit": limit})
     return [
         ResourceState(
             ResourceLimit(name, capacity, per_key, note, Rate(rate, period, burst) if rate else None),

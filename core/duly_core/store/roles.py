@@ -5,6 +5,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from duly_core.errors import SettingsError, StoreUnavailableError
+from duly_core.store.admin_connection import admin_connection
 from duly_core.store.dsn import describe
 from duly_core.store.rights import OWNERS_FUNCTIONS, PARTITIONED, TABLES, names, rights_of
 
@@ -32,18 +33,18 @@ def make_roles(dsn: str) -> list[str]:
     Safe to repeat. The roles cannot log in and have no passwords.
 
     Raises:
-        StoreUnavailableError: Postgres cannot be reached.
+        StoreUnavailableError: Postgres cannot be reached, or somebody holds its tables for long; nothing was changed.
         SettingsError: the user may not do so, or there is no schema of Duly.
     """
     try:
-        with psycopg.connect(dsn, connect_timeout=5) as connection:
+        with admin_connection(dsn) as connection:
             connection.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
             made = [role for role in names() if _make(connection, role)]
             for statement in _statements(connection):
                 connection.execute(statement)
             return made
     except psycopg.OperationalError as error:
-        raise StoreUnavailableError(f"the store at {describe(dsn)} cannot be reached: {error}") from error
+        raise StoreUnavailableError(f"the store at {describe(dsn)} cannot be changed now: {error}") from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise SettingsError(
             f"cannot make the roles at {describe(dsn)}: {_line(error)}; connect as the user who migrates, which owns the "

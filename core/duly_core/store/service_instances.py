@@ -12,7 +12,7 @@ from uuid import uuid4
 from duly_core.errors import StoreUnavailableError
 from duly_core.process_identity import host_name
 from duly_core.store.host_reads import STATE
-from duly_core.store.hosts import HostState
+from duly_core.store.hosts import MISSED_REPORTS, HostState
 from duly_core.store.pool import Store
 from duly_core.store.statements import Statement
 from duly_core.version import duly_version
@@ -60,8 +60,8 @@ _LIST = Statement(
 select instance_id, service, host_name, version, address, {STATE.replace("host.", "each.")}, started_at, reported_at
 from (select *, false as draining from service_instance) as each
 where not %(alive)b::boolean
-    or not each.stopped and each.reported_at > duly_now() - 3 * each.report_interval
-order by each.stopped, each.reported_at < duly_now() - 3 * each.report_interval, each.service, each.instance_id
+    or not each.stopped and each.reported_at > duly_now() - {MISSED_REPORTS} * each.report_interval
+order by each.stopped, each.reported_at < duly_now() - {MISSED_REPORTS} * each.report_interval, each.service, each.instance_id
 limit {_MOST}
 """,  # noqa: S608 (constants)
 )

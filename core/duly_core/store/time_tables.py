@@ -124,9 +124,9 @@ async def get(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
     return {row.name: row for row in rows}
 
 
-async def page(store: Store, after: str, lambda_name: str, limit: int) -> list[TableRow]:
-    """Return up to `limit` time tables by name, from after a name on, of a lambda or of any; without payloads."""
-    parameters = {"after": after, "lambda": lambda_name, "limit": limit}
+async def page(store: Store, after: str, skipped: int, lambda_name: str, limit: int) -> list[TableRow]:
+    """Return up to `limit` time tables by name, from `skipped` behind a name on, of a lambda or of any; without payloads."""
+    parameters = {"after": after, "skipped": skipped, "lambda": lambda_name, "limit": limit}
     return await store.run_as(named(TableRow), TIME_TABLES["time_tables_page"], parameters)
 
 

@@ -29,7 +29,7 @@ select {{time_table_columns}}, ''::bytea as payload
 from time_table
 where name > %(after)b::text and (%(lambda)b::text = '' or lambda = %(lambda)b::text)
 order by name
-limit %(limit)b
+limit %(limit)b offset %(skipped)b::int8
 
 -- name: create_time_table
 insert into time_table (

@@ -97,7 +97,8 @@ select task_id, lambda from entity
 -- name: schedule_in_sessions
 -- move: -> new|waiting
 -- As schedule, for tasks that have a session: the first of a session may run, the others wait for the end of the one
--- before. They are in the order of the request, not in that of their ids; keys are taken in their order.
+-- before. They are in the order of the request, not in that of their ids. Keys are taken in the order of `_lock_order`, which
+-- sorts by code points, as the collation "C" does.
 with asked as (
     select *
     from unnest(
@@ -114,7 +115,7 @@ with asked as (
     from asked join lambda on lambda.name = any (array[asked.lambda])
 ), keyed as (
     insert into idempotency_key (lambda, key, task_id, created_at)
-    select lambda, key, task_id, asked_at from known where key is not null order by lambda, key
+    select lambda, key, task_id, asked_at from known where key is not null order by lambda collate "C", key collate "C"
     on conflict do nothing
     returning task_id
 ), entity as (

@@ -4,6 +4,7 @@ isort:skip_file
 What an Executor asks of its host's Controller, on a local socket."""
 
 from collections import abc as _abc
+from duly.v1 import fleet_pb2 as _fleet_pb2
 from duly.v1 import hsc_pb2 as _hsc_pb2
 from duly.v1 import registry_pb2 as _registry_pb2
 from duly.v1 import task_pb2 as _task_pb2
@@ -21,6 +22,43 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class GetHostSettingsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHostSettingsRequest: _TypeAlias = GetHostSettingsRequest  # noqa: Y015
+
+@_typing.final
+class GetHostSettingsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> _fleet_pb2.HostSettings:
+        """Absent: the Frontend has not answered yet; the Executor keeps what it has."""
+
+    def __init__(
+        self,
+        *,
+        settings: _fleet_pb2.HostSettings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHostSettingsResponse: _TypeAlias = GetHostSettingsResponse  # noqa: Y015
 
 @_typing.final
 class AttachExecutorRequest(_message.Message):

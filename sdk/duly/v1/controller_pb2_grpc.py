@@ -44,6 +44,11 @@ class ControllerServiceStub:
                 request_serializer=duly_dot_v1_dot_controller__pb2.NextWorkRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_controller__pb2.NextWorkResponse.FromString,
                 _registered_method=True)
+        self.GetHostSettings = channel.unary_unary(
+                '/duly.v1.ControllerService/GetHostSettings',
+                request_serializer=duly_dot_v1_dot_controller__pb2.GetHostSettingsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_controller__pb2.GetHostSettingsResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -64,6 +69,13 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetHostSettings(self, request, context):
+        """Returns the live settings that hosts follow, as the Frontend answered last. An Executor asks again and again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -76,6 +88,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.NextWork,
                     request_deserializer=duly_dot_v1_dot_controller__pb2.NextWorkRequest.FromString,
                     response_serializer=duly_dot_v1_dot_controller__pb2.NextWorkResponse.SerializeToString,
+            ),
+            'GetHostSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHostSettings,
+                    request_deserializer=duly_dot_v1_dot_controller__pb2.GetHostSettingsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_controller__pb2.GetHostSettingsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -132,6 +149,33 @@ class ControllerService:
             '/duly.v1.ControllerService/NextWork',
             duly_dot_v1_dot_controller__pb2.NextWorkRequest.SerializeToString,
             duly_dot_v1_dot_controller__pb2.NextWorkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHostSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.ControllerService/GetHostSettings',
+            duly_dot_v1_dot_controller__pb2.GetHostSettingsRequest.SerializeToString,
+            duly_dot_v1_dot_controller__pb2.GetHostSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,8 @@ class ControllerServiceStub:
     """With SQS only. Long poll: returns claimed tasks, best priority first. An answer without tasks: nothing came in
     time; ask again. FAILED_PRECONDITION: this Controller was restarted and does not know the Executor; attach again.
     """
+    GetHostSettings: _grpc.UnaryUnaryMultiCallable[_controller_pb2.GetHostSettingsRequest, _controller_pb2.GetHostSettingsResponse]
+    """Returns the live settings that hosts follow, as the Frontend answered last. An Executor asks again and again."""
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -47,6 +49,8 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """With SQS only. Long poll: returns claimed tasks, best priority first. An answer without tasks: nothing came in
     time; ask again. FAILED_PRECONDITION: this Controller was restarted and does not know the Executor; attach again.
     """
+    GetHostSettings: _aio.UnaryUnaryMultiCallable[_controller_pb2.GetHostSettingsRequest, _controller_pb2.GetHostSettingsResponse]  # type: ignore[assignment]
+    """Returns the live settings that hosts follow, as the Frontend answered last. An Executor asks again and again."""
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -66,5 +70,13 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         """With SQS only. Long poll: returns claimed tasks, best priority first. An answer without tasks: nothing came in
         time; ask again. FAILED_PRECONDITION: this Controller was restarted and does not know the Executor; attach again.
         """
+
+    @_abc_1.abstractmethod
+    def GetHostSettings(
+        self,
+        request: _controller_pb2.GetHostSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.GetHostSettingsResponse, _abc.Awaitable[_controller_pb2.GetHostSettingsResponse]]:
+        """Returns the live settings that hosts follow, as the Frontend answered last. An Executor asks again and again."""
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

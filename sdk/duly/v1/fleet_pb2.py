@@ -27,49 +27,55 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64uly/v1/fleet.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n\x11ReportHostRequest\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x15\n\rqueue_backend\x18\x04 \x01(\t\x12.\n\nstarted_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x08interval\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\x12\x0f\n\x07stopped\x18\x08 \x01(\x08\x12$\n\texecutors\x18\t \x03(\x0b\x32\x11.duly.v1.Executor\x12\x16\n\x0elambdas_digest\x18\n \x01(\x0c\x12\'\n\x0blambda_sets\x18\x0b \x03(\x0b\x32\x12.duly.v1.LambdaSet\",\n\x12ReportHostResponse\x12\x16\n\x0elambdas_wanted\x18\x01 \x01(\x08\"\xcb\x01\n\x08\x45xecutor\x12\x13\n\x0b\x65xecutor_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x11\n\tprocesses\x18\x04 \x01(\x05\x12\r\n\x05slots\x18\x05 \x01(\x05\x12\x17\n\nbusy_slots\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12.\n\nstarted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlambda_set\x18\x08 \x01(\x05\x42\r\n\x0b_busy_slots\"1\n\tLambdaSet\x12$\n\x07lambdas\x18\x01 \x03(\x0b\x32\x13.duly.v1.HostLambda\"+\n\nHostLambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\xf7\x02\n\x04Host\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12!\n\x05state\x18\x03 \x01(\x0e\x32\x12.duly.v1.HostState\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x15\n\rqueue_backend\x18\x05 \x01(\t\x12.\n\nstarted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0breported_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x08interval\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0breported_by\x18\t \x01(\t\x12$\n\texecutors\x18\n \x03(\x0b\x32\x11.duly.v1.Executor\x12\x14\n\x0clambda_count\x18\x0b \x01(\x05\x12&\n\x07lambdas\x18\x0c \x03(\x0b\x32\x15.duly.v1.ServedLambda\"A\n\x0cServedLambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nlambda_set\x18\x03 \x01(\x05\"\x98\x01\n\x10ListHostsRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\"\n\x06states\x18\x02 \x03(\x0e\x32\x12.duly.v1.HostState\x12\x10\n\x08host_ids\x18\x03 \x03(\t\x12\x17\n\x0finclude_lambdas\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"J\n\x11ListHostsResponse\x12\x1c\n\x05hosts\x18\x01 \x03(\x0b\x32\r.duly.v1.Host\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x13ListServicesRequest\x12\r\n\x05\x61live\x18\x01 \x01(\x08\"B\n\x14ListServicesResponse\x12*\n\x08services\x18\x01 \x03(\x0b\x32\x18.duly.v1.ServiceInstance\"\xf0\x01\n\x0fServiceInstance\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x0f\n\x07service\x18\x02 \x01(\t\x12\x11\n\thost_name\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12!\n\x05state\x18\x06 \x01(\x0e\x32\x12.duly.v1.HostState\x12.\n\nstarted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0breported_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xc4\x01\n\x11ListQueuesRequest\x12\x0f\n\x07lambdas\x18\x01 \x03(\t\x12%\n\npriorities\x18\x02 \x03(\x0e\x32\x11.duly.v1.Priority\x12\"\n\x05order\x18\x03 \x01(\x0e\x32\x13.duly.v1.QueueOrder\x12\x15\n\rinclude_empty\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\x15\n\rinclude_rates\x18\x07 \x01(\x08\"\x99\x01\n\x12ListQueuesResponse\x12$\n\x06queues\x18\x01 \x03(\x0b\x32\x14.duly.v1.LambdaQueue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12.\n\ncounted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0ctotal_queues\x18\x04 \x01(\x05\"-\n\tTaskCount\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x11\n\testimated\x18\x02 \x01(\x08\"\xa7\x04\n\x0bLambdaQueue\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12#\n\x08priority\x18\x02 \x01(\x0e\x32\x11.duly.v1.Priority\x12!\n\x05ready\x18\x03 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12%\n\tscheduled\x18\x04 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12\'\n\x0b\x62\x61\x63king_off\x18\x05 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12#\n\x07waiting\x18\x06 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12$\n\x08\x65nqueued\x18\x07 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12#\n\x07\x63laimed\x18\x08 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12&\n\nprocessing\x18\t \x01(\x0b\x32\x12.duly.v1.TaskCount\x12\x33\n\x0foldest_ready_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bnext_due_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0foldest_claim_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05hosts\x18\r \x01(\x05\x12.\n\x12recently_scheduled\x18\x0e \x01(\x0b\x32\x12.duly.v1.TaskCount*\x85\x01\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10HOST_STATE_ALIVE\x10\x01\x12\x17\n\x13HOST_STATE_DRAINING\x10\x02\x12\x16\n\x12HOST_STATE_STOPPED\x10\x03\x12\x15\n\x11HOST_STATE_SILENT\x10\x04*W\n\nQueueOrder\x12\x1b\n\x17QUEUE_ORDER_UNSPECIFIED\x10\x00\x12\x17\n\x13QUEUE_ORDER_BACKLOG\x10\x01\x12\x13\n\x0fQUEUE_ORDER_AGE\x10\x02\x32\xad\x02\n\x0c\x46leetService\x12\x45\n\nReportHost\x12\x1a.duly.v1.ReportHostRequest\x1a\x1b.duly.v1.ReportHostResponse\x12\x42\n\tListHosts\x12\x19.duly.v1.ListHostsRequest\x1a\x1a.duly.v1.ListHostsResponse\x12K\n\x0cListServices\x12\x1c.duly.v1.ListServicesRequest\x1a\x1d.duly.v1.ListServicesResponse\x12\x45\n\nListQueues\x12\x1a.duly.v1.ListQueuesRequest\x1a\x1b.duly.v1.ListQueuesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64uly/v1/fleet.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n\x11ReportHostRequest\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x15\n\rqueue_backend\x18\x04 \x01(\t\x12.\n\nstarted_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x08interval\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\x12\x0f\n\x07stopped\x18\x08 \x01(\x08\x12$\n\texecutors\x18\t \x03(\x0b\x32\x11.duly.v1.Executor\x12\x16\n\x0elambdas_digest\x18\n \x01(\x0c\x12\'\n\x0blambda_sets\x18\x0b \x03(\x0b\x32\x12.duly.v1.LambdaSet\"U\n\x12ReportHostResponse\x12\x16\n\x0elambdas_wanted\x18\x01 \x01(\x08\x12\'\n\x08settings\x18\x02 \x01(\x0b\x32\x15.duly.v1.HostSettings\"p\n\x0cHostSettings\x12\x31\n\x06values\x18\x01 \x03(\x0b\x32!.duly.v1.HostSettings.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xcb\x01\n\x08\x45xecutor\x12\x13\n\x0b\x65xecutor_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x11\n\tprocesses\x18\x04 \x01(\x05\x12\r\n\x05slots\x18\x05 \x01(\x05\x12\x17\n\nbusy_slots\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12.\n\nstarted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlambda_set\x18\x08 \x01(\x05\x42\r\n\x0b_busy_slots\"1\n\tLambdaSet\x12$\n\x07lambdas\x18\x01 \x03(\x0b\x32\x13.duly.v1.HostLambda\"+\n\nHostLambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\xf7\x02\n\x04Host\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12!\n\x05state\x18\x03 \x01(\x0e\x32\x12.duly.v1.HostState\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x15\n\rqueue_backend\x18\x05 \x01(\t\x12.\n\nstarted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0breported_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x08interval\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0breported_by\x18\t \x01(\t\x12$\n\texecutors\x18\n \x03(\x0b\x32\x11.duly.v1.Executor\x12\x14\n\x0clambda_count\x18\x0b \x01(\x05\x12&\n\x07lambdas\x18\x0c \x03(\x0b\x32\x15.duly.v1.ServedLambda\"A\n\x0cServedLambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nlambda_set\x18\x03 \x01(\x05\"\x98\x01\n\x10ListHostsRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\"\n\x06states\x18\x02 \x03(\x0e\x32\x12.duly.v1.HostState\x12\x10\n\x08host_ids\x18\x03 \x03(\t\x12\x17\n\x0finclude_lambdas\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"J\n\x11ListHostsResponse\x12\x1c\n\x05hosts\x18\x01 \x03(\x0b\x32\r.duly.v1.Host\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x13ListServicesRequest\x12\r\n\x05\x61live\x18\x01 \x01(\x08\"B\n\x14ListServicesResponse\x12*\n\x08services\x18\x01 \x03(\x0b\x32\x18.duly.v1.ServiceInstance\"\xf0\x01\n\x0fServiceInstance\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x0f\n\x07service\x18\x02 \x01(\t\x12\x11\n\thost_name\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12!\n\x05state\x18\x06 \x01(\x0e\x32\x12.duly.v1.HostState\x12.\n\nstarted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0breported_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xc4\x01\n\x11ListQueuesRequest\x12\x0f\n\x07lambdas\x18\x01 \x03(\t\x12%\n\npriorities\x18\x02 \x03(\x0e\x32\x11.duly.v1.Priority\x12\"\n\x05order\x18\x03 \x01(\x0e\x32\x13.duly.v1.QueueOrder\x12\x15\n\rinclude_empty\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\x15\n\rinclude_rates\x18\x07 \x01(\x08\"\x99\x01\n\x12ListQueuesResponse\x12$\n\x06queues\x18\x01 \x03(\x0b\x32\x14.duly.v1.LambdaQueue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12.\n\ncounted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0ctotal_queues\x18\x04 \x01(\x05\"-\n\tTaskCount\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x11\n\testimated\x18\x02 \x01(\x08\"\xa7\x04\n\x0bLambdaQueue\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12#\n\x08priority\x18\x02 \x01(\x0e\x32\x11.duly.v1.Priority\x12!\n\x05ready\x18\x03 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12%\n\tscheduled\x18\x04 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12\'\n\x0b\x62\x61\x63king_off\x18\x05 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12#\n\x07waiting\x18\x06 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12$\n\x08\x65nqueued\x18\x07 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12#\n\x07\x63laimed\x18\x08 \x01(\x0b\x32\x12.duly.v1.TaskCount\x12&\n\nprocessing\x18\t \x01(\x0b\x32\x12.duly.v1.TaskCount\x12\x33\n\x0foldest_ready_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bnext_due_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0foldest_claim_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05hosts\x18\r \x01(\x05\x12.\n\x12recently_scheduled\x18\x0e \x01(\x0b\x32\x12.duly.v1.TaskCount*\x85\x01\n\tHostState\x12\x1a\n\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10HOST_STATE_ALIVE\x10\x01\x12\x17\n\x13HOST_STATE_DRAINING\x10\x02\x12\x16\n\x12HOST_STATE_STOPPED\x10\x03\x12\x15\n\x11HOST_STATE_SILENT\x10\x04*W\n\nQueueOrder\x12\x1b\n\x17QUEUE_ORDER_UNSPECIFIED\x10\x00\x12\x17\n\x13QUEUE_ORDER_BACKLOG\x10\x01\x12\x13\n\x0fQUEUE_ORDER_AGE\x10\x02\x32\xad\x02\n\x0c\x46leetService\x12\x45\n\nReportHost\x12\x1a.duly.v1.ReportHostRequest\x1a\x1b.duly.v1.ReportHostResponse\x12\x42\n\tListHosts\x12\x19.duly.v1.ListHostsRequest\x1a\x1a.duly.v1.ListHostsResponse\x12K\n\x0cListServices\x12\x1c.duly.v1.ListServicesRequest\x1a\x1d.duly.v1.ListServicesResponse\x12\x45\n\nListQueues\x12\x1a.duly.v1.ListQueuesRequest\x1a\x1b.duly.v1.ListQueuesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly.v1.fleet_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HOSTSTATE']._serialized_start=2771
-  _globals['_HOSTSTATE']._serialized_end=2904
-  _globals['_QUEUEORDER']._serialized_start=2906
-  _globals['_QUEUEORDER']._serialized_end=2993
+  _globals['_HOSTSETTINGS_VALUESENTRY']._loaded_options = None
+  _globals['_HOSTSETTINGS_VALUESENTRY']._serialized_options = b'8\001'
+  _globals['_HOSTSTATE']._serialized_start=2926
+  _globals['_HOSTSTATE']._serialized_end=3059
+  _globals['_QUEUEORDER']._serialized_start=3061
+  _globals['_QUEUEORDER']._serialized_end=3148
   _globals['_REPORTHOSTREQUEST']._serialized_start=118
   _globals['_REPORTHOSTREQUEST']._serialized_end=439
   _globals['_REPORTHOSTRESPONSE']._serialized_start=441
-  _globals['_REPORTHOSTRESPONSE']._serialized_end=485
-  _globals['_EXECUTOR']._serialized_start=488
-  _globals['_EXECUTOR']._serialized_end=691
-  _globals['_LAMBDASET']._serialized_start=693
-  _globals['_LAMBDASET']._serialized_end=742
-  _globals['_HOSTLAMBDA']._serialized_start=744
-  _globals['_HOSTLAMBDA']._serialized_end=787
-  _globals['_HOST']._serialized_start=790
-  _globals['_HOST']._serialized_end=1165
-  _globals['_SERVEDLAMBDA']._serialized_start=1167
-  _globals['_SERVEDLAMBDA']._serialized_end=1232
-  _globals['_LISTHOSTSREQUEST']._serialized_start=1235
-  _globals['_LISTHOSTSREQUEST']._serialized_end=1387
-  _globals['_LISTHOSTSRESPONSE']._serialized_start=1389
-  _globals['_LISTHOSTSRESPONSE']._serialized_end=1463
-  _globals['_LISTSERVICESREQUEST']._serialized_start=1465
-  _globals['_LISTSERVICESREQUEST']._serialized_end=1501
-  _globals['_LISTSERVICESRESPONSE']._serialized_start=1503
-  _globals['_LISTSERVICESRESPONSE']._serialized_end=1569
-  _globals['_SERVICEINSTANCE']._serialized_start=1572
-  _globals['_SERVICEINSTANCE']._serialized_end=1812
-  _globals['_LISTQUEUESREQUEST']._serialized_start=1815
-  _globals['_LISTQUEUESREQUEST']._serialized_end=2011
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=2014
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=2167
-  _globals['_TASKCOUNT']._serialized_start=2169
-  _globals['_TASKCOUNT']._serialized_end=2214
-  _globals['_LAMBDAQUEUE']._serialized_start=2217
-  _globals['_LAMBDAQUEUE']._serialized_end=2768
-  _globals['_FLEETSERVICE']._serialized_start=2996
-  _globals['_FLEETSERVICE']._serialized_end=3297
+  _globals['_REPORTHOSTRESPONSE']._serialized_end=526
+  _globals['_HOSTSETTINGS']._serialized_start=528
+  _globals['_HOSTSETTINGS']._serialized_end=640
+  _globals['_HOSTSETTINGS_VALUESENTRY']._serialized_start=595
+  _globals['_HOSTSETTINGS_VALUESENTRY']._serialized_end=640
+  _globals['_EXECUTOR']._serialized_start=643
+  _globals['_EXECUTOR']._serialized_end=846
+  _globals['_LAMBDASET']._serialized_start=848
+  _globals['_LAMBDASET']._serialized_end=897
+  _globals['_HOSTLAMBDA']._serialized_start=899
+  _globals['_HOSTLAMBDA']._serialized_end=942
+  _globals['_HOST']._serialized_start=945
+  _globals['_HOST']._serialized_end=1320
+  _globals['_SERVEDLAMBDA']._serialized_start=1322
+  _globals['_SERVEDLAMBDA']._serialized_end=1387
+  _globals['_LISTHOSTSREQUEST']._serialized_start=1390
+  _globals['_LISTHOSTSREQUEST']._serialized_end=1542
+  _globals['_LISTHOSTSRESPONSE']._serialized_start=1544
+  _globals['_LISTHOSTSRESPONSE']._serialized_end=1618
+  _globals['_LISTSERVICESREQUEST']._serialized_start=1620
+  _globals['_LISTSERVICESREQUEST']._serialized_end=1656
+  _globals['_LISTSERVICESRESPONSE']._serialized_start=1658
+  _globals['_LISTSERVICESRESPONSE']._serialized_end=1724
+  _globals['_SERVICEINSTANCE']._serialized_start=1727
+  _globals['_SERVICEINSTANCE']._serialized_end=1967
+  _globals['_LISTQUEUESREQUEST']._serialized_start=1970
+  _globals['_LISTQUEUESREQUEST']._serialized_end=2166
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=2169
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=2322
+  _globals['_TASKCOUNT']._serialized_start=2324
+  _globals['_TASKCOUNT']._serialized_end=2369
+  _globals['_LAMBDAQUEUE']._serialized_start=2372
+  _globals['_LAMBDAQUEUE']._serialized_end=2923
+  _globals['_FLEETSERVICE']._serialized_start=3151
+  _globals['_FLEETSERVICE']._serialized_end=3452
 # @@protoc_insertion_point(module_scope)

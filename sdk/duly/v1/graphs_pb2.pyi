@@ -700,7 +700,7 @@ class ListGraphDefinitionsResponse(_message.Message):
     DEFINITIONS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Empty on the last page. A page before it may be short, or empty, for callers who may see a part of the list."""
     @_builtins.property
     def definitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___GraphDefinition]: ...
     def __init__(

@@ -1,5 +1,7 @@
 """Wiring of the console: settings, the channel to the Frontend, pages, HTTP server."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 from typing import Any

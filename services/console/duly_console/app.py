@@ -1,6 +1,6 @@
 """The application: pages, files, and the headers of every answer."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import grpc
 from starlette.applications import Starlette
@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from duly_console.browser_checks import HEADERS, BrowserChecks
+from duly_console.browser_checks import HEADERS, ONLY_BY_TLS, BrowserChecks
 from duly_console.frontend_calls import FrontendStubs
 from duly_console.guard import Guard
 from duly_console.pages.sign_in import SignIn
@@ -33,9 +33,9 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
         *(Route(path, guard.page(name, make), methods=["GET"]) for path, name, make in PAGES),
         *(Route(path, guard.page(name, make), methods=["POST"]) for path, name, make in CHANGES),
     ]
-    return _with_headers(
-        Starlette(routes=routes, exception_handlers={404: guard.not_found, 500: guard.went_wrong})
-    )
+    app = Starlette(routes=routes, exception_handlers={404: guard.not_found, 500: guard.went_wrong})
+    app.router.redirect_slashes = False  # it would send browsers to whatever the Host names, unchecked
+    return _with_headers(app, (*HEADERS, ONLY_BY_TLS) if guard.secure else HEADERS)
 
 
 def console_app(
@@ -66,15 +66,17 @@ async def _healthy(_request: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-def _with_headers(app: ASGIApp) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    names = {name for name, _ in HEADERS}
+def _with_headers(
+    app: ASGIApp, headers: Sequence[tuple[bytes, bytes]]
+) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    names = {name for name, _ in headers}
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = list(message.get("headers", ()))
                 said = {name for name, _ in own} & names
-                message["headers"] = own + [each for each in HEADERS if each[0] not in said]
+                message["headers"] = own + [each for each in headers if each[0] not in said]
             await send(message)
 
         await app(scope, receive, send_with_headers)

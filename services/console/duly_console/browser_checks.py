@@ -24,6 +24,8 @@ HEADERS = (
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
 """Of each answer."""
+ONLY_BY_TLS = (b"strict-transport-security", b"max-age=31536000")
+"""Of each answer where browsers come by TLS: they are to come by nothing else for a year."""
 
 
 class BrowserChecks:

@@ -65,7 +65,8 @@ class FrontendCalls:
     def __init__(self, stubs: FrontendStubs, token: str, timeout: float) -> None:
         self.stubs = stubs
         self._metadata = [("authorization", f"Bearer {token}")] if token else []
-        self._timeout = timeout
+        self.timeout = timeout
+        """Seconds, of a call and of the page that makes it."""
 
     async def __call__(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
         """Make one call.
@@ -73,4 +74,4 @@ class FrontendCalls:
         Raises:
             grpc.aio.AioRpcError: it failed.
         """
-        return await method(request, metadata=self._metadata, timeout=self._timeout)
+        return await method(request, metadata=self._metadata, timeout=self.timeout)

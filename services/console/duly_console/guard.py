@@ -195,8 +195,11 @@ class Guard:
         status = error.status if isinstance(error, PageError) else 500
         if request.headers.get("hx-request") == "true":
             return HTMLResponse(render(self.templates, "problem.html", None, message=str(error)), status)
-        theme = request.cookies.get("duly_theme", "")
-        extra = {} if page else {"theme": theme}
+        extra: dict[str, str] = {}
+        if page is None:
+            session = self.session(request)  # without one there is no form: nobody could send it
+            theme = request.cookies.get("duly_theme", "")
+            extra = {"theme": theme, "csrf": session.csrf if session else ""}
         return HTMLResponse(
             render(self.templates, "error.html", page, status=status, message=str(error), **extra), status
         )

@@ -48,6 +48,11 @@ class Page:
         """The services of the Frontend."""
         return self._calls.stubs
 
+    @property
+    def timeout(self) -> float:
+        """How many seconds the page may take (console.page_timeout)."""
+        return self._calls.timeout
+
     async def call(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
         """Call the Frontend as the person who looks.
 
@@ -74,8 +79,8 @@ class Page:
         """Whether the person has seen what the change does."""
         return self.form.get("confirm") == "yes"
 
-    def confirm(self, title: str, text: str, button: str, back: str, **sent: object) -> Response:
-        """Ask whether to do it; the answer is sent to the same address with `sent`."""
+    def confirm(self, title: str, text: str, button: str, back: str, /, **sent: object) -> Response:
+        """Ask whether to do it; the answer is sent to the same address with `sent`, which may have any names."""
         return self.render(
             "confirm.html",
             title=title,

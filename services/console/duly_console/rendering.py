@@ -48,7 +48,7 @@ def open_templates(static_version: str) -> jinja2.Environment:
     return environment
 
 
-def query(path: str, **parameters: object) -> str:
-    """Return a path with a query; what is empty is left out."""
+def query(path: str, /, **parameters: object) -> str:
+    """Return a path with a query; what is empty is left out. Parameters may have any names."""
     said = {name: value for name, value in parameters.items() if value not in ("", None, False)}
     return f"{path}?{urlencode(said, doseq=True)}" if said else path

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import os
 import secrets
 import time
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ LONGEST_TOKEN = 2_500
 _LONGEST_COOKIE = 4_000
 _LONGEST_NOTICE = 300
 _KEY_BYTES = 32
+_MOUNTED = "/run/secrets"
+"""Where Docker and Podman mount secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,12 @@ class SessionCookies:
         """Read the keys; without a file, make one.
 
         Raises:
-            SettingsError: the file cannot be read, or has something else than keys.
+            SettingsError: the file cannot be read, has something else than keys, or is open to others.
         """
         if not secret_file:
             return cls(MultiFernet([Fernet(Fernet.generate_key())]), lifetime)
         try:
+            _check_mode(secret_file)
             lines = Path(secret_file).read_text("ascii").split()
             keys = [Fernet(_checked(line)) for line in lines]
         except (OSError, UnicodeDecodeError, ValueError) as error:
@@ -89,6 +93,25 @@ class SessionCookies:
     def left(self, session: Session) -> int:
         """Return for how many seconds a session still lasts."""
         return session.started_at + int(self._lifetime.total_seconds()) - int(time.time())
+
+
+def _check_mode(path: str) -> None:
+    """Check who else can use a file of keys: who has a key can make a cookie, and read the tokens in cookies.
+
+    Secrets that systemd or a container's engine mounts belong to another user, who decides who may read them.
+
+    Raises:
+        SettingsError: the file is ours and others may read it, or others may write it.
+        OSError: there is no such file.
+    """
+    found = Path(path).stat()
+    # some engines show what they mount in a container as its user's own
+    is_own = found.st_uid == os.geteuid() and not Path(path).is_relative_to(_MOUNTED)
+    if found.st_mode & (0o077 if is_own else 0o022):
+        raise SettingsError(
+            f"console.secret_file: others may {'read' if is_own else 'write'} {path} (its mode is "
+            f"{found.st_mode & 0o777:o}): chmod {'600' if is_own else 'go-w'} {path}"
+        )
 
 
 def _checked(line: str) -> bytes:

@@ -1,5 +1,7 @@
 """Wiring of the Controller process: settings, queue receiver, HSC and Frontend channels, local server."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import asyncio
 import os
 import socket
@@ -15,6 +17,7 @@ from duly_controller.crash_reporter import CrashReporter
 from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.host_reporter import HostReporter
+from duly_controller.host_settings import HostSettings
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.message_acks import MessageAcks
 from duly_controller.queue_poller import QueuePoller
@@ -26,6 +29,7 @@ from duly_controller.takeover import Takeover
 from duly_controller.work_requests import WorkRequests
 from duly_core.errors import SettingsError
 from duly_core.journal_folder import JournalFolder
+from duly_core.log_levels import LogLevelFollower
 from duly_core.loop import repeat, wait_for
 from duly_core.process import default_socket
 from duly_core.queues.none import NoQueue
@@ -37,9 +41,11 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import fleet_stub, hsc_stub, registry_stub
 from duly_core.service import Serve, run_service
 from duly_core.settings import format_duration
-from duly_core.telemetry import observe_call
+from duly_core.telemetry import TelemetrySettings, observe_call
 from duly_core.timing import Timing
 
+_CONTROLLER = "controller"
+_WORKER = "worker"
 _ATTACHED_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)
 _BEYOND_GRACE = timedelta(seconds=10)
@@ -74,6 +80,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     patience = executors.drain_grace + _BEYOND_GRACE
     rpc = RpcSettings.load()
     timing = Timing.load()
+    telemetry = TelemetrySettings.load()
 
     async def serve(stop: asyncio.Event) -> None:
         # In the order in which it is taken down, from the end. Before that, while Executors drain (they
@@ -105,6 +112,9 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 await receiver.give_back(buffer.drain())
 
             attached = ExecutorRegistry(executor_ended)
+            host_settings = HostSettings(
+                LogLevelFollower(_WORKER if executor_arguments else _CONTROLLER, settings, telemetry)
+            )
             host_reporter = HostReporter(
                 host_id,
                 fleet_stub(frontend_channel),
@@ -112,6 +122,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 queue_settings.backend,
                 settings.report_interval,
                 rpc.call_timeout,
+                host_settings.take,
             )
             at_the_end.push_async_callback(host_reporter.begin(stop))
             servicer = ControllerServicer(
@@ -125,6 +136,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 queue_settings.visibility - settings.dwell_margin,
                 has_queue=has_queue,
                 on_attach=host_reporter.executor_attached,
+                host_settings=host_settings.to_wire,
             )
             at_the_end.push_async_callback(give_back)
             at_the_end.push_async_callback(registration.stop)
@@ -141,11 +153,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.push_async_callback(poller.stop)
             if settings.health_listen:
                 health = RpcServer(settings.health_listen, [], rpc.for_health(settings.health_listen))
-                at_the_end.push_async_callback(health.stop)
-                await health.start()
-                needed = 1 if executor_arguments else 0
-                ready = asyncio.ensure_future(_serve_when_attached(health, attached, needed, stop))
-                at_the_end.callback(ready.cancel)
+                await _begin_health(health, attached, 1 if executor_arguments else 0, stop, at_the_end)
             log.info("controller serves", address=address, host=host_id)
             supervisor = Supervisor(
                 settings.executors if executor_arguments else 0,
@@ -199,6 +207,19 @@ def _check_dwell(visibility: timedelta, margin: timedelta) -> None:
         )
 
 
+async def _begin_health(
+    health: RpcServer,
+    attached: ExecutorRegistry,
+    needed: int,
+    stop: asyncio.Event,
+    at_the_end: AsyncExitStack,
+) -> None:
+    at_the_end.push_async_callback(health.stop)
+    await health.start()
+    ready = asyncio.ensure_future(_serve_when_attached(health, attached, needed, stop))
+    at_the_end.callback(ready.cancel)
+
+
 async def _serve_when_attached(
     health: RpcServer, attached: ExecutorRegistry, needed: int, stop: asyncio.Event
 ) -> None:
@@ -223,7 +244,7 @@ def _make_socket_folder(listen: str) -> None:
 
 def main(**overrides: object) -> None:
     """Run a Controller until told to stop."""
-    run_service("controller", lambda: build([], **overrides))
+    run_service(_CONTROLLER, lambda: build([], **overrides))
 
 
 def run_worker(application: str, processes: int | None, slots: int | None, **overrides: object) -> None:
@@ -238,7 +259,7 @@ def run_worker(application: str, processes: int | None, slots: int | None, **ove
             overrides["listen"] = default_socket(f"worker-{os.getpid()}")
         return build(arguments, **overrides)
 
-    run_service("worker", build_worker)
+    run_service(_WORKER, build_worker)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,10 @@ class HostReporter:
         queue_backend: str,
         interval: timedelta,
         call_timeout: timedelta,
+        take_settings: Callable[[Mapping[str, str]], object] = lambda _: None,
     ) -> None:
+        """Args: `take_settings` is given the live settings of hosts with each answer that has them."""
+        self._take_settings = take_settings
         self._host_id = host_id
         self._fleet = fleet
         self._executors = executors
@@ -106,6 +109,8 @@ class HostReporter:
             if with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
             response = await self._fleet.ReportHost(request, timeout=self._call_timeout)
+            if response.HasField("settings"):
+                self._take_settings(response.settings.values)
             if response.lambdas_wanted and not with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
                 await self._fleet.ReportHost(request, timeout=self._call_timeout)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 
 from duly.enums import Priority
-from duly.v1 import controller_pb2, controller_pb2_grpc
+from duly.v1 import controller_pb2, controller_pb2_grpc, fleet_pb2
 from duly_controller import events
 from duly_controller.claimer import Claimed, Claimer
 from duly_controller.events import log
@@ -45,6 +45,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         *,
         has_queue: bool = True,
         on_attach: Callable[[], object] = lambda: None,
+        host_settings: Callable[[], fleet_pb2.HostSettings | None] = lambda: None,
     ) -> None:
         """Make one.
 
@@ -59,6 +60,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             freshness: how long a buffered reference may be handed out after it was received.
             has_queue: whether references come through queues. Without, Executors ask the HSC.
             on_attach: called when an Executor has attached.
+            host_settings: the live settings of this host; None: they are unknown yet.
         """
         self._host_id = host_id
         self._registry = executors
@@ -70,6 +72,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self._freshness = freshness.total_seconds()
         self._has_queue = has_queue
         self._on_attach = on_attach
+        self._host_settings = host_settings
         self._unwanted: set[asyncio.Task[None]] = set()
 
     async def AttachExecutor(  # noqa: N802 (the wire's name)
@@ -141,6 +144,11 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             executor.open_calls.pop(prefix, None)
         await failpoints.hit("controller.next_work.before_answer")
         return _response(claimed)
+
+    async def GetHostSettings(  # noqa: N802
+        self, _request: controller_pb2.GetHostSettingsRequest, _context: Context
+    ) -> controller_pb2.GetHostSettingsResponse:
+        return controller_pb2.GetHostSettingsResponse(settings=self._host_settings())
 
     async def _find_work(
         self,

@@ -7,13 +7,12 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from duly_core.addresses import OptionalListen, Peers
+from duly_core.live_sections import LiveControllerSettings
 from duly_core.settings import Duration, Section
 
 
-class ControllerSettings(Section):
+class ControllerSettings(LiveControllerSettings):
     """`[controller]`."""
-
-    SECTION: ClassVar[str] = "controller"
 
     listen: OptionalListen = ""
     """The unix socket for Executors, as unix:PATH. Empty: one in $XDG_RUNTIME_DIR, else in the temporary folder."""

@@ -1,5 +1,7 @@
 """Wiring of the Executor process: its command line, settings, and the worker."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import os
@@ -17,11 +19,12 @@ def build(application: str, controller_address: str, **overrides: object) -> Ser
     settings = ExecutorSettings.load(**overrides)
     timing = Timing.load()
     rpc = RpcSettings.load()
+    telemetry = TelemetrySettings.load()
     # callback processes read no settings; they write as this process does
-    os.environ["DULY_TELEMETRY_LOG_FORMAT"] = TelemetrySettings.load().log_format
+    os.environ["DULY_TELEMETRY_LOG_FORMAT"] = telemetry.log_format
 
     async def serve(stop: asyncio.Event) -> None:
-        await Executor(application, controller_address, settings, timing, rpc).run(stop)
+        await Executor(application, controller_address, settings, timing, rpc, telemetry).run(stop)
 
     return serve
 

@@ -13,12 +13,14 @@ from duly_core.claim_journal import Owner
 from duly_core.clock import nanoseconds
 from duly_core.errors import DulyError, SettingsError
 from duly_core.journal_folder import JournalFolder
+from duly_core.log_levels import LogLevelFollower
 from duly_core.loop import repeat, wait_for
 from duly_core.rpc.channel import names_several, open_channel
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
 from duly_core.settings import format_duration
+from duly_core.telemetry import TelemetrySettings
 from duly_core.timing import Timing
 from duly_core.version import duly_version
 from duly_executor import events
@@ -33,6 +35,7 @@ from duly_executor.kill_timer import KillTimer
 from duly_executor.reservations import check_served
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
+from duly_executor.settings_follower import SettingsFollower
 from duly_executor.watchdog import Watchdog
 from duly_executor.work_poller import WorkPoller
 
@@ -54,7 +57,9 @@ class Executor:
         settings: ExecutorSettings,
         timing: Timing,
         rpc: RpcSettings,
+        telemetry: TelemetrySettings,
     ) -> None:
+        self._log_level = LogLevelFollower("executor", settings, telemetry)
         self._application = application
         self._address = controller_address
         self._settings = settings
@@ -187,6 +192,8 @@ class Executor:
             lambda task: fail(error) if not task.cancelled() and (error := task.exception()) else None
         )
         watching = asyncio.ensure_future(repeat("enforcement", self._watch, done, self._held_claims.came))
+        follower = SettingsFollower(controller_stub(self._controller_channel), self._log_level)
+        following = asyncio.ensure_future(repeat("live settings", follower.run_once, done, asyncio.Event()))
         try:
             await poller.run(stop)
         except DulyError as error:
@@ -194,8 +201,9 @@ class Executor:
         await self._drain()
         done.set()
         await watching
-        beating.cancel()  # a call to an HSC that is away would hold up the end
-        await asyncio.gather(beating, return_exceptions=True)
+        for each in (beating, following):  # a call to a service that is away would hold up the end
+            each.cancel()
+        await asyncio.gather(beating, following, return_exceptions=True)
         self._heartbeat_loop.disarm()
 
     async def _watch(self) -> timedelta:

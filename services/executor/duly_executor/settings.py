@@ -3,20 +3,19 @@
 import os
 import pwd
 from datetime import timedelta
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
 from duly_core.addresses import Peers
-from duly_core.settings import Duration, Section
+from duly_core.live_sections import LiveExecutorSettings
+from duly_core.settings import Duration
 from duly_executor.containment import Mode
 from duly_executor.reservations import Reservation, ReservedSlotsText, check_sum, parse_reservations
 
 
-class ExecutorSettings(Section):
+class ExecutorSettings(LiveExecutorSettings):
     """`[executor]`: of each Executor process; a host may run several."""
-
-    SECTION: ClassVar[str] = "executor"
 
     hsc_address: Peers = "127.0.0.1:7402"
     """Where work comes from, and heartbeats and results go: HOST:PORT, several with commas between them, or dns:///NAME:PORT."""

@@ -1,5 +1,7 @@
 """Wiring of the Frontend process: settings, store, servicers, server."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import asyncio
 
 from duly_core import live_settings
@@ -77,7 +79,7 @@ def build(
             registry = RegistryServicer(store, known)
             live = SettingsServicer(store, live_settings.own(settings, telemetry))
             explain = ExplainServicer(stores, timing)
-            fleet = FleetServicer(stores)
+            fleet = FleetServicer(stores, config.of_hosts)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(

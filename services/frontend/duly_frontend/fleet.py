@@ -1,5 +1,7 @@
 """FleetService: takes what Controllers report, and shows hosts, services and queues."""
 
+from collections.abc import Callable, Mapping
+
 from duly.v1 import fleet_pb2, fleet_pb2_grpc
 from duly_core.access.current import current_access, denied, require, restriction
 from duly_core.access.roles import Action
@@ -23,8 +25,12 @@ _MOST_WITH_LAMBDAS = 20
 class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
     """Nothing is decided by what it keeps and counts: people look at it."""
 
-    def __init__(self, stores: FrontendStores) -> None:
+    def __init__(
+        self, stores: FrontendStores, host_settings: Callable[[], Mapping[str, str] | None] = lambda: None
+    ) -> None:
+        """Args: `host_settings` returns what operators have set of what hosts follow; None: it is unknown yet."""
         self._stores = stores
+        self._host_settings = host_settings
         self._snapshots = QueueSnapshots()
 
     async def ReportHost(  # noqa: N802 (the wire's name)
@@ -37,7 +43,11 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
         verdict = await report_host(self._stores.writes, report, lambdas, access.principal)
         if verdict is Verdict.NOT_YOURS:
             raise denied(access, Action.RUN, report.host_id)
-        return fleet_pb2.ReportHostResponse(lambdas_wanted=verdict is Verdict.LAMBDAS_WANTED)
+        settings = self._host_settings()
+        return fleet_pb2.ReportHostResponse(
+            lambdas_wanted=verdict is Verdict.LAMBDAS_WANTED,
+            settings=None if settings is None else fleet_pb2.HostSettings(values=settings),
+        )
 
     async def ListHosts(  # noqa: N802
         self, request: fleet_pb2.ListHostsRequest, _context: Context

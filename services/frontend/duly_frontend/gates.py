@@ -1,17 +1,24 @@
 """GateService: sets gates, and shows them."""
 
+import asyncio
+from bisect import bisect_left
+from collections.abc import Sequence
+
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import gates_pb2, task_pb2
 from duly_core.access.current import restriction
+from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import PermissionDeniedError
-from duly_core.gates import Gate
+from duly_core.gates import EVERYTHING, Gate
 from duly_core.lifecycle import Status
+from duly_core.routing import base_name
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import gates as store_gates
-from duly_core.store.lambdas import list_lambdas
+from duly_core.store.gates import ListedGate
+from duly_core.store.lambdas import list_names
 from duly_frontend import events
 from duly_frontend.breakers import BreakerCalls
 from duly_frontend.convert import STATUS_TO_WIRE
@@ -78,16 +85,27 @@ class GateServicer(BreakerCalls):
         with self._stores.listing("ListGates") as lists:
             found = await store_gates.list_gates(lists)
             if scope is not None:
-                seen = [
-                    each.policy.name for each in await list_lambdas(lists) if scope.covers(each.policy.name)
-                ]
-                found = [
-                    each
-                    for each in found
-                    if scope.covers_all_that_match(each.gate.scope.pattern)
-                    or any(map(each.gate.scope.covers, seen))
-                ]
+                found = await asyncio.to_thread(_seen, found, scope, await list_names(lists))
         return gates_pb2.ListGatesResponse(gates=[to_wire(each.gate, each.parked) for each in found])
+
+
+def _seen(found: Sequence[ListedGate], scope: Scope, lambdas: Sequence[str]) -> list[ListedGate]:
+    """Return the gates that may hit tasks of lambdas that the scope covers; the lambdas are sorted."""
+    names = list(filter(scope.covers, lambdas))
+    exact = {*names, *map(base_name, names)}
+
+    def is_seen(pattern: str) -> bool:
+        if not pattern.endswith(EVERYTHING):
+            return pattern in exact
+        prefix = pattern.removesuffix(EVERYTHING)
+        place = bisect_left(names, prefix)
+        return place < len(names) and names[place].startswith(prefix)
+
+    return [
+        each
+        for each in found
+        if scope.covers_all_that_match(each.gate.scope.pattern) or is_seen(each.gate.scope.pattern)
+    ]
 
 
 def _deleted(name: str, gone: set[str], denied: set[str]) -> gates_pb2.DeleteGateResult:

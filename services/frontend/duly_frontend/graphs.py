@@ -26,10 +26,13 @@ from duly_frontend import events, graph_answers, page_token
 from duly_frontend import graph_validation as validation
 from duly_frontend.completion_watcher import CompletionWatcher
 from duly_frontend.reach import check_lambda, refused
+from duly_frontend.restricted_lists import read_page
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 
 _DEFAULT_WAIT = timedelta(seconds=20)
+_LOOKED_AT = 100
+"""Definitions that one call looks at for a caller who may see some of them: they are read whole."""
 
 
 class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
@@ -197,7 +200,8 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         except Problem as problem:
             return graphs_pb2.GetGraphDefinitionResponse(error=problem.to_wire())
         found = await graph_definitions.get_definition(self._stores.reads, request.name, request.version)
-        definition = _readable(found) if found else None
+        scope, payloads = restriction(Action.READ), restriction(Action.READ_PAYLOAD)
+        definition = _readable(found, scope, payloads) if found else None
         if definition is None:
             return graphs_pb2.GetGraphDefinitionResponse(error=_no_definition(request).to_wire())
         return graphs_pb2.GetGraphDefinitionResponse(definition=definition)
@@ -206,25 +210,22 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.ListGraphDefinitionsRequest, _context: Context
     ) -> graphs_pb2.ListGraphDefinitionsResponse:
         size = page_size(request.page_size)
-        if "\x00" in request.page_token:
-            raise InvalidRequestError("page_token", "use the next_page_token of the page before")
+        scope, payloads = restriction(Action.READ), restriction(Action.READ_PAYLOAD)
         with self._stores.listing("ListGraphDefinitions") as lists:
-            listed: list[graphs_pb2.GraphDefinition] = []
-            after, left = request.page_token, True
-            while left and len(listed) <= size:  # a token must not name what the caller may not see
-                found = await graph_definitions.list_definitions(
-                    lists, after=after, limit=size + 1, whole=restriction(Action.READ) is not None
-                )
-                listed += [definition for each in found if (definition := _readable(each)) is not None]
-                left = len(found) > size
-                after = found[-1].name if found else after
+            listed, token = await read_page(
+                request.page_token,
+                size,
+                size if scope is None else _LOOKED_AT,
+                lambda after, skipped, limit: graph_definitions.list_definitions(
+                    lists, after=after, skipped=skipped, limit=limit, whole=scope is not None
+                ),
+                lambda each: _readable(each, scope, payloads),
+                lambda each: each.name,
+            )
         for definition in listed:
             definition.ClearField("nodes")
             definition.payload_withheld = False
-        return graphs_pb2.ListGraphDefinitionsResponse(
-            definitions=listed[:size],
-            next_page_token=listed[size - 1].name if len(listed) > size else "",
-        )
+        return graphs_pb2.ListGraphDefinitionsResponse(definitions=listed, next_page_token=token)
 
     async def _check_newest(self, name: str) -> None:
         """Check that the caller may replace the newest version of a definition.
@@ -267,9 +268,10 @@ def _covers(scope: Scope, definition: graphs_pb2.GraphDefinition) -> bool:
     return all(scope.covers(getattr(node.task, "lambda")) for node in definition.nodes)
 
 
-def _readable(stored: graph_definitions.Definition) -> graphs_pb2.GraphDefinition | None:
-    """Return what the caller may see of a definition; None: nothing."""
-    scope, payloads = restriction(Action.READ), restriction(Action.READ_PAYLOAD)
+def _readable(
+    stored: graph_definitions.Definition, scope: Scope | None, payloads: Scope | None
+) -> graphs_pb2.GraphDefinition | None:
+    """Return what may be seen of a definition by who may read, or read payloads of, these; None: nothing."""
     definition = graph_answers.definition_to_wire(stored)
     if scope is not None and not _covers(scope, definition):
         return None

@@ -1,5 +1,6 @@
 """LimitService: declares resources, and shows what is used of them."""
 
+import asyncio
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
@@ -15,7 +16,7 @@ from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import resources as store_resources
 from duly_core.store.backlog import LambdaBacklog, read_backlog
-from duly_core.store.lambdas import list_lambdas
+from duly_core.store.lambdas import list_names
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
 from duly_core.store.resources import (
@@ -33,12 +34,15 @@ from duly_core.store.resources import (
     bare_name,
     is_quota,
 )
-from duly_frontend import events, page_token
+from duly_frontend import events
 from duly_frontend.resource_needs import ResourceCache
+from duly_frontend.restricted_lists import read_page
 from duly_frontend.scheduling_quotas import SchedulingQuotas
 from duly_frontend.stores import FrontendStores
 
 _MOST = 100
+_LOOKED_AT = 500
+"""Resources that one call looks at for a caller who may see some of them."""
 _LARGEST_CAPACITY = UNLIMITED
 _LONGEST_NOTE = 1024
 _LARGEST_RATE = 1_000_000
@@ -130,19 +134,20 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         size = page_size(request.page_size)
         if not 0 <= request.max_keys <= _MOST:
             raise InvalidRequestError("max_keys", f"must be from 0 to {_MOST:,}")
-        after = page_token.read_name(request.page_token)
         scope = restriction(Action.READ)
         most_keys = 0 if scope is not None else request.max_keys  # they name what others lock
         with self._stores.listing("ListResources") as lists:
-            seen: list[ResourceState] = []
-            left = True
-            while left and len(seen) <= size:  # a token must not name what the caller may not see
-                found = await store_resources.list_resources(lists, after=after, limit=size + 1)
-                seen += [each for each in found if scope is None or _is_seen(scope, each.limit.name)]
-                left = len(found) > size
-                after = found[-1].limit.name if found else after
-            shown = [_to_wire(each, await _keys(lists, each, most_keys)) for each in seen[:size]]
-        token = page_token.write_name(seen[size - 1].limit.name) if len(seen) > size else ""
+            seen, token = await read_page(
+                request.page_token,
+                size,
+                size if scope is None else _LOOKED_AT,
+                lambda after, skipped, limit: store_resources.list_resources(
+                    lists, after=after, skipped=skipped, limit=limit
+                ),
+                lambda each: each if scope is None or _is_seen(scope, each.limit.name) else None,
+                lambda each: each.limit.name,
+            )
+            shown = [_to_wire(each, await _keys(lists, each, most_keys)) for each in seen]
         return limits_pb2.ListResourcesResponse(resources=shown, next_page_token=token)
 
     async def GetBacklog(  # noqa: N802
@@ -159,9 +164,8 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         scope = restriction(Action.READ)
         with self._stores.listing("GetBacklog") as lists:
             if names is None and scope is not None:
-                names = [
-                    each.policy.name for each in await list_lambdas(lists) if scope.covers(each.policy.name)
-                ]
+                known = await list_names(lists)
+                names = await asyncio.to_thread(lambda: list(filter(scope.covers, known)))
             found = await read_backlog(lists, names)
         return limits_pb2.GetBacklogResponse(lambdas=map(_backlog, found))
 
@@ -198,7 +202,7 @@ def _check_resource_name(name: str) -> None:
         check_lambda_name("name", bare)
         if base_name(bare) != bare:
             raise Problem(
-                "name", f"versions have no quotas: {name.partition('@')[0]} counts the tasks of all versions"
+                "name", f"versions have no quotas: {base_name(name)} counts the tasks of all versions"
             )
     else:
         check_name("name", bare)

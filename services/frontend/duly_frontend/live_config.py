@@ -1,9 +1,10 @@
-"""Follows the live settings of the Frontend: its limits and its log level."""
+"""Follows the live settings of the Frontend: its limits and its log level; keeps those of hosts for their reports."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from duly_core.effective_settings import EffectiveSettings
-from duly_core.live_sections import LiveStoreConsumerSettings
+from duly_core.live_sections import OF_HOSTS, LiveStoreConsumerSettings
 from duly_core.log_levels import LogLevelFollower
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
@@ -27,10 +28,15 @@ class LiveConfig:
         self._settings = EffectiveSettings(own)
         self._trigger = EffectiveSettings(trigger)
         self._log_level = log_level
+        self._of_hosts: dict[str, str] | None = None
 
     def now(self) -> FrontendSettings:
         """Return the settings that hold now."""
         return self._settings.now
+
+    def of_hosts(self) -> Mapping[str, str] | None:
+        """Return what operators have set of what hosts follow; None: it was not read yet."""
+        return self._of_hosts
 
     async def run_once(self) -> timedelta:
         """Read them; return when to come back.
@@ -41,5 +47,6 @@ class LiveConfig:
         values = await store_live_settings.values(self._store)
         self._log_level.take(values)
         self._settings.take(values)
+        self._of_hosts = {name: values[name] for name in OF_HOSTS if name in values}
         self._trigger.take(values)
         return max(_SOONEST, self._trigger.now.poll_interval)

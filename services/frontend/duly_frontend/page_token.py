@@ -14,6 +14,7 @@ _ID_BYTES = 16
 _FINGERPRINT_BYTES = 8
 _LENGTH = (_ID_BYTES + _FINGERPRINT_BYTES) * 4 // 3
 """In base64, without padding."""
+_LONGEST_COUNT = 9
 
 
 def _fingerprint(request: Request) -> bytes:
@@ -62,6 +63,25 @@ def read_name(token: str) -> str:
     if "\x00" in name or (token and not name):
         raise _not_a_token()
     return name
+
+
+def write_place(after: str, skipped: int) -> str:
+    """Return the token of the page that begins `skipped` items behind this name; empty: behind the list's begin."""
+    return write_name(f"{after}\x00{skipped}" if skipped else after)
+
+
+def read_place(token: str) -> tuple[str, int]:
+    """Return behind which name, and how many items behind it, a page begins.
+
+    Raises:
+        Problem: the token is not one of ours.
+    """
+    name, mark, count = _decoded(token).decode(errors="replace").partition("\x00")
+    if not mark:
+        return read_name(token), 0
+    if "\ufffd" in name or not (count.isascii() and count.isdecimal() and len(count) <= _LONGEST_COUNT):
+        raise _not_a_token()
+    return name, int(count)
 
 
 def _decoded(token: str) -> bytes:

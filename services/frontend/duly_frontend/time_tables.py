@@ -24,10 +24,13 @@ from duly_core.ticks import ticks_from
 from duly_core.time_table import MOST_TICKS
 from duly_frontend.events import log
 from duly_frontend.reach import check_lambda, refused, scope_of
+from duly_frontend.restricted_lists import read_page
 from duly_frontend.time_table_definitions import time_table
 from duly_frontend.time_table_wire import put_problem, state_to_wire, unknown_table
 
 _MOST = 100
+_LOOKED_AT = 1_000
+"""Time tables that one call looks at for a caller who may see some of them."""
 _MOST_NEXT = 1_000
 _LONGEST_NOTE = 256
 _FRAMING_BYTES = 16
@@ -128,22 +131,19 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         self, request: time_tables_pb2.ListTimeTablesRequest, _context: Context
     ) -> time_tables_pb2.ListTimeTablesResponse:
         size = page_size(request.page_size)
-        for field in ("lambda", "page_token"):
-            if "\x00" in getattr(request, field):
-                raise InvalidRequestError(field, "must not contain NUL")
         name: str = getattr(request, "lambda")
+        if "\x00" in name:
+            raise InvalidRequestError("lambda", "must not contain NUL")
         scope = scope_of(Action.READ, name)
-        rows: list[TableRow] = []
-        after, left = request.page_token, True
-        while left and len(rows) <= size:
-            page = await store_time_tables.page(self._store, after, name, size + 1)
-            rows += [row for row in page if scope is None or scope.covers_all_of(row.lambda_name)]
-            left = len(page) > size
-            after = page[-1].name if page else after
-        return time_tables_pb2.ListTimeTablesResponse(
-            tables=[_state(row) for row in rows[:size]],
-            next_page_token=rows[size - 1].name if len(rows) > size else "",
+        rows, token = await read_page(
+            request.page_token,
+            size,
+            size if scope is None else _LOOKED_AT,
+            lambda after, skipped, limit: store_time_tables.page(self._store, after, skipped, name, limit),
+            lambda row: row if scope is None or scope.covers_all_of(row.lambda_name) else None,
+            lambda row: row.name,
         )
+        return time_tables_pb2.ListTimeTablesResponse(tables=map(_state, rows), next_page_token=token)
 
     async def DeleteTimeTables(  # noqa: N802
         self, request: time_tables_pb2.DeleteTimeTablesRequest, _context: Context

@@ -1,5 +1,7 @@
 """Wiring of the HSC process: settings, store, servicer, server."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import asyncio
 
 from duly_core.access.authorizer import open_authorizer

@@ -1,5 +1,7 @@
 """Wiring of the Store Consumer process: settings, store, queue sender, loop."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta

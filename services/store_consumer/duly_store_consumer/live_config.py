@@ -93,7 +93,7 @@ class LiveConfig:
         if self._write_at <= now:
             self._write_at = now + _WRITE_AGAIN
             with suppress(StoreUnavailableError):  # people see it, nothing depends on it
-                await store_live_settings.tell_own(
+                await store_live_settings.publish_own(
                     self._store, live_settings.own(self._own, self._store.settings)
                 )
                 self._write_at = float("inf")

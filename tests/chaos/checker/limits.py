@@ -155,7 +155,7 @@ def is_put_off(move: Transition) -> bool:
 
 
 def _due_ns(move: Transition) -> int:
-    return move.at_ns + (move.due_in_ns or 0)
+    return move.at_ns + (move.due_in_ns or 0) if move.due_at_ns is None else move.due_at_ns
 
 
 def _is_due(history: History, move: Transition, at_ns: int) -> bool:

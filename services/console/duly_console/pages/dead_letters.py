@@ -1,5 +1,7 @@
 """Dead letters: tasks that failed for good; redrive one, or those that a filter finds."""
 
+import asyncio
+
 from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.responses import Response
 
@@ -14,6 +16,9 @@ from duly_console.rendering import query
 
 _MOST_A_REQUEST = 20
 """Calls of 1,000 tasks each: what is left is redriven by the next click."""
+_SPENT = 0.5
+"""No call begins when this part of the page's time is over: a page that took too long could not say what was done."""
+_FIELDS = ("lambda", "collection", "failure", "ended_from", "ended_before", "rate", "as_of")
 
 
 async def show_list(page: Page) -> Response:
@@ -40,11 +45,11 @@ async def show_list(page: Page) -> Response:
 
 async def redrive(page: Page) -> Response:
     """Redrive what a filter finds: count first, then ask, then do it."""
-    form = page.form
+    form = {name: value for name, value in page.form.items() if name in _FIELDS}
     request = _request(page)
     back = query(
         "/dead-letters",
-        **{name: value for name, value in form.items() if name not in ("rate", "confirm", "as_of")},
+        **{name: value for name, value in form.items() if name not in ("rate", "as_of")},
     )
     if not page.is_confirmed:
         request.dry_run = True
@@ -66,11 +71,12 @@ async def redrive(page: Page) -> Response:
             **{**form, "as_of": counted.as_of.ToJsonString()},
         )
     done, is_more = 0, True
+    until = asyncio.get_running_loop().time() + page.timeout * _SPENT
     for _ in range(_MOST_A_REQUEST):
         answer: frontend_pb2.RedriveTasksResponse = await page.call(page.stubs.frontend.RedriveTasks, request)
         done += answer.count
         is_more = answer.more
-        if not is_more:
+        if not is_more or asyncio.get_running_loop().time() > until:
             break
         request.as_of.CopyFrom(answer.as_of)
         request.offset.CopyFrom(answer.next_offset)

@@ -31,14 +31,28 @@ async def set_capacity(page: Page) -> Response:
     name, asked = page.form.get("name", ""), page.form.get("capacity", "").strip()
     if not (asked.isascii() and asked.isdecimal() and len(asked) <= 7 and int(asked) <= _MOST_UNITS):
         raise PageError(400, f"The capacity must be a whole number from 0 to {_MOST_UNITS:,}.")
-    limit = await _read(page, name)
+    resource = await _read(page, name)
+    limit, changed_at = resource.limit, resource.changed_at.ToJsonString()
+    if page.form.get("changed_at", changed_at) != changed_at:
+        raise PageError(
+            409,
+            f"Somebody changed {name} since this page was loaded. Nothing was changed: load the page again.",
+        )
     if not page.is_confirmed:
         before = f"{limit.capacity:,}" if limit.HasField("capacity") else "without a limit"
         text = (
             f"The capacity of {name} is {before} now, and becomes {int(asked):,}. More releases parked tasks at once; "
             "with less, those that run end as they are."
         )
-        return page.confirm("Change this capacity?", text, "Change", "/resources", name=name, capacity=asked)
+        return page.confirm(
+            "Change this capacity?",
+            text,
+            "Change",
+            "/resources",
+            name=name,
+            capacity=asked,
+            changed_at=changed_at,
+        )
     limit.capacity = int(asked)
     answer: limits_pb2.PutResourceResponse = await page.call(
         page.stubs.limits.PutResource, limits_pb2.PutResourceRequest(resources=[limit])
@@ -47,8 +61,8 @@ async def set_capacity(page: Page) -> Response:
     return page.redirect("/resources", f"The capacity of {name} is {int(asked):,} now.")
 
 
-async def _read(page: Page, name: str) -> limits_pb2.ResourceLimit:
-    """Return a resource as it is declared.
+async def _read(page: Page, name: str) -> limits_pb2.Resource:
+    """Return a resource as it is now.
 
     Raises:
         PageError: no resource has this name.
@@ -59,7 +73,7 @@ async def _read(page: Page, name: str) -> limits_pb2.ResourceLimit:
         answer: limits_pb2.ListResourcesResponse = await page.call(page.stubs.limits.ListResources, request)
         for each in answer.resources:
             if each.limit.name == name:
-                return each.limit
+                return each
         token = answer.next_page_token
         if not token:
             raise PageError(404, f"No resource {name[:100]!r} is declared.")

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from duly_console.errors import SignInNeededError
-from duly_console.events import log
+from duly_console.events import SignInLog
 from duly_console.guard import Guard
 from duly_console.page import render
 from duly_console.session_cookie import LONGEST_TOKEN, Session
@@ -20,6 +20,7 @@ class SignIn:
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
+        self._log = SignInLog()
 
     async def show(self, request: Request, _form: Mapping[str, str]) -> Response:
         """Ask for a token."""
@@ -30,9 +31,12 @@ class SignIn:
         guard = self._guard
         token = form.get("token", "").strip()
         session = guard.session(request) or Session.new()
+        peer = request.client.host if request.client else ""
         if not token or not token.isascii() or not token.isprintable() or " " in token:
+            self._log.refused("no token", peer)
             return self._ask(request, session, "Paste a token: a line such as duly_..., or a JWT.")
         if len(token) > LONGEST_TOKEN:
+            self._log.refused("too long", peer)
             return self._ask(
                 request, session, f"The token is too long: at most {LONGEST_TOKEN:,} characters."
             )
@@ -41,10 +45,12 @@ class SignIn:
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
                 raise
+            self._log.refused("unknown, revoked or expired", peer)
             return self._ask(request, session, "This token is unknown, revoked or expired.")
         except SignInNeededError:
+            self._log.refused("unknown, revoked or expired", peer)
             return self._ask(request, session, "This token is unknown, revoked or expired.")
-        log.info("signed in", principal=viewer.principal)
+        self._log.accepted(viewer.principal, peer)
         response = RedirectResponse(_local(form.get("back", "")), status_code=303)
         guard.keep(response, Session.new(token))  # a new token for forms, too: the old one was known before
         return response

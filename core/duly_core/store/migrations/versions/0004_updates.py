@@ -31,8 +31,8 @@ create function {schema}.duly_schedule(
     collection text default '', scheduled_at timestamptz default null, delay interval default null,
     expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null
 ) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $function$
-#variable_conflict use_column
-declare
+#variable_conflict use_variable
+declare  -- columns are written with their table: a new one must not take the place of a variable
     asked_at timestamptz := {schema}.duly_now();
     data bytea := coalesce(duly_schedule.raw_payload, convert_to(duly_schedule.payload::text, 'UTF8'), '');
     encoding smallint := case when duly_schedule.raw_payload is null then 1 else 2 end;

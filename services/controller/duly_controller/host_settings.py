@@ -1,0 +1,24 @@
+"""Keeps the live settings of this host, which the Frontend answers to its reports, and gives them to Executors."""
+
+from collections.abc import Mapping
+
+from duly.v1 import fleet_pb2
+from duly_core.log_levels import LogLevelFollower
+
+
+class HostSettings:
+    """What operators have set, as the Frontend answered last."""
+
+    def __init__(self, log_level: LogLevelFollower) -> None:
+        """Make one; `log_level` is the Controller's own."""
+        self._log_level = log_level
+        self._values: dict[str, str] | None = None
+
+    def take(self, values: Mapping[str, str]) -> None:
+        """Go by these from now on."""
+        self._values = dict(values)
+        self._log_level.take(self._values)
+
+    def to_wire(self) -> fleet_pb2.HostSettings | None:
+        """Return them; None: the Frontend has not answered yet."""
+        return None if self._values is None else fleet_pb2.HostSettings(values=self._values)

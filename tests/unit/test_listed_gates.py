@@ -1,0 +1,44 @@
+"""Which gates a caller sees who may see some lambdas."""
+
+import itertools
+from datetime import UTC, datetime
+
+import pytest
+
+from duly_core.access.grants import Scope
+from duly_core.gates import Gate, GateScope, Kind
+from duly_core.store.gates import ListedGate
+from duly_frontend.gates import _seen
+
+LAMBDAS = sorted(["mail.send", "mail.send@2", "shop/a", "shop/b@1", "shop/b@2", "zoo"])
+PATTERNS = [
+    "*",
+    "mail.*",
+    "mail.send",
+    "mail.send@2",
+    "mail.send@3",
+    "shop/*",
+    "shop/b",
+    "shop/b@2",
+    "shop/c",
+    "z*",
+    "zz*",
+    "a",
+]
+
+
+@pytest.mark.parametrize(
+    "granted", list(itertools.combinations(["mail.send", "shop/*", "shop/b", "none"], 2))
+)
+def test_a_gate_is_seen_if_it_may_hit_a_lambda_that_the_caller_may_see(granted):
+    scope = Scope(granted, ())
+    now = datetime.now(UTC)
+    gates = [
+        ListedGate(Gate(number, pattern, Kind.PAUSE, GateScope(pattern), None, "ann", "", now, None), 0)
+        for number, pattern in enumerate(PATTERNS)
+    ]
+
+    seen = [each.gate.name for each in _seen(gates, scope, LAMBDAS)]
+
+    visible = [name for name in LAMBDAS if scope.covers(name)]
+    assert seen == [pattern for pattern in PATTERNS if any(map(GateScope(pattern).covers, visible))]
