@@ -13,7 +13,18 @@ from duly.ids import new_task_id
 from duly_core.gates import GateScope, Kind
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
-from duly_core.store import changes, claims, gate_sweeps, gates, polling, resources, schedule, tasks
+from duly_core.store import (
+    changes,
+    claims,
+    gate_sweeps,
+    gates,
+    lambda_changes,
+    live_counts,
+    polling,
+    resources,
+    schedule,
+    tasks,
+)
 from duly_core.store.changes import ChangeVerdict
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.gate_cache import GateCache
@@ -619,3 +630,20 @@ async def test_a_gate_of_an_unknown_priority_holds_no_task_of_a_known_one(put, c
 async def as_a_newer_release_writes(store, statement):
     async with store.connection() as connection:
         await connection.execute(statement.encode())
+
+
+async def test_a_count_that_does_not_read_all_says_so_and_deletes_no_lambda(store, task_states, monkeypatch):
+    await task_states.register()
+    await task_states.register(OTHER)
+    for _ in range(2):
+        await task_states.claimed()
+    monkeypatch.setattr(live_counts, "MOST_READ", 1)
+
+    counts, is_truncated = await gates.count_hits(store, GateScope(LAMBDA))
+    deletion = await lambda_changes.delete(
+        store, OTHER, "ann", despite_tasks=False, dry_run=False, expected_revision=None
+    )
+
+    assert (counts, is_truncated) == ({"claimed": 1}, True)
+    assert (deletion.pending, deletion.running, deletion.counts_are_complete) == (0, 0, False)
+    assert not deletion.deleted
