@@ -123,6 +123,12 @@ async def test_hosts_are_found_by_lambda_state_and_id_and_paged_by_id(fleet, cli
     assert await listed(lambda_name="nobody.has") == []
 
 
+async def test_an_id_that_no_host_can_have_is_refused(fleet):
+    refused = await refusal(fleet.ListHosts(fleet_pb2.ListHostsRequest(host_ids=["h\x00"])))
+
+    assert refused.field == "host_ids"
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [

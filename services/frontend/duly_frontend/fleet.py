@@ -6,7 +6,7 @@ from duly.v1 import fleet_pb2, fleet_pb2_grpc
 from duly_core.access.current import current_access, denied, require, restriction
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.checks import page_size
+from duly_core.rpc.checks import check_holder, page_size
 from duly_core.rpc.names import check_lambda_name
 from duly_core.rpc.stubs import Context
 from duly_core.store.host_reads import list_hosts
@@ -63,6 +63,8 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
             raise InvalidRequestError(
                 "host_ids", f"there may be at most {_MOST_IDS}, not {len(request.host_ids):,}"
             )
+        for host_id in request.host_ids:
+            check_holder("host_ids", host_id)
         lambda_name = getattr(request, "lambda")
         if lambda_name:
             check_lambda_name("lambda", lambda_name)
