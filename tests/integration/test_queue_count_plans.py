@@ -110,7 +110,9 @@ async def test_counts_are_those_of_the_table(dsn_of_each):
 
 
 def test_each_statement_that_reads_tasks_has_a_case():
-    statements = {name for name in vars(queue_statements) if name.isupper()}
+    statements = {
+        name for name, value in vars(queue_statements).items() if name.isupper() and isinstance(value, str)
+    }
 
     # a sample has one way; what was scheduled lately is found as any list of a lambda is
     assert statements == CASES.keys() | {"SAMPLE", "SCHEDULED_SINCE"}

@@ -109,7 +109,12 @@ class GateMachine(RuleBasedStateMachine):
             )
         self.world.run(schedule.schedule(self.world.store, new))
 
-    @rule(name=NAMES, kind=st.sampled_from(Kind), scope=SCOPES, lasts=st.sampled_from([None, 3, 10]))
+    @rule(
+        name=NAMES,
+        kind=st.sampled_from([each for each in Kind if each is not Kind.UNKNOWN]),
+        scope=SCOPES,
+        lasts=st.sampled_from([None, 3, 10]),
+    )
     def put_gate(self, name: str, kind: Kind, scope: GateScope, lasts: int | None) -> None:
         self.stale = self._gates()
         delay = 2 * SECOND if kind is Kind.DELAY else None

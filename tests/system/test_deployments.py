@@ -44,6 +44,7 @@ def postgres() -> Iterator[EmbeddedPostgres]:
         subprocess.run([DEPLOY / "make-secrets", folder / "made"], check=True)
         shutil.copytree(folder / "made", secrets)
         secrets.chmod(0o755)  # Postgres may run as another user
+        (secrets / "console_key").chmod(0o600)  # outside /run/secrets, others may not read it
         users = (DEPLOY / "postgres" / "users.sql").read_text(encoding="utf-8")
         with EmbeddedPostgres(folder / "data", settings=FAST) as server:
             with psycopg.connect(server.dsn, autocommit=True) as connection:

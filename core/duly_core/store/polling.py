@@ -151,7 +151,7 @@ async def handle_timeouts(
         ended=sum(row[0] is not None for row in ended),
         revoked=len(again) + sum(row[0] is not None for row in stopped),
         released=passed_over.union(row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),
-        silent=[row[0] for row in (*quarantined, *again) if row[0] is not None],
+        silent=tuple(row[0] for row in (*quarantined, *again) if row[0] is not None),
         problem=problems[0] if problems else None,
     )
 
