@@ -232,7 +232,7 @@ async def test_a_run_that_is_quarantined_for_silence_counts_and_one_that_was_can
 
     found = await silence(guarded, clock)
 
-    assert (found.silent, found.ended) == ([one.task_id], 2)
+    assert (found.silent, found.ended) == ((one.task_id,), 2)
     (breaker,) = await breakers.list_breakers(store)
     assert (breaker.ended, breaker.failed) == (1, 1)
 
