@@ -10,6 +10,7 @@ from duly_core.store import queue_statements
 from duly_core.store.pool import Store
 from duly_core.store.queue_counts import Count, CountLimits, count_queues
 from duly_core.store.settings import StoreSettings
+from duly_core.store.statements import Statement
 from tests.fixtures.full_tables import LAMBDAS, connect, fill, prepare
 from tests.integration.test_store_plans import execute, nodes, numbered
 
@@ -110,9 +111,7 @@ async def test_counts_are_those_of_the_table(dsn_of_each):
 
 
 def test_each_statement_that_reads_tasks_has_a_case():
-    statements = {
-        name for name, value in vars(queue_statements).items() if name.isupper() and isinstance(value, str)
-    }
+    statements = {name for name, value in vars(queue_statements).items() if isinstance(value, Statement)}
 
     # a sample has one way; what was scheduled lately is found as any list of a lambda is
     assert statements == CASES.keys() | {"SAMPLE", "SCHEDULED_SINCE"}
